@@ -1,0 +1,7 @@
+"""ablate: which part of the Transformer earns its keep?
+
+Data flows one way: study -> rows -> runs -> (corpus -> batches -> model -> training -> decoding ->
+scores) -> results on disk -> table. `docs/architecture.md` draws the floors.
+"""
+
+__version__ = "0.1.0"

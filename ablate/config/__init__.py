@@ -1,0 +1,23 @@
+"""What a run is: model, training, decoding and data settings, resolved and validated; its identity."""
+
+from ablate.config.data import DataConfig
+from ablate.config.decoding import DecodingConfig
+from ablate.config.identity import decoding_id, run_id
+from ablate.config.model import ModelConfig
+from ablate.config.resolve import PRESETS, RowConfig, canonical, field_names, resolve_row, resolve_data
+from ablate.config.training import TrainingConfig
+
+__all__ = [
+    "PRESETS",
+    "DataConfig",
+    "DecodingConfig",
+    "ModelConfig",
+    "RowConfig",
+    "TrainingConfig",
+    "canonical",
+    "decoding_id",
+    "field_names",
+    "resolve_data",
+    "resolve_row",
+    "run_id",
+]

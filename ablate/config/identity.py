@@ -1,0 +1,64 @@
+"""A run's identity: the hash of what its training depends on.
+
+Fields at the default that they were introduced with are left out of the hash, so that a field added
+later does not orphan old runs, and a default changed later does not relabel them. Never edit an
+entry of INTRODUCED; a new field adds one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ablate.config.data import DataConfig
+from ablate.config.decoding import DecodingConfig
+from ablate.config.resolve import RowConfig
+
+FORMAT = 1
+ID_LENGTH = 12
+
+REQUIRED = object()  # introduced without a default: always in the hash
+
+INTRODUCED: dict[str, Any] = {
+    "n_layers": 6, "d_model": 512, "d_ff": 2048, "n_heads": 8, "d_k": REQUIRED, "d_v": REQUIRED,
+    "dropout": 0.1, "positional_encoding": "sinusoidal", "max_positions": 1024,
+    "train_steps": 100_000, "epochs": None, "patience": None, "batch_tokens": 25_000,
+    "warmup_steps": 4000, "label_smoothing": 0.1, "precision": "fp32",
+    "eval_every": 1000, "checkpoint_every": 1000,
+}  # fmt: skip
+INTRODUCED_DATA: dict[str, Any] = {
+    "corpus": REQUIRED, "direction": REQUIRED, "vocab_size": 37_000,
+    "train": REQUIRED, "dev": REQUIRED, "test": REQUIRED, "max_length": 256,
+}  # fmt: skip
+INTRODUCED_DECODING: dict[str, Any] = {"beam": 4, "alpha": 0.6, "max_extra_length": 50, "average_checkpoints": 1}
+
+# How a run is carried out on a machine, and where its files lie: not what it is.
+NOT_IDENTITY = frozenset({"checkpoint_minutes", "micro_batch_tokens"})
+NOT_IDENTITY_DATA = frozenset({"folder"})
+
+
+def run_id(data: DataConfig, config: RowConfig, seed: int) -> str:
+    """The run's identity, 12 hexadecimal digits; fields that only decoding uses have no part in it."""
+    return _digest({
+        "format": FORMAT,
+        "data": _significant(data.model_dump(), INTRODUCED_DATA),
+        "config": _significant(config.model_dump(), INTRODUCED),
+        "seed": seed,
+    })  # fmt: skip
+
+
+def decoding_id(config: RowConfig) -> str:
+    """The identity of one way to decode a run, 12 hexadecimal digits."""
+    fields = {name: getattr(config, name) for name in DecodingConfig.model_fields}
+    return _digest({"format": FORMAT, "decoding": _significant(fields, INTRODUCED_DECODING)})
+
+
+def _significant(values: Mapping[str, Any], introduced: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: values[name] for name, default in introduced.items() if values[name] != default}
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]

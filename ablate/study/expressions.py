@@ -1,0 +1,106 @@
+"""`require` and `where`: small conditions over a row's fields.
+
+Python's own grammar is parsed, and a whitelist of its nodes is evaluated here; nothing is executed.
+Numbers, strings, true, false, fields and symbols; + - * / // %; comparisons, `in [..]`; and, or, not.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ablate.errors import did_you_mean
+
+MAX_LENGTH = 500
+
+_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+    ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
+}  # fmt: skip
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
+    ast.Gt: operator.gt, ast.GtE: operator.ge,
+    ast.In: lambda item, items: item in items, ast.NotIn: lambda item, items: item not in items,
+}  # fmt: skip
+_WORDS = {"true": True, "false": False, "null": None}
+
+
+class Expression:
+    """A parsed condition. `text` is as written."""
+
+    def __init__(self, text: str) -> None:
+        """Parse a condition.
+
+        Raises:
+            ValueError: it is not one; the message says what is wrong.
+        """
+        self.text = text
+        if len(text) > MAX_LENGTH:
+            raise ValueError(f"a condition of {len(text)} characters; at most {MAX_LENGTH}")
+        try:
+            self.tree = ast.parse(text.strip(), mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            raise ValueError(f'"{text}" is not a condition, such as "h * d_k == d_model"') from None
+
+    def fields(self, names: Mapping[str, Any]) -> list[str]:
+        """The fields that the condition speaks of, in the order of their first mention."""
+        return list(dict.fromkeys(n.id for n in ast.walk(self.tree) if isinstance(n, ast.Name) and n.id in names))
+
+    def check(self, names: Mapping[str, Any]) -> None:
+        """Refuse names that are not fields, and all that the whitelist lacks.
+
+        Raises:
+            ValueError: with the name or the construct.
+        """
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Name) and node.id not in names and node.id not in _WORDS:
+                raise ValueError(f'unknown field "{node.id}" in "{self.text}"{did_you_mean(node.id, names)}')
+        self(names)
+
+    def __call__(self, names: Mapping[str, Any]) -> bool:
+        """Whether the condition holds for these fields.
+
+        Raises:
+            ValueError: it cannot be evaluated; the message says why.
+        """
+        try:
+            return bool(_value(self.tree, {**_WORDS, **names}))
+        except TypeError:
+            raise ValueError(f'"{self.text}" compares or combines values of different kinds') from None
+        except (ZeroDivisionError, OverflowError):
+            raise ValueError(f'"{self.text}" divides by zero or overflows') from None
+
+
+def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
+    match node:
+        case ast.Constant(value=bool() | int() | float() | str() as constant):
+            return constant
+        case ast.Name(id=name) if name in names:
+            return names[name]
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            return [_value(item, names) for item in items]
+        case ast.BoolOp(op=ast.And(), values=parts):
+            return all(_value(part, names) for part in parts)
+        case ast.BoolOp(values=parts):
+            return any(_value(part, names) for part in parts)
+        case ast.UnaryOp(op=ast.Not(), operand=part):
+            return not _value(part, names)
+        case ast.UnaryOp(op=ast.USub(), operand=part):
+            return -_number(part, names)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
+            return _ARITHMETIC[type(op)](_number(left, names), _number(right, names))
+        case ast.Compare(left=left, ops=ops, comparators=comparators) if all(type(op) in _COMPARISONS for op in ops):
+            values = [_value(part, names) for part in (left, *comparators)]
+            return all(_COMPARISONS[type(op)](a, b) for op, a, b in zip(ops, values, values[1:], strict=False))
+        case _:
+            raise ValueError(f'"{ast.unparse(node)}" is not allowed in a condition')
+
+
+def _number(node: ast.expr, names: Mapping[str, Any]) -> Any:
+    """Arithmetic is for numbers: a string times a number would be as long as an attacker likes."""
+    value = _value(node, names)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError
+    return value

@@ -1,0 +1,288 @@
+"""Read a study: every fault found at once, then rows resolved against base."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from ablate.config import DataConfig, RowConfig, canonical, resolve_data, resolve_row
+from ablate.config.resolve import SYMBOL_OF
+from ablate.config.section import faults_of
+from ablate.errors import StudyError, UsageError, did_you_mean, listed
+from ablate.study.nodes import Mark, Node, read_file, read_text
+from ablate.study.rows import MAX_ROWS, Draft, drafts, known_fields, single_value, unknown
+from ablate.study.study import Row, Study
+
+SECTIONS = ("study", "data", "base", "seeds", "rows")
+MAX_SEEDS = 1000
+MAX_FAULTS = 100
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,39}")
+_RESERVED = ("runs", "corpora")  # folders of the results root
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What the command line changes or picks: --set, --rows and --seeds as they were given."""
+
+    overrides: Sequence[str] = ()
+    rows: Sequence[str] = ()
+    seeds: str | None = None
+
+
+def read_study(path: Path, selection: Selection | None = None) -> Study:
+    """Read a study file.
+
+    Raises:
+        StudyError: with every fault of the file and of --set.
+        UsageError: --rows or --seeds names what the study does not have.
+    """
+    selection = selection or Selection()
+    study = _Reader(path).read(read_file(path), [_override(text) for text in selection.overrides])
+    return _select(study, selection)
+
+
+@dataclass
+class _Reader:
+    path: Path
+    faults: dict[str, Mark] = field(default_factory=dict)  # each line once, and its place
+
+    def report(self, mark: Mark, message: str) -> None:
+        self.faults.setdefault(mark.fault(message), mark)
+
+    def all_faults(self) -> list[str]:
+        """The lines in the file's order, cut where nobody would read on."""
+        lines = sorted(self.faults, key=lambda line: (self.faults[line].line, self.faults[line].column))
+        more = len(lines) - MAX_FAULTS
+        return [*lines[:MAX_FAULTS], f"{self.path}: and {more} more faults"] if more > 0 else lines
+
+    def read(self, root: Node, overrides: Sequence[tuple[str, Node]]) -> Study:
+        sections = self.sections(root)
+        for key, node in overrides:
+            self.override(sections, key, node)
+        name = self.name(sections.get("study"), root)
+        data = self.data(sections.get("data"), root)
+        seeds = self.seeds(sections.get("seeds"))
+        base = self.base(sections.get("base"))
+        rows, dropped = self.rows(sections.get("rows"), base)
+        if data and not self.faults:
+            self.check_lengths(data, rows, sections["data"].mark)
+        if self.faults or data is None:
+            raise StudyError(*self.all_faults())
+        return Study(name, self.path, data, tuple(rows), tuple(seeds), dropped)
+
+    def sections(self, root: Node) -> dict[str, Node]:
+        if not isinstance(root.value, dict):
+            raise StudyError(root.mark.fault(f"a study is a mapping of {listed(SECTIONS)}; here is {root.kind}"))
+        for key, mark, _ in root.items():
+            if key not in SECTIONS:
+                self.report(mark, unknown("section", key, SECTIONS))
+        return {key: node for key, _, node in root.items()}
+
+    def override(self, sections: dict[str, Node], key: str, node: Node) -> None:
+        """--set replaces a value of `data` or of `base` before anything is checked."""
+        section, _, name = key.rpartition(".")
+        section = section or "base"
+        if section not in ("data", "base"):
+            return self.report(node.mark, f'"{section}" cannot be set; data.FIELD and base FIELDs can')
+        old = sections.get(section)
+        fields = dict(old.value) if old and isinstance(old.value, dict) else {}
+        if section == "base":
+            same = canonical(name)
+            fields = {k: v for k, v in fields.items() if k == "preset" or canonical(k) != same or same is None}
+        fields[name] = (node.mark, node)
+        sections[section] = Node(fields, old.mark if old else node.mark)
+        return None
+
+    def name(self, node: Node | None, root: Node) -> str:
+        if node is None:
+            self.report(root.mark, 'the study has no name: "study: NAME"')
+            return ""
+        name = node.value if isinstance(node.value, str) else str(node.plain())
+        if not _NAME.fullmatch(name) or ".." in name:
+            self.report(node.mark, f'"{name[:60]}" cannot name a study: letters, digits, "-", "_", "." (at most 64)')
+        elif name in _RESERVED:
+            self.report(node.mark, f'"{name}" is a folder of the results root; choose another name')
+        return name
+
+    def data(self, node: Node | None, root: Node) -> DataConfig | None:
+        if node is None or not isinstance(node.value, dict):
+            self.report(node.mark if node else root.mark, 'the study needs a "data" section, such as {corpus: toy}')
+            return None
+        settings = {}
+        for key, mark, value in node.items():
+            if key not in DataConfig.model_fields:
+                self.report(mark, unknown("data field", key, DataConfig.model_fields))
+            elif single_value(key, value, self.report):
+                settings[key] = value
+        try:
+            return resolve_data({key: value.value for key, value in settings.items()})
+        except ValidationError as error:
+            self.invalid(error, settings, node.mark)
+        except ValueError as error:
+            self.report(settings["corpus"].mark if "corpus" in settings else node.mark, str(error))
+        return None
+
+    def seeds(self, node: Node | None) -> list[int]:
+        if node is None:
+            return [1]
+        values = node.value if isinstance(node.value, list) else [node]
+        if not values or len(values) > MAX_SEEDS:
+            self.report(node.mark, f"{len(values)} seeds; a study has 1 to {MAX_SEEDS}")
+            return []
+        seeds: list[int] = []
+        for value in values:
+            if type(value.value) is not int or not 0 <= value.value < 2**32:
+                self.report(value.mark, f"{value.kind} is not a seed: a whole number from 0 to {2**32 - 1}")
+            elif value.value in seeds:
+                self.report(value.mark, f"seed {value.value} stands twice")
+            else:
+                seeds.append(value.value)
+        return seeds
+
+    def base(self, node: Node | None) -> dict[str, Node]:
+        """Base's settings under standard names, without those at fault, so that rows can be checked too."""
+        if node is None or node.value is None:
+            return {}
+        if not isinstance(node.value, dict):
+            self.report(node.mark, f"base is a mapping of fields; here is {node.kind}")
+            return {}
+        known = known_fields(node, self.report)
+        settings = _by_name({key: value for key, value in known.items() if single_value(key, value, self.report)})
+        for name, value in list(settings.items()):
+            if name != "preset" and self.resolve({name: value}, value.mark, alone=True) is None:
+                del settings[name]
+        return settings if self.resolve(settings, node.mark) else {}
+
+    def resolve(self, settings: Mapping[str, Node], mark: Mark, alone: bool = False) -> RowConfig | None:
+        """The settings resolved, or None and their faults reported; `alone`: only faults of a field itself."""
+        try:
+            return resolve_row({name: node.value for name, node in settings.items()})
+        except ValidationError as error:
+            if not alone or any(name in settings for name, _ in faults_of(error)):
+                self.invalid(error, settings, mark)
+                return None
+        except ValueError as error:
+            if not alone:
+                self.report(mark, str(error))
+                return None
+        return resolve_row({})
+
+    def invalid(self, error: ValidationError, settings: Mapping[str, Node], mark: Mark) -> None:
+        for name, message in faults_of(error):
+            place = settings[name].mark if name in settings else mark
+            self.report(place, f"{name}: {message}" if name else message)
+
+    def rows(self, node: Node | None, base: dict[str, Node]) -> tuple[list[Row], int]:
+        all_drafts: list[Draft] = []
+        if node is not None and node.value is not None and not isinstance(node.value, dict):
+            self.report(node.mark, f"rows is a mapping of groups; here is {node.kind}")
+        elif node is not None and node.value is not None:
+            for group, mark, spec in node.items():
+                if not _GROUP.fullmatch(group) or ".." in group or group == "base":
+                    self.report(mark, f'"{group[:60]}" cannot name a group: letters, digits, spaces, not "base"')
+                all_drafts += drafts(group, spec, self.report, MAX_ROWS - len(all_drafts))
+        base_config = resolve_row({name: value.value for name, value in base.items()})
+        rows = {"base": Row("base", "base", base_config)}
+        dropped = 0
+        for draft in all_drafts:
+            config = self.resolve({**base, **_by_name(draft.written)}, draft.mark)
+            if config is None or not self.holds(draft, config):
+                dropped += config is not None
+            elif draft.label not in rows:
+                rows[draft.label] = Row(draft.label, draft.group, config, _difference(config, base_config))
+        return list(rows.values()), dropped
+
+    def holds(self, draft: Draft, config: RowConfig) -> bool:
+        """Whether the row stays: `where` drops it, a violated `require` is a fault."""
+        names = names_for(config)
+        try:
+            for condition in (draft.where, draft.require):
+                if condition:
+                    condition.check(names)
+            if draft.where and not draft.where(names):
+                return False
+            if draft.require and not draft.require(names):
+                values = ", ".join(f"{name}={names[name]}" for name in draft.require.fields(names))
+                self.report(draft.mark, f'row "{draft.label}" violates require: {draft.require.text} ({values})')
+        except ValueError as error:
+            self.report(draft.mark, f'row "{draft.label}": {error}')
+        return True
+
+    def check_lengths(self, data: DataConfig, rows: Sequence[Row], mark: Mark) -> None:
+        for row in rows:
+            if data.max_length >= row.config.max_positions:
+                self.report(
+                    mark,
+                    f"data.max_length={data.max_length} leaves no room for the end mark in "
+                    f'max_positions={row.config.max_positions} of row "{row.label}"',
+                )
+
+
+def names_for(config: RowConfig) -> dict[str, Any]:
+    """The fields that conditions see: by standard name and by symbol."""
+    values = config.model_dump()
+    return {**values, **{symbol: values[name] for name, symbol in SYMBOL_OF.items()}}
+
+
+def _by_name(written: Mapping[str, Node]) -> dict[str, Node]:
+    """Settings under standard names; a preset comes first, whatever its place, since it is a start."""
+    ordered = sorted(written.items(), key=lambda item: item[0] != "preset")
+    return {canonical(key) or key: node for key, node in ordered}
+
+
+def _difference(config: RowConfig, base: RowConfig) -> dict[str, Any]:
+    return {name: value for name, value in config.model_dump().items() if value != getattr(base, name)}
+
+
+def _override(text: str) -> tuple[str, Node]:
+    key, equals, value = text.partition("=")
+    mark = Mark(f"--set {text[:80]}")
+    if not equals or not key.strip():
+        raise StudyError(mark.fault("is not of the form FIELD=VALUE, such as train_steps=200"))
+    try:
+        node = read_text(value, str(mark))
+    except StudyError as error:
+        raise StudyError(mark.fault(error.lines[0].rpartition(": ")[2])) from None
+    return key.strip(), Node(node.value, mark)
+
+
+def _select(study: Study, selection: Selection) -> Study:
+    rows, seeds = study.rows, study.seeds
+    if selection.rows:
+        wanted = [part.strip() for text in selection.rows for part in text.split(",") if part.strip()]
+        picked = {row.label for pattern in wanted for row in _matching(study, pattern)}
+        rows = tuple(row for row in rows if row.label in picked or row is study.base)
+    if selection.seeds is not None:
+        seeds = _seed_list(selection.seeds)
+    return Study(study.name, study.path, study.data, rows, seeds, study.dropped)
+
+
+def _matching(study: Study, pattern: str) -> list[Row]:
+    """Rows by label, by group, or by a pattern with * and ?."""
+    found = [row for row in study.rows if pattern in (row.label, row.group) or fnmatchcase(row.label, pattern)]
+    if not found:
+        names = [*dict.fromkeys(row.group for row in study.rows), *(row.label for row in study.rows)]
+        near = did_you_mean(pattern, names) or f"; groups: {', '.join(dict.fromkeys(r.group for r in study.rows))}"
+        raise UsageError(f'--rows: study "{study.name}" has no row or group "{pattern}"{near}')
+    return found
+
+
+def _seed_list(text: str) -> tuple[int, ...]:
+    """`1,2,5-8` as numbers."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()) or len(first) > 10 or len(last) > 10:
+            raise UsageError(f'--seeds: "{text}" is not a list of seeds, such as 1,2,3 or 1-3')
+        low, high = int(first), int(last or first)
+        if high >= 2**32 or high < low or high - low >= MAX_SEEDS:
+            raise UsageError(f'--seeds: "{part}" is not a range of seeds from 0 to {2**32 - 1}, at most {MAX_SEEDS}')
+        seeds += range(low, high + 1)
+    return tuple(dict.fromkeys(seeds))
