@@ -7,7 +7,7 @@ from typing import Any
 
 from ablate.config.data import CORPORA, LAYOUTS, DataConfig
 from ablate.config.decoding import DecodingConfig
-from ablate.config.model import ModelConfig
+from ablate.config.model import MAX_SIZE, ModelConfig
 from ablate.config.training import TrainingConfig
 from ablate.errors import did_you_mean, listed
 
@@ -69,7 +69,7 @@ def _head_size(merged: Mapping[str, Any], name: str) -> int:
     """d_model / h, the size that d_k and d_v take when they are not set (3.2.2)."""
     d_model = merged.get("d_model", ModelConfig.model_fields["d_model"].default)
     heads = merged.get("n_heads", ModelConfig.model_fields["n_heads"].default)
-    if type(d_model) is not int or type(heads) is not int or heads < 1 or d_model < 1:
+    if type(d_model) is not int or type(heads) is not int or heads < 1 or not 1 <= d_model <= MAX_SIZE:
         return 1  # the wrong value itself is what RowConfig refuses
     if d_model % heads:
         raise ValueError(f"h={heads} does not divide d_model={d_model}: set {name}, or change h or d_model")
@@ -84,6 +84,8 @@ def resolve_data(settings: Mapping[str, Any]) -> DataConfig:
         ValueError: the corpus is unknown, or has no such direction.
     """
     corpus = settings.get("corpus")
+    if corpus is None:
+        raise ValueError(f"data needs a corpus: {listed(CORPORA)}")
     if corpus not in CORPORA:
         raise ValueError(f'corpus "{corpus}" is not known: {listed(CORPORA)}{did_you_mean(str(corpus), CORPORA)}')
     layout = LAYOUTS.get(str(corpus))

@@ -22,6 +22,8 @@ def _message(error: Any) -> str:
     """One line: what was given and what is allowed."""
     if error["type"] == "value_error":  # raised by a validator of ours: already a sentence
         return str(error["ctx"]["error"])
+    if error["type"] == "missing":
+        return "must be given"
     allowed = error["msg"].replace("Input should be", "must be").replace("Value error, ", "")
     return f"{_shown(error['input'])} is not allowed: {allowed}"
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ablate.errors import did_you_mean
 
 MAX_LENGTH = 500
+MAX_DEPTH = 64
 
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
@@ -34,30 +36,47 @@ class Expression:
         """Parse a condition.
 
         Raises:
-            ValueError: it is not one; the message says what is wrong.
+            ValueError: it is not one, or the whitelist lacks a part of it; the message says what is wrong.
         """
-        self.text = text
+        self.text = text.strip()
         if len(text) > MAX_LENGTH:
             raise ValueError(f"a condition of {len(text)} characters; at most {MAX_LENGTH}")
         try:
-            self.tree = ast.parse(text.strip(), mode="eval").body
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # "1if" and "\\d": Python doubts them, and would say so on stderr
+                self.tree = ast.parse(self.text, mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError, Warning):
             raise ValueError(f'"{text}" is not a condition, such as "h * d_k == d_model"') from None
+        self._refuse_all_but_the_whitelist()
+
+    def _refuse_all_but_the_whitelist(self) -> None:
+        """Level by level, in parts that evaluation may never reach as well."""
+        level: list[ast.AST] = [self.tree]
+        for _ in range(MAX_DEPTH):
+            for node in level:
+                if isinstance(node, ast.expr) and not _allowed(node):
+                    written = ast.get_source_segment(self.text, node)
+                    raise ValueError(f'"{written}" is not allowed in a condition')
+            level = [child for node in level for child in ast.iter_child_nodes(node)]
+            if not level:
+                return
+        raise ValueError(f"a condition nested more than {MAX_DEPTH} deep")
 
     def fields(self, names: Mapping[str, Any]) -> list[str]:
         """The fields that the condition speaks of, in the order of their first mention."""
-        return list(dict.fromkeys(n.id for n in ast.walk(self.tree) if isinstance(n, ast.Name) and n.id in names))
+        found = [n for n in ast.walk(self.tree) if isinstance(n, ast.Name) and n.id in names]
+        found.sort(key=lambda n: (n.lineno, n.col_offset))
+        return list(dict.fromkeys(n.id for n in found))
 
-    def check(self, names: Mapping[str, Any]) -> None:
-        """Refuse names that are not fields, and all that the whitelist lacks.
+    def check(self, names: Collection[str]) -> None:
+        """Refuse names that are not fields.
 
         Raises:
-            ValueError: with the name or the construct.
+            ValueError: with the name and the nearest field.
         """
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Name) and node.id not in names and node.id not in _WORDS:
                 raise ValueError(f'unknown field "{node.id}" in "{self.text}"{did_you_mean(node.id, names)}')
-        self(names)
 
     def __call__(self, names: Mapping[str, Any]) -> bool:
         """Whether the condition holds for these fields.
@@ -71,6 +90,19 @@ class Expression:
             raise ValueError(f'"{self.text}" compares or combines values of different kinds') from None
         except (ZeroDivisionError, OverflowError):
             raise ValueError(f'"{self.text}" divides by zero or overflows') from None
+
+
+def _allowed(node: ast.expr) -> bool:
+    match node:
+        case ast.Constant(value=bool() | int() | float() | str()):
+            return True
+        case ast.Name() | ast.List() | ast.Tuple() | ast.BoolOp() | ast.UnaryOp(op=ast.Not() | ast.USub()):
+            return True
+        case ast.BinOp(op=op):
+            return type(op) in _ARITHMETIC
+        case ast.Compare(ops=ops):
+            return all(type(op) in _COMPARISONS for op in ops)
+    return False
 
 
 def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:

@@ -21,6 +21,7 @@ MAX_BYTES = 1 << 20
 MAX_DEPTH = 12
 MAX_NODES = 200_000
 MAX_DIGITS = 18
+MAX_MESSAGE = 1000
 
 _Loader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -45,7 +46,8 @@ class Mark:
 
     def fault(self, message: str) -> str:
         """One line for one fault at this place, with nothing in it that could break the line."""
-        return f"{self}: {''.join(c if c.isprintable() else repr(c)[1:-1] for c in message)}"
+        line = f"{self}: {message if len(message) <= MAX_MESSAGE else message[:MAX_MESSAGE] + '...'}"
+        return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
 
 
 @dataclass(frozen=True)
@@ -116,8 +118,10 @@ def read_text(text: str, source: str) -> Node:
         place = error.problem_mark or error.context_mark
         mark = Mark(source, place.line + 1, place.column + 1) if place else Mark(source)
         raise StudyError(mark.fault(f"not valid YAML: {error.problem or error.context}")) from None
-    except yaml.YAMLError as error:
-        raise StudyError(Mark(source, 1, 1).fault(f"not valid YAML: {str(error).splitlines()[0]}")) from None
+    except (yaml.YAMLError, UnicodeError) as error:  # a character that YAML, or UTF-8, does not have
+        before = text.encode(errors="replace")[: getattr(error, "position", 0)]
+        mark = Mark(source, before.count(b"\n") + 1, 1)
+        raise StudyError(mark.fault(f"not valid YAML: {str(error).splitlines()[0]}")) from None
 
 
 class _Composer:
@@ -198,7 +202,7 @@ class _Composer:
             number = float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
             if not math.isfinite(number):
                 self.refuse(event, f'"{text}" is not a finite number')
-            return number
+            return number + 0.0  # -0.0 is 0.0, so that one value has one identity
         return text
 
     def mark(self, event: Any) -> Mark:

@@ -21,7 +21,8 @@ from ablate.study.study import Row, Study
 
 SECTIONS = ("study", "data", "base", "seeds", "rows")
 MAX_SEEDS = 1000
-MAX_FAULTS = 100
+MAX_FAULTS = 100  # printed
+MAX_FOUND = 1000  # then the reading stops
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,39}")
 _RESERVED = ("runs", "corpora")  # folders of the results root
@@ -44,7 +45,7 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
         UsageError: --rows or --seeds names what the study does not have.
     """
     selection = selection or Selection()
-    study = _Reader(path).read(read_file(path), [_override(text) for text in selection.overrides])
+    study = _Reader(path).read(read_file(path), selection.overrides)
     return _select(study, selection)
 
 
@@ -55,17 +56,23 @@ class _Reader:
 
     def report(self, mark: Mark, message: str) -> None:
         self.faults.setdefault(mark.fault(message), mark)
+        if len(self.faults) >= MAX_FOUND:
+            raise StudyError(*self.all_faults())
 
     def all_faults(self) -> list[str]:
         """The lines in the file's order, cut where nobody would read on."""
         lines = sorted(self.faults, key=lambda line: (self.faults[line].line, self.faults[line].column))
         more = len(lines) - MAX_FAULTS
-        return [*lines[:MAX_FAULTS], f"{self.path}: and {more} more faults"] if more > 0 else lines
+        return [*lines[:MAX_FAULTS], f"{self.path}: and {more} more faults, or still more"] if more > 0 else lines
 
-    def read(self, root: Node, overrides: Sequence[tuple[str, Node]]) -> Study:
+    def read(self, root: Node, overrides: Sequence[str]) -> Study:
         sections = self.sections(root)
-        for key, node in overrides:
-            self.override(sections, key, node)
+        for text in overrides:
+            mark = Mark(f"--set {text[:80]}")
+            try:
+                self.override(sections, *_override(text, mark))
+            except ValueError as error:
+                self.report(mark, str(error))
         name = self.name(sections.get("study"), root)
         data = self.data(sections.get("data"), root)
         seeds = self.seeds(sections.get("seeds"))
@@ -92,6 +99,8 @@ class _Reader:
         if section not in ("data", "base"):
             return self.report(node.mark, f'"{section}" cannot be set; data.FIELD and base FIELDs can')
         old = sections.get(section)
+        if old and old.value is not None and not isinstance(old.value, dict):
+            return None  # a fault already, reported where it stands
         fields = dict(old.value) if old and isinstance(old.value, dict) else {}
         if section == "base":
             same = canonical(name)
@@ -101,8 +110,8 @@ class _Reader:
         return None
 
     def name(self, node: Node | None, root: Node) -> str:
-        if node is None:
-            self.report(root.mark, 'the study has no name: "study: NAME"')
+        if node is None or node.value is None:
+            self.report(node.mark if node else root.mark, 'the study has no name: "study: NAME"')
             return ""
         name = node.value if isinstance(node.value, str) else str(node.plain())
         if not _NAME.fullmatch(name) or ".." in name:
@@ -192,7 +201,7 @@ class _Reader:
         rows = {"base": Row("base", "base", base_config)}
         dropped = 0
         for draft in all_drafts:
-            config = self.resolve({**base, **_by_name(draft.written)}, draft.mark)
+            config = self.resolve(_over(base, _by_name(draft.written)), draft.mark)
             if config is None or not self.holds(draft, config):
                 dropped += config is not None
             elif draft.label not in rows:
@@ -203,9 +212,6 @@ class _Reader:
         """Whether the row stays: `where` drops it, a violated `require` is a fault."""
         names = names_for(config)
         try:
-            for condition in (draft.where, draft.require):
-                if condition:
-                    condition.check(names)
             if draft.where and not draft.where(names):
                 return False
             if draft.require and not draft.require(names):
@@ -237,20 +243,24 @@ def _by_name(written: Mapping[str, Node]) -> dict[str, Node]:
     return {canonical(key) or key: node for key, node in ordered}
 
 
+def _over(base: Mapping[str, Node], written: Mapping[str, Node]) -> dict[str, Node]:
+    """Base's settings, then the row's: a preset in the row undoes what base has set."""
+    return {**{name: node for name, node in base.items() if name not in written}, **written}
+
+
 def _difference(config: RowConfig, base: RowConfig) -> dict[str, Any]:
     return {name: value for name, value in config.model_dump().items() if value != getattr(base, name)}
 
 
-def _override(text: str) -> tuple[str, Node]:
-    key, equals, value = text.partition("=")
-    mark = Mark(f"--set {text[:80]}")
-    if not equals or not key.strip():
-        raise StudyError(mark.fault("is not of the form FIELD=VALUE, such as train_steps=200"))
+def _override(text: str, mark: Mark) -> tuple[str, Node]:
+    key, equals, value = (part.strip() for part in text.partition("="))
+    if not (key and equals and value):
+        raise ValueError("is not of the form FIELD=VALUE, such as train_steps=200")
     try:
         node = read_text(value, str(mark))
     except StudyError as error:
-        raise StudyError(mark.fault(error.lines[0].rpartition(": ")[2])) from None
-    return key.strip(), Node(node.value, mark)
+        raise ValueError(error.lines[0].rpartition(": ")[2]) from None
+    return key, Node(node.value, mark)
 
 
 def _select(study: Study, selection: Selection) -> Study:

@@ -165,7 +165,9 @@ def _expression(spec: Node, name: str, report: Report) -> Expression | None:
         return None
     node = spec.value[name][1]
     try:
-        return Expression(str(node.value) if not isinstance(node.value, (dict, list)) else "")
+        condition = Expression(str(node.value) if not isinstance(node.value, (dict, list)) else "")
+        condition.check((*field_names(), *SYMBOLS))
+        return condition
     except ValueError as error:
         report(node.mark, f"{name}: {error}")
         return None

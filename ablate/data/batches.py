@@ -1,0 +1,129 @@
+"""Token-budget batches of sentences of similar length (section 5.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ablate.data.corpus import Side, Split
+from ablate.data.tokenizer import BOS, EOS, PAD
+
+LENGTH_NOISE = 2.0  # tokens: sources this near in length may change places between epochs
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Padded token ids, and how many of the target ones count.
+
+    source: (B, S), each sentence ended by EOS.
+    target_in: (B, T), begun by BOS; target_out: (B, T), ended by EOS; both padded with 0.
+    """
+
+    source: Tensor
+    target_in: Tensor
+    target_out: Tensor
+
+    @property
+    def tokens(self) -> int:
+        """Target tokens that are not padding."""
+        return int((self.target_out != PAD).sum())
+
+    def to(self, device: torch.device) -> Batch:
+        """The same batch on a device."""
+        return Batch(*(t.to(device, non_blocking=True) for t in (self.source, self.target_in, self.target_out)))
+
+
+class BatchOrder:
+    """Which sentences form which batch: a pure function of (lengths, batch_tokens, seed, epoch, index).
+
+    Within an epoch, sentences are sorted by target length and then nearly by source length, cut where
+    the longer sides add up to batch_tokens, and the batches are shuffled. Every epoch has the same
+    number of batches. A batch exceeds its budget by less than one sentence.
+    """
+
+    def __init__(self, split: Split, batch_tokens: int, seed: int) -> None:
+        self.source, self.target = split.source.lengths, split.target.lengths
+        self.longer = np.maximum(self.source, self.target)
+        self.batch_tokens = batch_tokens
+        self.seed = seed
+        self._epoch: tuple[int, list[NDArray[np.int64]]] = (-1, [])
+
+    @cached_property
+    def batches_per_epoch(self) -> int:
+        """Steps in one pass over the training side."""
+        return -(-int(self.longer.sum()) // self.batch_tokens)
+
+    def at(self, step: int) -> NDArray[np.int64]:
+        """The sentences of the batch of a step, counted from 1."""
+        epoch, index = divmod(step - 1, self.batches_per_epoch)
+        if self._epoch[0] != epoch:
+            self._epoch = (epoch, self.epoch(epoch))
+        return self._epoch[1][index]
+
+    def epoch(self, epoch: int) -> list[NDArray[np.int64]]:
+        """The batches of an epoch, in order."""
+        random = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
+        noise = random.random(len(self.source))
+        order = np.lexsort((noise, self.source + LENGTH_NOISE * noise, self.target))
+        batch = (np.cumsum(self.longer[order]) - 1) // self.batch_tokens
+        starts = np.searchsorted(batch, np.arange(1, self.batches_per_epoch))
+        batches = np.split(order, starts)
+        return [batches[i] for i in random.permutation(len(batches))]
+
+
+def make_batch(split: Split, sentences: Sequence[int] | NDArray[np.int64]) -> Batch:
+    """The padded batch of these sentences."""
+    source = _padded(split.source, sentences, after=EOS)
+    target_out = _padded(split.target, sentences, after=EOS)
+    target_in = _padded(split.target, sentences, before=BOS)
+    return Batch(source, target_in, target_out)
+
+
+def micro_batches(
+    split: Split, sentences: NDArray[np.int64], limit: int
+) -> Iterator[Batch]:
+    """The batch of these sentences in parts of at most `limit` padded tokens a side, or single sentences."""
+    longer = np.maximum(split.source.lengths[sentences], split.target.lengths[sentences])
+    start = 0
+    while start < len(sentences):
+        widths = np.maximum.accumulate(longer[start:])
+        fits = int(np.searchsorted(widths * np.arange(1, len(widths) + 1), limit, side="right"))
+        stop = start + max(1, fits)
+        yield make_batch(split, sentences[start:stop])
+        start = stop
+
+
+def eval_batches(split: Split, tokens: int) -> Iterator[tuple[NDArray[np.int64], Batch]]:
+    """Every sentence once, in batches of similar source length; yields (sentences, batch)."""
+    order = np.lexsort((split.target.lengths, split.source.lengths))
+    longer = np.maximum(split.source.lengths, split.target.lengths)[order]
+    cuts = np.flatnonzero(np.diff((np.cumsum(longer) - 1) // tokens)) + 1
+    for sentences in np.split(order, cuts):
+        yield sentences, make_batch(split, sentences)
+
+
+def pad(sequences: Sequence[Sequence[int]]) -> Tensor:
+    """(B, longest), padded with 0 at the end."""
+    out = torch.zeros(len(sequences), max(map(len, sequences)), dtype=torch.int64)
+    for row, sequence in enumerate(sequences):
+        out[row, : len(sequence)] = torch.as_tensor(sequence)
+    return out
+
+
+def _padded(
+    side: Side, sentences: Sequence[int] | NDArray[np.int64], before: int | None = None, after: int | None = None
+) -> Tensor:
+    """(B, longest + 1): each sentence with one mark before or after it."""
+    lengths = side.lengths[sentences]
+    out = np.full((len(lengths), int(lengths.max())), PAD, dtype=np.int64)
+    first = 0 if before is None else 1
+    for row, (sentence, length) in enumerate(zip(sentences, lengths, strict=True)):
+        out[row, first : first + length - 1] = side[int(sentence)]
+        out[row, 0 if before is not None else length - 1] = before if before is not None else after
+    return torch.from_numpy(out)

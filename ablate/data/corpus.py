@@ -1,0 +1,141 @@
+"""A prepared corpus: memory-mapped ids of every split, the tokenizer, and what is known about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ablate.data.tokenizer import Tokenizer
+from ablate.errors import StoreError
+from ablate.store.files import read_json, sha256
+
+IDS = np.dtype("<u4")
+OFFSETS = np.dtype("<i8")
+SIDES = ("source", "target")
+MANIFEST = "corpus.json"
+TOKENIZER = "tokenizer.model"
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Sums over the training pairs, end marks counted on each side; S and T are a pair's lengths in tokens."""
+
+    pairs: int
+    source_tokens: int
+    target_tokens: int
+    longer_tokens: int  # sum of max(S, T): what batch_tokens is filled with
+    source_squares: int  # sum of S^2, of S * T and of T^2: what attention scores cost
+    products: int
+    target_squares: int
+
+    @staticmethod
+    def of(S: NDArray[np.int64], T: NDArray[np.int64]) -> Statistics:
+        """From the lengths of all pairs."""
+        longer = np.maximum(S, T)
+        sums = (S.sum(), T.sum(), longer.sum(), (S * S).sum(), (S * T).sum(), (T * T).sum())
+        return Statistics(len(S), *(int(n) for n in sums))
+
+    def as_dict(self) -> dict[str, int]:
+        """For JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a split: every sentence's ids behind one another, and where each begins."""
+
+    ids: NDArray[np.uint32]
+    offsets: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, sentence: int) -> NDArray[np.uint32]:
+        return self.ids[self.offsets[sentence] : self.offsets[sentence + 1]]
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each sentence, the end mark counted."""
+        return np.diff(self.offsets) + 1
+
+
+@dataclass(frozen=True)
+class Split:
+    """Both sides of a split, without begin and end marks."""
+
+    source: Side
+    target: Side
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+
+class Corpus:
+    """A prepared corpus on disk."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open a corpus that `prepare` has made.
+
+        Raises:
+            StoreError: it is not there.
+        """
+        manifest = read_json(folder / MANIFEST)
+        if manifest is None:
+            raise StoreError(f"{folder}: holds no prepared corpus")
+        self.folder = folder
+        self.manifest: dict[str, Any] = manifest
+        self.statistics = Statistics(**manifest["statistics"])
+
+    @property
+    def id(self) -> str:
+        """The hash of the corpus' content."""
+        return self.folder.name
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The vocabulary."""
+        return Tokenizer((self.folder / TOKENIZER).read_bytes())
+
+    def split(self, name: str) -> Split:
+        """`train`, `dev` or `test`, memory-mapped."""
+        return Split(*(self._side(name, side) for side in SIDES))
+
+    def references(self) -> list[str]:
+        """The test side's target text, as it stands in the corpus."""
+        return self.text("test", "target")
+
+    def text(self, split: str, side: str) -> list[str]:
+        """The sentences of one side of dev or test."""
+        return (self.folder / f"{split}.{side}.txt").read_text(encoding="utf-8").split("\n")[:-1]
+
+    def verify(self) -> None:
+        """Compare every file with the hash taken when it was written.
+
+        Raises:
+            StoreError: naming the first that differs.
+        """
+        for name, expected in self.manifest["files"].items():
+            path = self.folder / name
+            if not path.exists() or sha256(path) != expected:
+                raise StoreError(f"{path}: is damaged or missing; remove {self.folder} and run again")
+
+    def _side(self, split: str, side: str) -> Side:
+        offsets = np.fromfile(self.folder / f"{split}.{side}.offsets", dtype=OFFSETS)
+        path = self.folder / f"{split}.{side}.ids"
+        ids = np.memmap(path, dtype=IDS, mode="r") if path.stat().st_size else np.empty(0, IDS)
+        return Side(ids, offsets)
+
+
+def write_side(folder: Path, split: str, side: str, sentences: Sequence[Sequence[int]]) -> None:
+    """Write one side of a split as ids and offsets."""
+    offsets = np.zeros(len(sentences) + 1, dtype=OFFSETS)
+    np.cumsum([len(sentence) for sentence in sentences], out=offsets[1:])
+    ids = np.fromiter((token for sentence in sentences for token in sentence), dtype=IDS, count=int(offsets[-1]))
+    ids.tofile(folder / f"{split}.{side}.ids")
+    offsets.tofile(folder / f"{split}.{side}.offsets")

@@ -1,0 +1,185 @@
+"""Prepare a corpus once: read, check, learn the vocabulary on the training side, encode, write.
+
+A prepared corpus is named by the hash of the text it was made from and of how it was made. It is
+built beside its place and renamed when whole; several processes that want it wait for the first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from filelock import FileLock
+
+from ablate.config import DataConfig
+from ablate.data import toy
+from ablate.data.corpus import IDS, MANIFEST, OFFSETS, SIDES, TOKENIZER, Corpus, Statistics, write_side
+from ablate.data.files import read_pairs, split_files
+from ablate.data.tokenizer import Tokenizer, train_tokenizer
+from ablate.errors import DataError
+from ablate.store.files import read_json, sha256, sync_folder, write_json
+
+FORMAT = 1  # raised when the same text would be prepared otherwise
+SPLITS = ("train", "dev", "test")
+_ENCODE_AT_ONCE = 10_000
+
+Pairs = list[tuple[int, str, str]]  # line number, source, target
+
+
+@dataclass
+class _Raw:
+    """A corpus as text, and how many training pairs were left out and why."""
+
+    splits: dict[str, Pairs]
+    names: dict[str, str]
+    left_out: dict[str, int] = field(default_factory=dict)
+
+
+def prepare(data: DataConfig, folder: Path, corpora: Path) -> Corpus:
+    """The prepared corpus, made if it is not there yet.
+
+    Args:
+        data: what the study says.
+        folder: where its splits lie.
+        corpora: where prepared corpora are kept.
+
+    Raises:
+        DataError: the corpus is missing or malformed, or holds fewer pieces than vocab_size.
+    """
+    identity = _content_id(data, folder)
+    place = corpora / identity
+    if not (place / MANIFEST).exists():
+        corpora.mkdir(parents=True, exist_ok=True)
+        with FileLock(corpora / f"{identity}.lock"):
+            if not (place / MANIFEST).exists():
+                _build(data, folder, place)
+    pointer = corpora / f"{settings_id(data)}.json"
+    if read_json(pointer) != {"corpus": identity}:
+        write_json(pointer, {"corpus": identity})
+    return Corpus(place)
+
+
+def prepared_statistics(data: DataConfig, corpora: Path) -> Statistics | None:
+    """What is known of the corpus if one was prepared from these settings; reads no corpus."""
+    pointer = read_json(corpora / f"{settings_id(data)}.json")
+    manifest = read_json(corpora / pointer["corpus"] / MANIFEST) if pointer else None
+    return Statistics(**manifest["statistics"]) if manifest else None
+
+
+def settings_id(data: DataConfig) -> str:
+    """The identity of the data settings, wherever their files lie and whatever they hold."""
+    settings = data.model_dump(exclude={"folder"})
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _content_id(data: DataConfig, folder: Path) -> str:
+    if data.corpus == "toy":
+        content = [f"toy {toy.VERSION}"]
+    else:
+        files = [file for split in SPLITS for file in split_files(folder, getattr(data, split), data.languages)]
+        content = [sha256(file) for file in files]
+    how = [FORMAT, data.vocab_size, data.max_length, content]
+    return hashlib.sha256(json.dumps(how).encode()).hexdigest()[:12]
+
+
+def _build(data: DataConfig, folder: Path, place: Path) -> None:
+    raw = _read(data, folder)
+    if not raw.splits["train"]:
+        raise DataError(f"{raw.names['train']}: has no sentence pair to train on")
+    tokenizer = train_tokenizer((text for _, *pair in raw.splits["train"] for text in pair), data.vocab_size)
+    encoded = {split: _encode(tokenizer, pairs) for split, pairs in raw.splits.items()}
+    _leave_out_long(raw, encoded, data.max_length)
+    temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        _write(temporary, data, raw, encoded, tokenizer)
+        shutil.rmtree(place, ignore_errors=True)
+        temporary.replace(place)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    sync_folder(place.parent)
+
+
+def _read(data: DataConfig, folder: Path) -> _Raw:
+    if data.corpus == "toy":
+        splits = {
+            split: [(number, *pair) for number, pair in enumerate(pairs, 1)] for split, pairs in toy.generate().items()
+        }
+        return _Raw(splits, {split: f"toy {split}" for split in SPLITS})
+    raw = _Raw({}, {})
+    for split in SPLITS:
+        files = split_files(folder, getattr(data, split), data.languages)
+        raw.names[split] = str(files[0])
+        raw.splits[split] = list(_checked(read_pairs(files), split, raw))
+        if not raw.splits[split]:
+            raise DataError(f"{files[0]}: has no sentence pair")
+    return raw
+
+
+def _checked(pairs: Iterator[tuple[int, str, str]], split: str, raw: _Raw) -> Iterator[tuple[int, str, str]]:
+    """Training pairs with an empty side are left out and counted; elsewhere they are an error."""
+    for number, source, target in pairs:
+        if source and target:
+            yield number, source, target
+        elif split == "train":
+            raw.left_out["empty"] = raw.left_out.get("empty", 0) + 1
+        else:
+            side = "source" if not source else "target"
+            raise DataError(f"{raw.names[split]}:{number}: the {side} side is empty; {split} must be complete")
+
+
+def _encode(tokenizer: Tokenizer, pairs: Pairs) -> list[list[list[int]]]:
+    """[source sentences, target sentences] as ids."""
+    sides: list[list[list[int]]] = [[], []]
+    for start in range(0, len(pairs), _ENCODE_AT_ONCE):
+        some = pairs[start : start + _ENCODE_AT_ONCE]
+        for side in (0, 1):
+            sides[side] += tokenizer.encode([pair[side + 1] for pair in some])
+    return sides
+
+
+def _leave_out_long(raw: _Raw, encoded: dict[str, list[list[list[int]]]], limit: int) -> None:
+    """Training pairs over the limit are left out and counted; elsewhere they are an error."""
+    for split, (sources, targets) in encoded.items():
+        fits = [max(len(s), len(t)) <= limit for s, t in zip(sources, targets, strict=True)]
+        if all(fits):
+            continue
+        if split != "train":
+            number = raw.splits[split][fits.index(False)][0]
+            raise DataError(f"{raw.names[split]}:{number}: is longer than data.max_length={limit} tokens; raise it")
+        raw.left_out["too long"] = fits.count(False)
+        if not any(fits):
+            raise DataError(f"{raw.names[split]}: every pair is longer than data.max_length={limit} tokens")
+        encoded[split] = [[s for s, fit in zip(side, fits, strict=True) if fit] for side in (sources, targets)]
+
+
+def _write(
+    folder: Path, data: DataConfig, raw: _Raw, encoded: dict[str, list[list[list[int]]]], tokenizer: Tokenizer
+) -> None:
+    (folder / TOKENIZER).write_bytes(tokenizer.model)
+    for split, sides in encoded.items():
+        for side, sentences in zip(SIDES, sides, strict=True):
+            write_side(folder, split, side, sentences)
+        if split != "train":
+            for index, side in enumerate(SIDES, 1):
+                text = "".join(f"{pair[index]}\n" for pair in raw.splits[split])
+                (folder / f"{split}.{side}.txt").write_bytes(text.encode())
+    S, T = (np.array([len(s) + 1 for s in side], dtype=np.int64) for side in encoded["train"])
+    manifest = {
+        "format": FORMAT,
+        "data": data.model_dump(exclude={"folder"}),
+        "pairs": {split: len(sides[0]) for split, sides in encoded.items()},
+        "left_out": raw.left_out,
+        "longest": int(max(S.max(), T.max())),
+        "statistics": Statistics.of(S, T).as_dict(),
+        "types": {"ids": IDS.str, "offsets": OFFSETS.str},
+        "files": {path.name: sha256(path) for path in sorted(folder.iterdir())},
+    }
+    write_json(folder / MANIFEST, manifest)

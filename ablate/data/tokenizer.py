@@ -1,0 +1,80 @@
+"""SentencePiece, joint for both languages (section 5.1: byte-pair encoding, shared vocabulary)."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Iterator
+
+from ablate.errors import DataError
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+
+
+class Tokenizer:
+    """A trained vocabulary: text to ids and back."""
+
+    def __init__(self, model: bytes) -> None:
+        import sentencepiece
+
+        self.model = model
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+
+    @property
+    def vocab_size(self) -> int:
+        """V, the four control pieces included."""
+        return int(self._processor.get_piece_size())
+
+    def encode(self, sentences: list[str]) -> list[list[int]]:
+        """Ids of each sentence, without begin and end marks."""
+        ids: list[list[int]] = self._processor.encode(sentences, out_type=int)
+        return ids
+
+    def decode(self, ids: list[list[int]]) -> list[str]:
+        """Plain, detokenized text of each list of ids."""
+        text: list[str] = self._processor.decode(ids)
+        return text
+
+
+def train_tokenizer(sentences: Iterable[str], vocab_size: int) -> Tokenizer:
+    """Train a BPE vocabulary of exactly `vocab_size` pieces.
+
+    Text is taken as it is (no Unicode normalisation), so that every character of a reference can be produced.
+
+    Raises:
+        DataError: the text does not hold that many pieces, or more characters than that.
+    """
+    import sentencepiece
+
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=_iterator(sentences),
+            model_writer=model,
+            model_type="bpe",
+            vocab_size=vocab_size,
+            character_coverage=1.0,
+            normalization_rule_name="identity",
+            pad_id=PAD,
+            unk_id=UNK,
+            bos_id=BOS,
+            eos_id=EOS,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise DataError(_reason(str(error), vocab_size)) from None
+    return Tokenizer(model.getvalue())
+
+
+def _iterator(sentences: Iterable[str]) -> Iterator[str]:
+    return iter(sentences)
+
+
+def _reason(message: str, vocab_size: int) -> str:
+    too_high = re.search(r"Vocabulary size too high.*?<= (\d+)", message)
+    if too_high:
+        return f"data.vocab_size={vocab_size} is more than the training side has pieces for: at most {too_high[1]}"
+    too_low = re.search(r"required_chars=(\d+)|smaller than required_chars.*?(\d+)", message)
+    if too_low or "required_chars" in message:
+        return f"data.vocab_size={vocab_size} is too small to hold every character of the training side"
+    return f"the vocabulary could not be trained with data.vocab_size={vocab_size}: {message.strip().splitlines()[-1]}"

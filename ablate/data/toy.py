@@ -1,0 +1,136 @@
+"""The toy corpus: a generated language pair, small enough to learn in seconds, in which parts matter.
+
+The source is a scrap of English, `the old dog near these rivers quietly feeds a crane`. The target
+is invented, and its grammar asks something of each part of a Transformer:
+
+- order: the verb comes last, adjectives and determiners follow their noun, prepositions follow
+  their phrase, and only the order of the source tells who does what to whom;
+- agreement over distance: the verb carries the gender and number of a subject that may stand
+  several phrases away, and adjectives and determiners carry their noun's gender;
+- context: some nouns have two translations, and only the kind of verb tells which is meant.
+
+Every source sentence has exactly one translation, so a perfect model scores 100 BLEU.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+SPLITS = {"train": 8000, "dev": 300, "test": 300}
+SEED = 20170612  # the day the paper appeared
+VERSION = 1  # raised when the sentences change, so that old corpora are not taken for new ones
+
+
+@dataclass(frozen=True)
+class Noun:
+    """A noun; `stem` its translation, or one for each kind of verb where it is ambiguous."""
+
+    word: str
+    stem: str | tuple[str, str]
+    gender: int  # 0 or 1: the target's adjectives, determiners and verbs agree with it
+
+    def translate(self, plural: bool, kind: int) -> str:
+        stem = self.stem if isinstance(self.stem, str) else self.stem[kind]
+        return stem + ("a", "o")[self.gender] + ("s" if plural else "")
+
+
+_NOUNS = (
+    Noun("dog", "kan", 0), Noun("cat", "fel", 1), Noun("king", "reg", 0), Noun("child", "nin", 1),
+    Noun("river", "flum", 0), Noun("house", "dom", 1), Noun("tree", "arb", 0), Noun("boat", "nav", 1),
+    Noun("road", "vij", 0), Noun("stone", "petr", 1), Noun("bird", "av", 0), Noun("horse", "kab", 1),
+    Noun("teacher", "magist", 0), Noun("tower", "tur", 1), Noun("garden", "jard", 0), Noun("letter", "karter", 1),
+    Noun("crane", ("gru", "elevil"), 0), Noun("bat", ("vespert", "klub"), 1),
+    Noun("seal", ("fok", "sigil"), 0), Noun("mouse", ("mus", "klikil"), 1),
+)  # fmt: skip
+_ADJECTIVES = {
+    "old": "vet", "young": "jun", "red": "rub", "small": "parv", "big": "gran", "quiet": "kvet", "wet": "humid",
+    "tired": "lac",
+}  # fmt: skip
+# Two kinds of verb: of the living, and of tools. The kind decides the sense of an ambiguous noun.
+_VERBS = (
+    {"feed": "nutr", "chase": "kur", "hear": "aud", "love": "am"},
+    {"buy": "kup", "repair": "fiks", "lift": "lev", "sell": "vend"},
+)
+_PREPOSITIONS = {"near": "prok", "behind": "post", "under": "sub"}
+_ADVERBS = {"today": "hodie", "often": "saep", "quickly": "rapid", "never": "nunkv"}
+_DETERMINERS = {"the": "l", "a": "un", "these": "est"}
+
+
+@dataclass(frozen=True)
+class _Phrase:
+    """A noun phrase: what it says, and what others agree with."""
+
+    noun: Noun
+    plural: bool
+    determiner: str
+    adjective: str | None
+
+    def source(self) -> list[str]:
+        noun = self.noun.word if not self.plural else _plural(self.noun.word)
+        return [self.determiner, *([self.adjective] if self.adjective else []), noun]
+
+    def target(self, kind: int) -> list[str]:
+        ending = ("a", "o")[self.noun.gender]
+        adjective = [_ADJECTIVES[self.adjective] + ending] if self.adjective else []
+        return [self.noun.translate(self.plural, kind), *adjective, _DETERMINERS[self.determiner] + ending]
+
+
+def _plural(word: str) -> str:
+    return {"child": "children", "mouse": "mice"}.get(word, word + "s")
+
+
+def generate() -> dict[str, list[tuple[str, str]]]:
+    """Sentence pairs of every split; no source sentence stands in two of them."""
+    draw = random.Random(SEED)
+    seen: set[str] = set()
+    corpus: dict[str, list[tuple[str, str]]] = {}
+    for split, size in SPLITS.items():
+        pairs: list[tuple[str, str]] = []
+        while len(pairs) < size:
+            source, target = _sentence(draw)
+            if source not in seen:
+                seen.add(source)
+                pairs.append((source, target))
+        corpus[split] = pairs
+    return corpus
+
+
+def _sentence(draw: random.Random) -> tuple[str, str]:
+    kind = int(draw.random() < 0.5)
+    verb = _pick(draw, list(_VERBS[kind]))
+    subject, source_subject, target_subject = _place(draw, kind)
+    _, source_object, target_object = _place(draw, kind)
+    adverb = _pick(draw, list(_ADVERBS)) if draw.random() < 0.5 else None
+    agreeing = _VERBS[kind][verb] + ("a", "o")[subject.noun.gender] + ("nt" if subject.plural else "t")
+    source = [
+        *source_subject,
+        *([adverb] if adverb else []),
+        verb if subject.plural else verb + "s",
+        *source_object,
+    ]
+    target = [*target_subject, *target_object, *([_ADVERBS[adverb]] if adverb else []), agreeing]
+    return " ".join(source), " ".join(target)
+
+
+def _place(draw: random.Random, kind: int) -> tuple[_Phrase, list[str], list[str]]:
+    """A noun phrase, at times with a place: `the dog near a river`."""
+    phrase = _phrase(draw)
+    if draw.random() >= 0.4:
+        return phrase, phrase.source(), phrase.target(kind)
+    preposition, where = _pick(draw, list(_PREPOSITIONS)), _phrase(draw)
+    source = [*phrase.source(), preposition, *where.source()]
+    target = [*where.target(kind), _PREPOSITIONS[preposition], *phrase.target(kind)]
+    return phrase, source, target
+
+
+def _phrase(draw: random.Random) -> _Phrase:
+    plural = draw.random() < 0.4
+    determiner = _pick(draw, ["the", "these"] if plural else ["the", "a"])
+    adjective = _pick(draw, list(_ADJECTIVES)) if draw.random() < 0.6 else None
+    return _Phrase(_NOUNS[int(draw.random() * len(_NOUNS))], plural, determiner, adjective)
+
+
+def _pick(draw: random.Random, words: list[str]) -> str:
+    """One of the words; `random()` alone is the same in every version of Python."""
+    return words[int(draw.random() * len(words))]

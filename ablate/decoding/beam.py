@@ -1,0 +1,130 @@
+"""Beam search with the GNMT length penalty (section 6.1; Wu et al., 2016, eq. 14).
+
+Each sentence has K living hypotheses. A step ranks all their continuations; those among the best K
+that end the sentence are finished, and the best K of the others live on. A sentence is done when K
+hypotheses have finished, when none alive can still beat the best finished one, or at its length
+limit, where only the end mark is allowed. Done sentences leave the batch. K = 1 is greedy search.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ablate.data.tokenizer import BOS, EOS, PAD
+from ablate.model import Memory, Transformer
+from ablate.model.attention import KeysValues
+
+NEVER = float("-inf")
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A finished translation: its tokens without marks, and its log-probability over the length penalty."""
+
+    tokens: list[int]
+    score: float
+
+
+def length_penalty(length: Tensor | int, alpha: float) -> Tensor:
+    """lp(Y) = ((5 + |Y|) / 6)^alpha, the end mark counted in |Y|."""
+    return ((5.0 + torch.as_tensor(length, dtype=torch.float32)) / 6.0) ** alpha
+
+
+@torch.no_grad()
+def beam_search(model: Transformer, source: Tensor, limits: Tensor, beam: int, alpha: float) -> list[Hypothesis]:
+    """The best translation found for each sentence.
+
+    Args:
+        model: evaluating, not training.
+        source: token ids (B, S), each sentence ended by EOS, padded with 0.
+        limits: tokens that each translation may have at most, without its end mark (B).
+        beam: K.
+        alpha: exponent of the length penalty.
+    """
+    search = _Search(model, source, limits, beam, alpha)
+    position = 0
+    while len(search.sentences):
+        search.step(position)
+        position += 1
+    return search.best
+
+
+class _Search:
+    """The living hypotheses of the sentences that are not done, and the best finished one of all."""
+
+    def __init__(self, model: Transformer, source: Tensor, limits: Tensor, beam: int, alpha: float) -> None:
+        B, device = len(source), source.device
+        self.model, self.K, self.alpha = model, beam, alpha
+        self.best = [Hypothesis([], NEVER)] * B
+        self.sentences = torch.arange(B, device=device)  # which sentence each row of the batch is
+        self.limits = limits.to(device)
+        self.memory: Memory = model.encode(source)
+        self.past: list[KeysValues | None] = [None] * len(self.memory.layers)
+        self.tokens = torch.full((B, beam, 1), BOS, device=device)  # (B, K, 1 + t)
+        self.scores = torch.full((B, beam), NEVER, device=device)  # log-probabilities
+        self.scores[:, 0] = 0.0  # K copies of an empty hypothesis are one
+        self.best_scores = torch.full((B,), NEVER, device=device)
+        self.finished = torch.zeros(B, dtype=torch.int64, device=device)
+
+    def step(self, position: int) -> None:
+        """Extend every living hypothesis by a token; `position` tokens stand before it."""
+        log_probs = self._continuations(position)  # (B, K, V)
+        B, K, V = log_probs.shape
+        # Of 2K candidates at most K end here, one a hypothesis, so K that live on are among them.
+        scores, flat = log_probs.view(B, K * V).topk(min(2 * K, K * V))
+        origins, tokens = flat // V, flat % V
+        ends = tokens == EOS
+        self._finish(position, scores[:, :K], ends[:, :K], origins[:, :K])
+        self._live_on(scores.masked_fill(ends, NEVER), origins, tokens)
+        self._leave(position)
+
+    def _continuations(self, position: int) -> Tensor:
+        """Log-probability of each hypothesis with each token after it."""
+        states, self.past = self.model.step(self.tokens[:, :, -1], position, self.past, self.memory)
+        log_probs = self.model.logits(states).float().log_softmax(-1)
+        log_probs[:, :, [PAD, BOS]] = NEVER
+        at_limit = self.limits == position
+        if bool(at_limit.any()):
+            end = log_probs[at_limit, :, EOS]
+            log_probs[at_limit] = NEVER
+            log_probs[at_limit, :, EOS] = end
+        return log_probs + self.scores[:, :, None]
+
+    def _finish(self, position: int, scores: Tensor, ends: Tensor, origins: Tensor) -> None:
+        """Take the hypotheses that end among the best K candidates."""
+        ends = ends & (scores > NEVER)
+        self.finished += ends.sum(1)
+        normalised = (scores / length_penalty(position + 1, self.alpha)).masked_fill(~ends, NEVER)
+        values, which = normalised.max(1)
+        better = values > self.best_scores
+        self.best_scores = torch.where(better, values, self.best_scores)
+        for row in better.nonzero()[:, 0].tolist():
+            tokens = self.tokens[row, origins[row, which[row]], 1:].tolist()
+            self.best[int(self.sentences[row])] = Hypothesis(tokens, float(values[row]))
+
+    def _live_on(self, scores: Tensor, origins: Tensor, tokens: Tensor) -> None:
+        """Keep the best K candidates that have not ended."""
+        self.scores, picked = scores.topk(min(self.K, scores.shape[1]))
+        if self.scores.shape[1] < self.K:  # fewer candidates than hypotheses: a vocabulary of a few pieces
+            missing = self.K - self.scores.shape[1]
+            self.scores = torch.nn.functional.pad(self.scores, (0, missing), value=NEVER)
+            picked = torch.nn.functional.pad(picked, (0, missing))
+        self.origins = origins.gather(1, picked)  # (B, K)
+        history = self.tokens.gather(1, self.origins[:, :, None].expand(-1, -1, self.tokens.shape[2]))
+        self.tokens = torch.cat([history, tokens.gather(1, picked)[:, :, None]], dim=2)
+
+    def _leave(self, position: int) -> None:
+        """Drop the sentences that are done, and reorder the cache for the others."""
+        hope = self.scores[:, 0] / length_penalty(self.limits + 1, self.alpha).to(self.scores.device)
+        done = (self.finished >= self.K) | (hope <= self.best_scores) | (self.limits == position)
+        stay = (~done).nonzero()[:, 0]
+        rows = (stay[:, None] * self.K + self.origins[stay]).flatten()
+        self.past = [layer.select(rows) if layer else None for layer in self.past]
+        if len(stay) < len(done):
+            self.memory = self.memory.select(stay)
+            self.sentences, self.limits, self.tokens = self.sentences[stay], self.limits[stay], self.tokens[stay]
+            self.scores, self.finished = self.scores[stay], self.finished[stay]
+            self.best_scores = self.best_scores[stay]

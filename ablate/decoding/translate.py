@@ -1,0 +1,53 @@
+"""Sentences in, sentences out: batches by length, beam search, detokenized text in the order given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from ablate.config import DecodingConfig
+from ablate.data.batches import pad
+from ablate.data.tokenizer import EOS, Tokenizer
+from ablate.decoding.beam import beam_search
+from ablate.model import Transformer
+
+BATCH_TOKENS = 8192  # source tokens times hypotheses at once; it has no part in what comes out
+
+
+def translate(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    sentences: Sequence[Sequence[int]],
+    decoding: DecodingConfig,
+    device: torch.device,
+    after_batch: Callable[[], None] = lambda: None,
+) -> list[str]:
+    """Translate sentences of token ids without marks, none longer than the model's positions.
+
+    A translation has at most its source's length plus `max_extra_length` tokens.
+    """
+    model.eval()
+    longest = model.config.max_positions - 1
+    order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
+    translations = [""] * len(sentences)
+    for batch in _batches(order, sentences, BATCH_TOKENS // decoding.beam):
+        sources = [[*sentences[i], EOS] for i in batch]
+        limits = [min(len(sentences[i]) + decoding.max_extra_length, longest) for i in batch]
+        found = beam_search(
+            model, pad(sources).to(device), torch.tensor(limits), decoding.beam, decoding.alpha
+        )
+        for i, text in zip(batch, tokenizer.decode([hypothesis.tokens for hypothesis in found]), strict=True):
+            translations[i] = text
+        after_batch()
+    return translations
+
+
+def _batches(order: list[int], sentences: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
+    """Sentences, shortest first, in groups of at most `tokens` padded tokens, or single ones."""
+    batches: list[list[int]] = [[]]
+    for i in order:
+        if batches[-1] and (len(batches[-1]) + 1) * (len(sentences[i]) + 1) > tokens:
+            batches.append([])
+        batches[-1].append(i)
+    return [batch for batch in batches if batch]

@@ -1,0 +1,104 @@
+"""What this machine offers: places to work in, each with a device, threads and memory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ablate.config import RowConfig
+from ablate.cost import peak_memory
+from ablate.errors import UsageError
+
+Device = Literal["auto", "cpu", "cuda"]
+
+# What of the memory runs may fill: the rest is the system's, the interpreter's and the estimate's error.
+MEMORY_SHARE = 0.7
+# On a CPU larger parts are no faster, they only take more memory.
+CPU_MICRO_BATCH = 4096
+SMALLEST_MICRO_BATCH = 256
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one worker works: `cpu` or `cuda:1`, its share of the cores, and of the memory in bytes."""
+
+    device: str
+    threads: int
+    memory: float
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def places(device: Device, jobs: int | None, configs: Sequence[RowConfig], vocab_size: int) -> list[Place]:
+    """The places for a study's runs.
+
+    On GPUs, one worker each, or `jobs` workers shared out over them. On a CPU, one worker a core
+    (small models gain little from a second thread), fewer where memory is short or runs are few, or
+    `jobs`. It depends on the study and the machine and not on what is left to do, because the number
+    of threads changes the last digits of a run.
+
+    Raises:
+        UsageError: a GPU was asked for and there is none.
+    """
+    gpus = _gpu_memory() if device != "cpu" else []
+    if device == "cuda" and not gpus:
+        raise UsageError("--device cuda: torch sees no CUDA device here; use --device cpu")
+    if gpus:
+        count = jobs or len(gpus)
+        shared = -(-count // len(gpus))
+        return [
+            Place(f"cuda:{i % len(gpus)}", max(1, cores() // count), MEMORY_SHARE * gpus[i % len(gpus)] / shared)
+            for i in range(count)
+        ]
+    memory = MEMORY_SHARE * _memory()
+    largest = max(peak_memory(c, vocab_size, SMALLEST_MICRO_BATCH) for c in configs)
+    count = jobs or max(1, min(cores(), len(configs), int(memory // largest)))
+    return [Place("cpu", max(1, cores() // count), memory / count)] * count
+
+
+def micro_batch(config: RowConfig, vocab_size: int, place: Place) -> int:
+    """The largest micro-batch, in tokens, that is estimated to fit: batch_tokens, halved as often as needed."""
+    tokens = config.batch_tokens
+    if place.device == "cpu":
+        tokens = min(tokens, CPU_MICRO_BATCH)
+    while tokens > SMALLEST_MICRO_BATCH and peak_memory(config, vocab_size, tokens) > place.memory:
+        tokens = -(-tokens // 2)
+    return tokens
+
+
+def worker_environment(threads: int) -> dict[str, str]:
+    """The environment of a worker: its threads, and an allocator that keeps what it has.
+
+    By default glibc gives every large activation back to the system and faults its pages in anew at
+    each step; kept, training is faster by a third (benchmarks/LOG.md).
+    """
+    return {
+        **os.environ,
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        "MALLOC_MMAP_MAX_": "0",
+        "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+        "MALLOC_TOP_PAD_": str(256 << 20),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def _gpu_memory() -> list[int]:
+    """Bytes of each GPU; torch is asked only where there is a driver, since loading it takes seconds."""
+    if shutil.which("nvidia-smi") is None:
+        return []
+    import torch
+
+    return [torch.cuda.get_device_properties(i).total_memory for i in range(torch.cuda.device_count())]
+
+
+def _memory() -> int:
+    import psutil
+
+    return int(psutil.virtual_memory().total)

@@ -1,0 +1,112 @@
+"""Launch a study: prepare its corpus, lay out its runs, carry out what is missing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from ablate.config import DecodingConfig
+from ablate.data import Corpus, prepare
+from ablate.errors import StoreError
+from ablate.launch.devices import Device, Place, micro_batch, places
+from ablate.launch.pool import Pool, Watcher
+from ablate.runner.unit import Unit
+from ablate.store import Results, State, state_of
+from ablate.store.files import read_json, write_json
+from ablate.study import Run, Study
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a launch came to: how many runs the study has, and how many of them are in each state."""
+
+    runs: int
+    states: Counter[State]
+
+    @property
+    def complete(self) -> bool:
+        """All that was asked for is done."""
+        return self.states["done"] == self.runs
+
+
+def launch(
+    study: Study,
+    results: Results,
+    watcher: Watcher,
+    *,
+    device: Device = "auto",
+    jobs: int | None = None,
+    retry_failed: bool = False,
+    announce: Callable[[Corpus, list[Place], int], None] = lambda corpus, places, missing: None,
+) -> Launch:
+    """Carry out a study's missing runs, base and the first seed first.
+
+    Runs that failed are left alone unless `retry_failed`; those that diverged are results.
+
+    Raises:
+        DataError: the corpus is missing or malformed.
+        StoreError: results on disk belong to other data, or are damaged.
+        Interrupted: a signal came; everything is saved.
+    """
+    corpus = prepare(study.data, study.data_folder, results.corpora)
+    runs = {run.id: run for run in study.runs()}
+    for run in runs.values():
+        _lay_out(run, results, corpus)
+    missing = [id for id in runs if _is_missing(study, results, id, retry_failed)]
+    if missing:
+        workplaces = places(device, jobs, [run.config for run in runs.values()], study.data.vocab_size)
+        announce(corpus, workplaces, len(missing))
+        make = partial(_unit, study, results, corpus, runs)
+        Pool(workplaces, make, lambda id: not _is_missing(study, results, id, False), watcher).carry_out(missing)
+    return Launch(len(runs), Counter(run_state(study, results, id) for id in runs))
+
+
+def run_state(study: Study, results: Results, id: str) -> State:
+    """The state of a run over all the ways in which this study decodes it: done only if all are."""
+    states = {state_of(results.run(id), decoding) for decoding in study.decodings[id]}
+    return next(iter(states - {"done"}), "done")
+
+
+def _is_missing(study: Study, results: Results, id: str, retry_failed: bool) -> bool:
+    state = run_state(study, results, id)
+    return state not in ("done", "diverged") and (state != "failed" or retry_failed)
+
+
+def _lay_out(run: Run, results: Results, corpus: Corpus) -> None:
+    """Write what the run is, and refuse to go on with results of other data.
+
+    Raises:
+        StoreError: the run was begun on another corpus.
+    """
+    folder = results.run(run.id)
+    if not folder.run.exists():
+        content = {
+            "id": run.id,
+            "seed": run.seed,
+            "config": run.config.model_dump(),
+            "data": run.data.model_dump(exclude={"folder"}),
+        }
+        write_json(folder.run, content, durable=False)
+        return
+    execution = read_json(folder.execution)
+    if execution is not None and execution["corpus"] != corpus.id:
+        raise StoreError(
+            f"{folder.path}: was trained on corpus {execution['corpus']}, but the study's files now make corpus "
+            f"{corpus.id}: restore the files, or use another --results"
+        )
+
+
+def _unit(study: Study, results: Results, corpus: Corpus, runs: dict[str, Run], id: str, place: Place) -> Unit:
+    run = runs[id]
+    fields = set(DecodingConfig.model_fields)
+    return Unit(
+        folder=str(results.run(id).path),
+        corpus=str(corpus.folder),
+        decodings={name: config.model_dump(include=fields) for name, config in study.decodings[id].items()},
+        device=place.device,
+        threads=place.threads,
+        micro_batch_tokens=micro_batch(run.config, study.data.vocab_size, place),
+    )
+

@@ -1,0 +1,196 @@
+"""A pool of worker processes that carry out units until none is left."""
+
+from __future__ import annotations
+
+import json
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Protocol
+
+from ablate.errors import Interrupted
+from ablate.launch.devices import Place, worker_environment
+from ablate.runner.unit import Unit
+from ablate.store import RunFolder
+from ablate.store.files import write_json
+
+TICK_SECONDS = 0.5
+BUSY_SECONDS = 2.0  # between two looks at a run that another launcher has
+
+
+class Watcher(Protocol):
+    """Is told what happens."""
+
+    def started(self, run: str) -> None:
+        """A worker was given this run."""
+
+    def finished(self, run: str, outcome: str) -> None:
+        """A run is done, diverged or failed."""
+
+    def tick(self) -> None:
+        """Some time has passed; called about twice a second."""
+
+
+class _Worker:
+    """A worker process, and the unit it has."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.run: RunFolder | None = None
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "ablate.runner.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=worker_environment(place.threads),
+            start_new_session=True,  # a Ctrl-C is for the launcher, which then asks its workers
+        )
+
+    def give(self, unit: Unit) -> None:
+        assert self.process.stdin is not None
+        self.run = RunFolder(Path(unit.folder))
+        try:
+            self.process.stdin.write(unit.line())
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it has died: its standard output ends, which is where that is noticed
+
+    def close(self) -> None:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        for stream in (self.process.stdin, self.process.stdout):
+            try:
+                stream.close()
+            except BrokenPipeError:
+                pass
+        self.process.wait()
+
+
+class Pool:
+    """Carries out units, as many at once as there are places."""
+
+    def __init__(
+        self,
+        places: Sequence[Place],
+        unit_for: Callable[[str, Place], Unit],
+        settled: Callable[[str], bool],
+        watcher: Watcher,
+    ) -> None:
+        """Set up a pool.
+
+        Args:
+            places: one for each worker.
+            unit_for: makes the unit of a run at a place.
+            settled: whether a run has its result by now, by whoever's work.
+            watcher: is told what happens.
+        """
+        self.places, self.unit_for, self.settled, self.watcher = places, unit_for, settled, watcher
+        self.workers: dict[int, _Worker] = {}  # by place
+        self.queue: deque[str] = deque()
+        self.busy: dict[str, float] = {}  # runs that others have, and when to look again
+        self.stopping = 0
+        self.selector = selectors.DefaultSelector()
+
+    def carry_out(self, runs: Sequence[str]) -> None:
+        """Carry out these runs, in this order.
+
+        Raises:
+            Interrupted: a signal came; every run that was under way is saved.
+        """
+        self.queue.extend(runs)
+        handlers = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            while self._work_left():
+                self._assign()
+                for key, _ in self.selector.select(TICK_SECONDS):
+                    self._hear(key.data)
+                self.watcher.tick()
+        finally:
+            self._end()
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        if self.stopping:
+            raise Interrupted
+
+    def _work_left(self) -> bool:
+        at_work = any(worker.run for worker in self.workers.values())
+        return at_work or (not self.stopping and bool(self.queue or self.busy))
+
+    def _assign(self) -> None:
+        """Give every idle place a run, starting its worker where it has none."""
+        self._look_at_busy()
+        for index, place in enumerate(self.places):
+            if self.stopping or not self.queue:
+                return
+            worker = self.workers.get(index)
+            if worker is None:
+                worker = self.workers[index] = _Worker(place)
+                self.selector.register(worker.process.stdout, selectors.EVENT_READ, index)  # type: ignore[arg-type]
+            if worker.run is None:
+                run = self.queue.popleft()
+                worker.give(self.unit_for(run, place))
+                self.watcher.started(run)
+
+    def _look_at_busy(self) -> None:
+        now = time.monotonic()
+        for run in [run for run, when in self.busy.items() if when <= now]:
+            del self.busy[run]
+            if self.settled(run):
+                self.watcher.finished(run, "done")
+            else:
+                self.queue.append(run)
+
+    def _hear(self, index: int) -> None:
+        """An event from a worker, or its end."""
+        worker = self.workers[index]
+        assert worker.process.stdout is not None
+        line = worker.process.stdout.readline()
+        if not line:
+            self._died(index, worker)
+            return
+        event = json.loads(line)
+        worker.run = None
+        if event["outcome"] == "busy":
+            self.busy[event["run"]] = time.monotonic() + BUSY_SECONDS
+        elif event["outcome"] != "interrupted":
+            self.watcher.finished(event["run"], event["outcome"])
+
+    def _died(self, index: int, worker: _Worker) -> None:
+        """A worker is gone: as it was asked to, or with the run that it had."""
+        self.selector.unregister(worker.process.stdout)  # type: ignore[arg-type]
+        worker.close()
+        del self.workers[index]
+        if worker.run is not None and not self.stopping:
+            write_json(worker.run.failure, {"reason": _cause(worker.process.returncode), "time": time.time()})
+            self.watcher.finished(worker.run.id, "failed")
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        """The first signal asks the workers to save and leave, the second ends them."""
+        self.stopping += 1
+        for worker in self.workers.values():
+            if self.stopping == 1:
+                worker.process.terminate()
+            else:
+                worker.process.kill()
+
+    def _end(self) -> None:
+        """Close what is idle, kill what an exception here has left at work."""
+        for worker in self.workers.values():
+            if worker.run is not None:
+                worker.process.kill()
+            worker.close()
+        self.workers.clear()
+        self.selector.close()
+
+
+def _cause(code: int) -> str:
+    if code >= 0:
+        return f"the worker ended with exit code {code}; see log.txt"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    hint = ": the system may have run out of memory" if -code == signal.SIGKILL else ""
+    return f"the worker was ended by {name}{hint}"

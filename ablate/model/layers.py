@@ -1,0 +1,101 @@
+"""The few layers that everything else is made of.
+
+They are our own, and all in this file, so that what holds for one run could later hold for several
+runs of equal shape stacked along a leading axis; no layer keeps or reads global state.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Linear(nn.Module):
+    """y = x W^T + b with W of shape (d_out, d_in), Xavier-uniform, and b zero or absent."""
+
+    def __init__(self, d_in: int, d_out: int, init: torch.Generator, bias: bool = True) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(d_out, d_in))
+        self.bias = nn.Parameter(torch.zeros(d_out)) if bias else None
+        nn.init.xavier_uniform_(self.weight, generator=init)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., d_in) -> (..., d_out)."""
+        return F.linear(x, self.weight, self.bias)
+
+
+class LayerNorm(nn.Module):
+    """Layer normalisation over the last axis, with a gain and a bias (Ba et al., 2016)."""
+
+    def __init__(self, d_model: int, eps: float = 1e-6) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(d_model))
+        self.bias = nn.Parameter(torch.zeros(d_model))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., d_model) -> (..., d_model)."""
+        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+
+
+class Embedding(nn.Module):
+    """One V x d_model matrix for source, target and pre-softmax, times sqrt(d_model) when looked up (3.4).
+
+    Entries are drawn from N(0, 1/d_model), so that a looked-up vector has variance 1 and a logit starts near it.
+    """
+
+    def __init__(self, vocab_size: int, d_model: int, init: torch.Generator) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(vocab_size, d_model))
+        self.scale = math.sqrt(d_model)
+        nn.init.normal_(self.weight, std=d_model**-0.5, generator=init)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(...) token ids -> (..., d_model)."""
+        return F.embedding(tokens, self.weight) * self.scale
+
+
+class Dropout(nn.Module):
+    """Inverted dropout from a generator of its own, so that a resumed run draws what it would have drawn.
+
+    Masks cost one 64-bit draw for four elements. A rate is met to the nearest 1/65536, and kept
+    elements are scaled by the rate that is really applied, so the expectation is exact.
+    """
+
+    def __init__(self, rate: float, random: torch.Generator) -> None:
+        super().__init__()
+        self.rate = rate
+        self.random = random
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape; the identity when evaluating or when the rate is 0."""
+        if not self.training or self.rate == 0.0:
+            return x
+        dropped = round(self.rate * 65536)
+        kept: Tensor = _Masked.apply(x, self._draws(x) >= dropped - 32768, 65536 / (65536 - dropped))
+        return kept
+
+    def _draws(self, x: Tensor) -> Tensor:
+        """Uniform 16-bit integers in x's shape."""
+        words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device)
+        words.random_(-(2**63), None, generator=self.random)
+        return words.view(torch.int16)[: x.numel()].view(x.shape)
+
+
+class _Masked(torch.autograd.Function):
+    """x * mask * scale, keeping one byte an element for the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, mask: Tensor, scale: float) -> Tensor:
+        ctx.save_for_backward(mask)
+        ctx.scale = scale
+        return torch.ops.aten.native_dropout_backward(x, mask, scale)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (mask,) = ctx.saved_tensors
+        return torch.ops.aten.native_dropout_backward(grads[0], mask, ctx.scale), None, None

@@ -1,0 +1,1 @@
+"""One unit: directory in, directory out."""

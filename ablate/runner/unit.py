@@ -1,0 +1,35 @@
+"""What a worker is asked to do, as one JSON line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A run to carry out.
+
+    folder: the run's folder, in which run.json says what it is.
+    corpus: the prepared corpus' folder.
+    decodings: the ways to decode it, by identity.
+    device: `cpu` or `cuda:0`.
+    threads, micro_batch_tokens: how, unless the run has begun and says so itself.
+    """
+
+    folder: str
+    corpus: str
+    decodings: dict[str, dict[str, Any]]
+    device: str
+    threads: int
+    micro_batch_tokens: int
+
+    def line(self) -> str:
+        """For a worker's standard input."""
+        return json.dumps(asdict(self)) + "\n"
+
+    @staticmethod
+    def parse(line: str) -> Unit:
+        """From a worker's standard input."""
+        return Unit(**json.loads(line))

@@ -1,0 +1,1 @@
+"""Scores: perplexity on the dev side, BLEU on the test side."""

@@ -1,0 +1,141 @@
+"""Checkpoints on disk: generations that are whole or ignored.
+
+A generation is `<step>.weights.safetensors`, `<step>.state.safetensors` (optimizer and random
+state, as long as a resume may need it), and `<step>.json`, written last, with the hashes of both. A
+file without its manifest, or with another hash, does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ablate.errors import StoreError
+from ablate.store.files import read_json, remove_temporaries, sha256, write_bytes, write_json
+
+GENERATIONS = 2  # resumable ones: the newest may turn out damaged
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One whole checkpoint. `scheduled`: saved because its step was due, not because of the clock or a signal."""
+
+    folder: Path
+    step: int
+    scheduled: bool
+    info: dict[str, Any]
+
+    @property
+    def weights(self) -> Path:
+        """The model's parameters."""
+        return _path(self.folder, self.step, "weights.safetensors")
+
+    @property
+    def state(self) -> Path:
+        """What resuming needs besides the weights."""
+        return _path(self.folder, self.step, "state.safetensors")
+
+    @property
+    def manifest(self) -> Path:
+        """What makes the generation count."""
+        return _path(self.folder, self.step, "json")
+
+
+def save(folder: Path, step: int, weights: bytes, state: bytes, info: Mapping[str, Any], scheduled: bool) -> None:
+    """Write a generation, its manifest last."""
+    folder.mkdir(parents=True, exist_ok=True)
+    remove_temporaries(folder)
+    hashes = {}
+    for part, content in (("weights", weights), ("state", state)):
+        path = _path(folder, step, f"{part}.safetensors")
+        write_bytes(path, content)
+        hashes[part] = sha256(path)
+    manifest = {"step": step, "scheduled": scheduled, "sha256": hashes, "info": dict(info)}
+    write_json(_path(folder, step, "json"), manifest)
+
+
+def generations(folder: Path) -> list[Generation]:
+    """The generations with a manifest, oldest first; their content is not yet verified."""
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            manifest = read_json(path)
+        except StoreError:
+            continue
+        if manifest is not None:
+            found.append(Generation(folder, manifest["step"], manifest["scheduled"], manifest["info"]))
+    return sorted(found, key=lambda generation: generation.step)
+
+
+def scheduled(folder: Path, until: int | None = None) -> list[Generation]:
+    """The checkpoints that averaging takes, oldest first: those whose step was due."""
+    return [g for g in generations(folder) if g.scheduled and (until is None or g.step <= until)]
+
+
+def verified_weights(generation: Generation) -> Path:
+    """The path of a generation's weights.
+
+    Raises:
+        StoreError: they are missing or not what was written.
+    """
+    _verify(generation, "weights", generation.weights)
+    return generation.weights
+
+
+def newest(folder: Path) -> tuple[Generation | None, list[str]]:
+    """The newest generation that can be resumed, and a line for each damaged one that was set aside."""
+    damaged = []
+    for generation in reversed(generations(folder)):
+        if not generation.state.exists():
+            continue
+        try:
+            _verify(generation, "weights", generation.weights)
+            _verify(generation, "state", generation.state)
+        except StoreError as error:
+            damaged.append(f"{error}; the checkpoint before it is used")
+            generation.manifest.rename(generation.manifest.with_suffix(".damaged"))
+            continue
+        return generation, damaged
+    return None, damaged
+
+
+def prune(folder: Path, keep_weights: set[int], finished: bool = False) -> None:
+    """Remove what no resume and no averaging will need.
+
+    Args:
+        folder: the checkpoints.
+        keep_weights: steps whose weights stay.
+        finished: nothing will be resumed any more.
+    """
+    all_generations = generations(folder)
+    resumable = {g.step for g in all_generations if g.state.exists()}
+    resumable = set() if finished else set(sorted(resumable)[-GENERATIONS:])
+    for generation in all_generations:
+        if generation.step not in resumable:
+            generation.state.unlink(missing_ok=True)
+            if generation.step not in keep_weights:
+                generation.manifest.unlink()
+                generation.weights.unlink(missing_ok=True)
+    if finished:
+        _remove_orphans(folder)
+
+
+def _remove_orphans(folder: Path) -> None:
+    """Remove files that no manifest names: what a kill between two writes has left."""
+    steps = {generation.step for generation in generations(folder)}
+    for path in folder.glob("*.safetensors"):
+        if int(path.name.partition(".")[0]) not in steps:
+            path.unlink()
+
+
+def _verify(generation: Generation, part: str, path: Path) -> None:
+    manifest = read_json(generation.manifest)
+    expected = manifest["sha256"][part] if manifest else None
+    if not path.exists() or sha256(path) != expected:
+        raise StoreError(f"{path}: is damaged or missing (its SHA-256 is not the one written)")
+
+
+def _path(folder: Path, step: int, suffix: str) -> Path:
+    return folder / f"{step:09d}.{suffix}"

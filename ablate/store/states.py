@@ -1,0 +1,72 @@
+"""The state of a run, derived from its files."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from typing import Any, Literal
+
+from ablate.errors import StoreError
+from ablate.store.files import read_json
+from ablate.store.layout import RunFolder
+
+State = Literal["pending", "running", "interrupted", "failed", "diverged", "done"]
+STATES: tuple[State, ...] = ("done", "running", "interrupted", "pending", "failed", "diverged")
+
+# A worker elsewhere whose progress is older than this is taken for dead; here its process is looked up.
+HEARTBEAT_SECONDS = 120.0
+
+
+def state_of(folder: RunFolder, decoding: str) -> State:
+    """Where a run stands, for one way of decoding it.
+
+    Raises:
+        StoreError: its files are damaged.
+    """
+    result = folder.read_result()
+    if result is not None:
+        if result["outcome"] == "diverged":
+            return "diverged"
+        if decoding in result["decodings"]:
+            return "done"
+    progress = read_progress(folder)
+    if progress is not None and is_alive(progress):
+        return "running"
+    if folder.failure.exists():
+        return "failed"
+    if result is not None:
+        return "pending"  # trained; this way of decoding is still to come
+    return "pending" if progress is None else "interrupted"
+
+
+def read_progress(folder: RunFolder) -> dict[str, Any] | None:
+    """Where the run is; None where it never began. A damaged file counts as none: it is only a report."""
+    try:
+        return read_json(folder.progress)
+    except StoreError:
+        return None
+
+
+def process_mark() -> dict[str, Any]:
+    """What tells this process from every other, here and elsewhere."""
+    return {"host": socket.gethostname(), "pid": os.getpid(), "born": _born(os.getpid())}
+
+
+def is_alive(progress: dict[str, Any]) -> bool:
+    """Whether the process that reported this progress still works on it."""
+    if progress.get("phase") == "left":
+        return False
+    if progress.get("host") != socket.gethostname():
+        return time.time() - float(progress.get("time", 0.0)) < HEARTBEAT_SECONDS
+    return _born(int(progress.get("pid", -1))) == progress.get("born")
+
+
+def _born(pid: int) -> float | None:
+    """When the process started; a recycled pid starts at another time."""
+    import psutil  # read by `status` alone, so not paid for by others
+
+    try:
+        return float(psutil.Process(pid).create_time())
+    except (psutil.Error, ValueError):
+        return None

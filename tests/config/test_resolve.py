@@ -1,0 +1,241 @@
+"""Settings as written become a configuration: presets, symbols, derived fields, bounds."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from ablate.config import canonical, field_names, resolve_data, resolve_row
+from ablate.config.section import faults_of
+
+# Table 3 of the paper: the rows "base" and "big", all columns that are settings.
+PAPER = {
+    "base": {
+        "n_layers": 6, "d_model": 512, "d_ff": 2048, "n_heads": 8, "d_k": 64, "d_v": 64,
+        "dropout": 0.1, "label_smoothing": 0.1, "positional_encoding": "sinusoidal",
+    },
+    "big": {
+        "n_layers": 6, "d_model": 1024, "d_ff": 4096, "n_heads": 16, "d_k": 64, "d_v": 64,
+        "dropout": 0.3, "label_smoothing": 0.1, "positional_encoding": "sinusoidal",
+    },
+}  # fmt: skip
+
+
+def faults(settings):
+    with pytest.raises(ValidationError) as caught:
+        resolve_row(settings)
+    return faults_of(caught.value)
+
+
+def size(config):
+    return {name: getattr(config, name) for name in PAPER["base"]}
+
+
+# --- presets -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("preset", PAPER)
+def test_a_preset_is_the_papers_row(preset):
+    assert size(resolve_row({"preset": preset})) == PAPER[preset]
+
+
+def test_nothing_written_is_the_papers_base_trained_as_in_section_5():
+    config = resolve_row({})
+    assert config == resolve_row({"preset": "base"})
+    assert (config.train_steps, config.warmup_steps, config.batch_tokens) == (100_000, 4000, 25_000)
+    assert (config.beam, config.alpha, config.max_extra_length) == (4, 0.6, 50)
+
+
+def test_what_is_written_after_a_preset_wins_over_it():
+    assert resolve_row({"preset": "big", "dropout": 0.2}).dropout == 0.2
+
+
+def test_a_preset_undoes_what_stands_before_it_and_derives_d_k_again():
+    before = {"n_layers": 2, "d_k": 16, "d_v": 7, "dropout": 0.5, "train_steps": 300}
+    config = resolve_row({**before, "preset": "big"})
+    assert size(config) == PAPER["big"]
+    assert config.train_steps == 300  # no preset speaks of it
+
+
+# --- symbols -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("N", "n_layers"), ("h", "n_heads"), ("P_drop", "dropout"), ("eps_ls", "label_smoothing"),
+        ("d_k", "d_k"), ("dropout", "dropout"), ("beam", "beam"),
+        ("n", None), ("H", None), ("preset", None), ("corpus", None), ("", None),
+    ],
+)  # fmt: skip
+def test_symbols_and_names_lead_to_the_same_field(written, name):
+    assert canonical(written) == name
+
+
+def test_every_field_is_its_own_canonical_name():
+    assert [canonical(name) for name in field_names()] == list(field_names())
+
+
+# --- head sizes ----------------------------------------------------------------------------------
+
+
+@given(h=st.integers(1, 64), head=st.integers(1, 64).map(lambda half: 2 * half))
+def test_unset_head_sizes_are_d_model_over_h(h, head):
+    config = resolve_row({"n_heads": h, "d_model": h * head})
+    assert config.d_k == config.d_v == head
+
+
+def test_d_k_set_alone_leaves_d_v_and_the_other_way_round():
+    assert size(resolve_row({"d_k": 16})) == {**PAPER["base"], "d_k": 16}  # rows B
+    assert size(resolve_row({"d_v": 16})) == {**PAPER["base"], "d_v": 16}
+
+
+@pytest.mark.parametrize(("given_sizes", "missing"), [({}, "d_k"), ({"d_k": 64}, "d_v"), ({"d_v": 64}, "d_k")])
+def test_heads_that_do_not_divide_d_model_ask_for_the_size_that_is_missing(given_sizes, missing):
+    with pytest.raises(ValueError, match=f"^h=6 does not divide d_model=512: set {missing}, or change h or d_model$"):
+        resolve_row({"n_heads": 6, **given_sizes})
+
+
+def test_heads_need_not_divide_d_model_where_both_sizes_are_set():
+    assert resolve_row({"n_heads": 6, "d_k": 64, "d_v": 64}).n_heads == 6
+
+
+# --- the end of training -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("written", "steps"),
+    [
+        ({}, 100_000),
+        ({"epochs": 10}, None),
+        ({"epochs": None}, 100_000),
+        ({"epochs": 10, "train_steps": 300}, 300),
+        ({"train_steps": 300, "epochs": 10}, 300),
+        ({"patience": 5}, 100_000),
+        ({"patience": 5, "train_steps": None}, None),
+    ],
+)
+def test_epochs_replace_the_default_end_and_never_a_written_one(written, steps):
+    assert resolve_row(written).train_steps == steps
+
+
+def test_training_without_an_end_is_refused():
+    assert faults({"train_steps": None}) == [("", "training has no end: set train_steps, epochs or patience")]
+
+
+# --- types and bounds ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("n_layers", 0), ("n_layers", -1), ("n_layers", 257), ("n_layers", True), ("n_layers", "6"), ("n_layers", 6.0),
+        ("n_layers", None), ("n_heads", 0), ("n_heads", "8"), ("d_model", 0), ("d_model", 10**18), ("d_model", "x"),
+        ("d_k", 0), ("d_v", -64), ("d_ff", 0.5), ("max_positions", 7), ("dropout", 1), ("dropout", -0.1),
+        ("dropout", "0.1"), ("dropout", False), ("dropout", float("nan")), ("label_smoothing", 1.0),
+        ("label_smoothing", float("inf")), ("positional_encoding", "rotary"), ("positional_encoding", None),
+        ("train_steps", 0), ("epochs", 0), ("patience", 0), ("batch_tokens", 0), ("warmup_steps", 0),
+        ("precision", "fp16"), ("beam", 0), ("beam", 1025), ("alpha", -0.1), ("alpha", float("-inf")),
+        ("max_extra_length", -1), ("average_checkpoints", 0), ("eval_every", 0), ("checkpoint_every", 0),
+        ("checkpoint_minutes", 0), ("micro_batch_tokens", 0), ("drop_out", 0.1),
+    ],
+)  # fmt: skip
+def test_a_value_out_of_type_or_range_is_one_fault_of_its_field(name, value):
+    assert [field for field, _ in faults({name: value})] == [name]
+
+
+def test_a_fault_says_what_was_given_and_what_is_allowed():
+    assert faults({"dropout": 1.5, "positional_encoding": "rotary"}) == [
+        ("dropout", "1.5 is not allowed: must be less than 1"),
+        ("positional_encoding", "\"rotary\" is not allowed: must be 'sinusoidal', 'learned' or 'none'"),
+    ]
+
+
+def test_a_long_value_is_shown_shortened():
+    [(_, message)] = faults({"precision": "x" * 1000})
+    assert len(message) < 120
+
+
+def test_a_whole_number_will_do_for_a_fraction_and_is_the_same_setting():
+    assert repr(resolve_row({"dropout": 0})) == repr(resolve_row({"dropout": 0.0}))
+
+
+@pytest.mark.parametrize("positions", ["learned", "none"])
+def test_an_odd_width_is_refused_for_sinusoids_only(positions):
+    odd = {"d_model": 15, "n_heads": 3}
+    assert [field for field, _ in faults(odd)] == [""]
+    assert resolve_row({**odd, "positional_encoding": positions}).d_model == 15
+
+
+def test_a_configuration_cannot_be_changed_afterwards():
+    with pytest.raises(ValidationError):
+        resolve_row({}).dropout = 0.5
+
+
+# --- data ----------------------------------------------------------------------------------------
+
+FILES = {"corpus": "files", "direction": "cs-pt_BR", "train": "a", "dev": "b", "test": "c"}
+
+
+@pytest.mark.parametrize(
+    ("corpus", "direction", "splits"),
+    [
+        ("toy", "en-toy", ("train", "dev", "test")),
+        ("multi30k", "en-de", ("train", "val", "test_2016_flickr")),
+        ("wmt14", "en-de", ("train", "newstest2013", "newstest2014")),
+    ],
+)
+def test_a_named_corpus_brings_its_splits_and_direction(corpus, direction, splits):
+    data = resolve_data({"corpus": corpus})
+    assert (data.direction, (data.train, data.dev, data.test)) == (direction, splits)
+    assert data.vocab_size == 37_000
+
+
+def test_what_is_written_replaces_what_the_corpus_brings():
+    data = resolve_data({"corpus": "wmt14", "direction": "fr-en", "dev": "newstest2012"})
+    assert (data.languages, data.dev, data.test) == (("fr", "en"), "newstest2012", "newstest2014")
+
+
+def test_files_of_ones_own_name_everything():
+    assert resolve_data(FILES).languages == ("cs", "pt_BR")
+    with pytest.raises(ValidationError) as caught:
+        resolve_data({"corpus": "files"})
+    assert faults_of(caught.value) == [(name, "must be given") for name in ("direction", "train", "dev", "test")]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "data needs a corpus: toy, multi30k, wmt14 or files"),
+        ({"corpus": "mutli30k"}, '"mutli30k" is not known: toy, multi30k, wmt14 or files; did you mean "multi30k"?'),
+        ({"corpus": 14}, 'corpus "14" is not known'),
+        ({"corpus": "multi30k", "direction": "en-fr"}, 'corpus "multi30k" has no direction "en-fr": en-de or de-en'),
+        ({"corpus": "toy", "folder": "/data"}, '"folder" has no effect on the toy corpus'),
+        ({"corpus": "toy", "train": "train"}, '"train" has no effect on the toy corpus'),
+    ],
+)
+def test_a_corpus_that_cannot_be_is_refused_with_what_can(settings, message):
+    with pytest.raises(ValueError) as caught:
+        resolve_data(settings)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "direction", ["en", "en-", "-de", "en-de-fr", "en_de", "../en-de", "en de-fr", "e" * 9 + "-de"]
+)
+def test_a_direction_is_two_languages(direction):
+    with pytest.raises(ValueError, match="direction"):
+        resolve_data({**FILES, "direction": direction})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("vocab_size", 7), ("vocab_size", 1_000_001), ("vocab_size", "37000"), ("max_length", 0),
+        ("max_length", 60_001), ("train", ""), ("dev", 3), ("test", None), ("folder", 3),
+    ],
+)  # fmt: skip
+def test_a_data_value_out_of_type_or_range_is_one_fault_of_its_field(name, value):
+    with pytest.raises(ValidationError) as caught:
+        resolve_data({**FILES, name: value})
+    assert [field for field, _ in faults_of(caught.value)] == [name]

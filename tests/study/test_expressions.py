@@ -1,0 +1,209 @@
+"""Conditions mean what Python means by them, and can say nothing more than the whitelist."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ablate.study.expressions import MAX_LENGTH, Expression
+
+NAMES = {
+    "h": 8,
+    "n_heads": 8,
+    "d_k": 64,
+    "d_model": 512,
+    "dropout": 0.1,
+    "positional_encoding": "learned",
+    "epochs": None,
+}
+
+
+def holds(text, **names):
+    return Expression(text)({**NAMES, **names})
+
+
+def refusal(text):
+    with pytest.raises(ValueError) as caught:
+        holds(text)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("h * d_k == d_model", True),
+        ("n_heads == h", True),
+        ("h != 8", False),
+        ("1 < h <= 8 < 9", True),
+        ("h - 1 - 1 == 6", True),
+        ("d_model / h == 64 and d_model // 100 == 5 and d_model % 10 == 2", True),
+        ("-h + 8 == 0 and -(-h) == 8", True),
+        ("h in [4, 8, 16]", True),
+        ("h not in (4, 8, 16)", False),
+        ("h in []", False),
+        ("positional_encoding == 'learned'", True),
+        ('positional_encoding in ["sinusoidal", "none"]', False),
+        ("dropout < 0.3 or h > 8", True),
+        ("not dropout < 0.3", False),
+        ("not (h > 8 or dropout > 1e-1)", True),
+        ("true and not false", True),
+        ("True and not False", True),
+        ("epochs == null", True),
+        ("epochs != null and epochs > 3", False),  # what is not reached is not evaluated
+        ("h == 8 or h / 0 == 1", True),
+        ("0", False),
+        ("h", True),
+        ("  h == 8\n", True),
+        ("(\n  h\n  == 8\n)", True),
+    ],
+)
+def test_a_condition_means_what_it_says(text, expected):
+    assert holds(text) is expected
+
+
+# --- the same as Python, on everything that the grammar can write --------------------------------
+
+NUMBERS = st.recursive(
+    st.sampled_from(["h", "d_k", "dropout", "0", "1", "2.5", "100"]),
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from(["+", "-", "*", "/", "//", "%"]), inner).map(lambda t: f"({' '.join(t)})"),
+        inner.map(lambda text: f"-{text}"),
+    ),
+    max_leaves=4,
+)
+COMPARISONS = st.one_of(
+    st.tuples(NUMBERS, st.sampled_from(["==", "!=", "<", "<=", ">", ">="]), NUMBERS).map(" ".join),
+    st.tuples(NUMBERS, NUMBERS, NUMBERS).map(lambda t: f"{t[0]} < {t[1]} <= {t[2]}"),
+    st.tuples(NUMBERS, st.sampled_from(["in", "not in"]), st.lists(NUMBERS, max_size=3)).map(
+        lambda t: f"{t[0]} {t[1]} [{', '.join(t[2])}]"
+    ),
+    st.sampled_from(["true", "false"]),
+)
+CONDITIONS = st.recursive(
+    COMPARISONS,
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from(["and", "or"]), inner).map(" ".join),  # precedence decides
+        inner.map(lambda text: f"not {text}"),
+        inner.map(lambda text: f"({text})"),
+    ),
+    max_leaves=6,
+)
+
+
+@given(CONDITIONS.filter(lambda text: len(text) <= MAX_LENGTH), st.integers(0, 9), st.floats(0, 0.9))
+def test_conditions_have_pythons_truth_table(text, h, dropout):
+    names = {"h": h, "d_k": 64, "dropout": dropout}
+    try:
+        expected = bool(eval(text, {"__builtins__": {}}, {**names, "true": True, "false": False}))
+    except ZeroDivisionError:
+        with pytest.raises(ValueError, match="divides by zero"):
+            Expression(text)(names)
+    else:
+        assert Expression(text)(names) is expected
+
+
+# --- refused -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("h.real == 8", "h.real"),
+        ("().__class__.__bases__", "().__class__.__bases__"),
+        ("abs(h) == 8", "abs(h)"),
+        ("__import__('os').system('true')", "__import__('os').system('true')"),
+        ("(lambda: 1)()", "(lambda: 1)()"),
+        ("h == (lambda: 8)", "lambda: 8"),
+        ("[1, 2][0] == 1", "[1, 2][0]"),
+        ("'abc'[h]", "'abc'[h]"),
+        ("h ** 2 == 64", "h ** 2"),
+        ("9 ** 9 ** 9 ** 9 > h", "9 ** 9 ** 9 ** 9"),
+        ("1 << 99999999999 > h", "1 << 99999999999"),
+        ("h | 1", "h | 1"),
+        ("h @ 2", "h @ 2"),
+        ("~h", "~h"),
+        ("+h", "+h"),
+        ("f'{h}' == '8'", "f'{h}'"),
+        ("(x := 8) == h", "x := 8"),
+        ("[x for x in [1]]", "[x for x in [1]]"),
+        ("{x for x in [1]}", "{x for x in [1]}"),
+        ("all(x for x in [1])", "all(x for x in [1])"),
+        ("h in {8}", "{8}"),
+        ("h in {8: 1}", "{8: 1}"),
+        ("h in [*[8]]", "*[8]"),
+        ("1 if h else 0", "1 if h else 0"),
+        ("h is 8", "h is 8"),
+        ("epochs is not null", "epochs is not null"),
+        ("epochs == None", "None"),
+        ("await h", "await h"),
+        ("h == ...", "..."),
+        ("h == b'8'", "b'8'"),
+        ("h == 8j", "8j"),
+        ("h == 8 or h.real", "h.real"),  # also where evaluation would not come
+        ("h == 9 and abs(h)", "abs(h)"),
+    ],
+)
+def test_all_that_the_whitelist_lacks_is_refused_by_name(text, part):
+    assert refusal(text) == f'"{part}" is not allowed in a condition'
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "h ==", "h = 8", "h == 8; h", "import os", "def f(): pass", "yield h", "h\nh", "8 == 'a", "(h",
+     "h == 08", "\x00", "h == \udcff", "(" * 240 + "h" + ")" * 240],
+)  # fmt: skip
+def test_what_is_no_condition_is_refused_as_written(text):
+    assert refusal(text) == f'"{text}" is not a condition, such as "h * d_k == d_model"'
+
+
+@pytest.mark.parametrize("text", ["1if h else 0", "0x1or h", r"'\d' == 'd'", "h == 1or h"])
+def test_what_python_would_warn_of_is_refused_in_silence(text, recwarn, capfd):
+    refusal(text)
+    assert (list(recwarn), *capfd.readouterr()) == ([], "", "")
+
+
+@pytest.mark.parametrize("text", ["h / 0", "h // 0", "h % 0", "h / (d_k - 64)", "h / 0.0", "9" * 400 + " / 2 > h"])
+def test_division_by_zero_and_overflow_are_messages(text):
+    assert refusal(text) == f'"{text}" divides by zero or overflows'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "positional_encoding * 1000000000 == 'a'", "1000000000 * 'a' == 'a'", "[1] * 1000000000 == [1]",
+        "'a' + 'b' == 'ab'", "[1] + [2] == [1, 2]", "'%s' % 'a' == 'a'", "true + 1 == 2", "-true", "-'a'",
+        "h < 'a'", "positional_encoding > 3", "epochs > 3", "h in 'abc'", "h in 8", "h in epochs",
+    ],
+)  # fmt: skip
+def test_arithmetic_is_for_numbers_and_order_for_like_kinds(text):
+    assert refusal(text) == f'"{text}" compares or combines values of different kinds'
+
+
+@pytest.mark.parametrize("text", ["-" * 400 + "h", "not " * 100 + "h", "1" + "+1" * 200, "[" * 150 + "]" * 150])
+def test_a_deep_condition_is_refused_before_it_can_exhaust_the_stack(text):
+    assert refusal(text) == "a condition nested more than 64 deep"
+
+
+def test_a_long_condition_is_refused_unread():
+    assert refusal("h == 8 or " * 10**5 + "h") == "a condition of 1000001 characters; at most 500"
+    assert holds("h == 8".ljust(MAX_LENGTH))
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("drop_out < 0.3", 'unknown field "drop_out" in "drop_out < 0.3"; did you mean "dropout"?'),
+        ("h == 8 or zzz", 'unknown field "zzz" in "h == 8 or zzz"'),
+        ("__builtins__ == h", 'unknown field "__builtins__" in "__builtins__ == h"'),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_nearest_field(text, message):
+    with pytest.raises(ValueError) as caught:
+        Expression(text).check(NAMES)
+    assert str(caught.value) == message
+
+
+def test_the_fields_spoken_of_are_named_once_in_the_order_of_their_mention():
+    assert Expression("h * d_k == d_model or h == x or true").fields(NAMES) == ["h", "d_k", "d_model"]

@@ -1,0 +1,179 @@
+"""each, zip, grid and set: which rows a group makes, and which it cannot make."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ablate.study.nodes import read_text
+from ablate.study.rows import MAX_ROWS, drafts
+
+HEAD = "study: table3\ndata: {corpus: toy}\n"
+FIELDS = ["N", "h", "d_k", "d_v", "dropout", "beam"]
+
+
+def written(text, group="A", budget=MAX_ROWS):
+    """What each row of the group sets, and the faults, by line and column."""
+    found = []
+    rows = drafts(group, read_text(text, "s"), lambda mark, message: found.append(mark.fault(message)), budget)
+    assert all(row.group == group for row in rows)
+    return [{name: node.value for name, node in row.written.items()} for row in rows], found
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("each: {h: [1, 4], dropout: [0.2]}", [{"h": 1}, {"h": 4}, {"dropout": 0.2}]),
+        ("zip: {h: [1, 4], d_k: [512, 128]}", [{"h": 1, "d_k": 512}, {"h": 4, "d_k": 128}]),
+        ("grid: {h: [1, 4], N: [2, 3]}", [{"h": 1, "N": 2}, {"h": 1, "N": 3}, {"h": 4, "N": 2}, {"h": 4, "N": 3}]),
+        ("set: {preset: big, train_steps: 300000}", [{"preset": "big", "train_steps": 300_000}]),
+        ("set: {epochs: null}", [{"epochs": None}]),
+        ("[{set: {h: 1}}, {each: {N: [2, 3]}}, {set: {h: 4}}]", [{"h": 1}, {"N": 2}, {"N": 3}, {"h": 4}]),
+        ("[]", []),
+    ],
+)
+def test_each_way_makes_its_rows_in_the_order_of_writing(text, expected):
+    assert written(text if text.startswith("[") else f"{{{text}}}") == (expected, [])
+
+
+LISTS = st.dictionaries(st.sampled_from(FIELDS), st.integers(1, 5), min_size=1)
+
+
+def lists(sizes):
+    return "{" + ", ".join(f"{name}: {list(range(1, size + 1))}" for name, size in sizes.items()) + "}"
+
+
+@given(LISTS)
+def test_a_grid_has_the_product_of_its_lists_and_each_combination_once(sizes):
+    rows, found = written(f"{{grid: {lists(sizes)}}}")
+    assert len({tuple(row.items()) for row in rows}) == len(rows) == math.prod(sizes.values())
+    assert not found
+
+
+@given(LISTS)
+def test_each_has_the_sum_of_its_lists_and_changes_one_field_a_row(sizes):
+    rows, _ = written(f"{{each: {lists(sizes)}}}")
+    assert len(rows) == sum(sizes.values())
+    assert {len(row) for row in rows} == {1}
+
+
+@given(st.lists(st.sampled_from(FIELDS), min_size=1, unique=True), st.integers(1, 5))
+def test_zip_has_the_length_of_its_lists_and_each_value_once(names, size):
+    rows, _ = written(f"{{zip: {lists(dict.fromkeys(names, size))}}}")
+    assert rows == [dict.fromkeys(names, value) for value in range(1, size + 1)]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["each", "grid"]), LISTS), max_size=4))
+def test_a_list_of_ways_makes_the_rows_of_all_of_them(parts):
+    rows, _ = written(f"[{', '.join(f'{{{way}: {lists(sizes)}}}' for way, sizes in parts)}]")
+    size = {"each": sum, "grid": math.prod}
+    assert len(rows) == sum(size[way](sizes.values()) for way, sizes in parts)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("{zip: {h: [1, 4], d_k: [512]}}", "s:1:7: the lists under zip must be equally long: h has 2, d_k has 1"),
+        ("{each: {h: 4}}", 's:1:12: "h" needs a list of values under "each"; here is "4"'),
+        ("{grid: {h: []}}", 's:1:12: "h" needs a list of values under "grid"; here is a list'),
+        ("{each: {h: [[1]]}}", 's:1:13: "h" takes a single value; here is a list'),
+        ("{set: {h: [1]}}", 's:1:11: "h" takes a single value; here is a list'),
+        ("{set: {h: {}}}", 's:1:11: "h" takes a single value; here is a mapping'),
+        ("{each: {drop_out: [0.1]}}", 's:1:9: unknown field "drop_out"; did you mean "dropout"?'),
+        ("{each: {Dropout: [0.1]}}", 's:1:9: unknown field "Dropout"; did you mean "dropout"?'),
+        ("{each: {h: [1], n_heads: [1]}}", 's:1:17: "n_heads" and "h" are the same field'),
+        ("{set: {preset: bigg}}", 's:1:16: unknown preset "bigg"; did you mean "big"?'),
+        ("{each: {preset: [big, 7]}}", 's:1:23: unknown preset "7"; allowed: base, big'),
+        ("{each: {}}", "s:1:8: a mapping, where fields and their values belong"),
+        ("{grid: [1]}", "s:1:8: a list, where fields and their values belong"),
+        ("{each:}", "s:1:7: nothing, where fields and their values belong"),
+        ("{}", "s:1:1: rows are made with one of each, zip, grid or set; here are 0"),
+        ("{each: {h: [1]}, set: {h: 1}}", "s:1:1: rows are made with one of each, zip, grid or set; here are 2"),
+        ("{each: {h: [1]}, requires: h == 1}", 's:1:18: unknown key "requires"; did you mean "require"?'),
+        ("3", 's:1:1: "3", where rows are made with each, zip, grid or set'),
+        ("[{set: {h: 1}}, null]", "s:1:17: nothing, where rows are made with each, zip, grid or set"),
+        ("{each: {h: [1]}, where: h ==}", 's:1:25: where: "h ==" is not a condition, such as "h * d_k == d_model"'),
+        ("{each: {h: [1]}, require: [h]}", 's:1:27: require: "" is not a condition, such as "h * d_k == d_model"'),
+        ("{each: {h: [1, 4]}, where: H > 1}", 's:1:28: where: unknown field "H" in "H > 1"; did you mean "h"?'),
+        ("{each: {h: [1, 4]}, require: h > 9 or h.x}", 's:1:30: require: "h.x" is not allowed in a condition'),
+    ],
+)  # fmt: skip
+def test_what_makes_no_rows_is_one_fault_at_its_place(text, fault):
+    assert written(text)[1] == [fault]
+
+
+def test_a_fault_in_one_field_does_not_hide_the_next():
+    rows, found = written("{each: {x: [1], h: [4, [1]], N: 3, d_k: [2]}}")
+    assert rows == [{"d_k": 2}]
+    assert [line.split(":")[2] for line in found] == ["9", "24", "33"]
+
+
+@pytest.mark.parametrize(("size", "budget", "rows"), [(3, 9, 9), (3, 8, 0), (1000, 10_000, 0)])
+def test_more_rows_than_a_study_may_have_are_counted_and_not_made(size, budget, rows):
+    values = list(range(size))
+    made, found = written(f"{{grid: {{h: {values}, N: {values}}}}}", budget=budget)
+    assert len(made) == rows
+    assert found == ([] if rows else [f"s:1:8: makes {size * size:,} rows; a study has at most 10,000"])
+
+
+# --- labels --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels"),
+    [
+        ("A: {zip: {h: [1], d_k: [512], d_v: [512]}}", ["A h=1 d_k=512 d_v=512"]),
+        ("D: {each: {dropout: [0.0, 0.20], eps_ls: [0]}}", ["D dropout=0.0", "D dropout=0.2", "D eps_ls=0"]),
+        ("E: {each: {positional_encoding: [learned]}}", ["E positional_encoding=learned"]),
+        ("big: {set: {train_steps: 300000, preset: big}}", ["big train_steps=300000 preset=big"]),
+        ("F: {set: {epochs: 3, train_steps: null}}", ["F epochs=3 train_steps=null"]),
+        ("two words: {set: {h: 4}}", ["two words h=4"]),
+    ],
+)
+def test_a_label_is_the_group_and_what_the_row_sets_as_written(read, rows, labels):
+
+    assert [row.label for row in read(f"{HEAD}rows:\n  {rows}\n").rows[1:]] == labels
+
+
+# --- require and where ---------------------------------------------------------------------------
+
+
+def test_a_violated_requirement_is_a_fault_of_the_row_with_the_values(faults):
+    text = HEAD + "rows:\n  A:\n    zip:\n      h: [8, 4]\n      d_k: [64, 64]\n    require: h * d_k == d_model\n"
+    assert faults(text) == [
+        'table3.yaml:6:14: row "A h=4 d_k=64" violates require: h * d_k == d_model (h=4, d_k=64, d_model=512)'
+    ]
+
+
+def test_a_requirement_is_over_resolved_fields_and_not_only_written_ones(read):
+    rows = "rows: {A: {each: {h: [1, 4, 16]}, require: h * d_k == d_model and n_heads * d_v == d_model}}"
+    assert len(read(HEAD + rows).rows) == 4
+
+
+def test_where_drops_rows_and_counts_them(read):
+    grid = "grid: {warmup_steps: [2000, 8000], dropout: [0.1, 0.3]}, where: warmup_steps > 2000 or dropout < 0.3"
+    study = read(f"{HEAD}rows: {{warm: {{{grid}}}, D: {{each: {{dropout: [0.2, 0.4]}}, where: P_drop < 0.3}}}}")
+    assert [row.label for row in study.rows] == [
+        "base",
+        "warm warmup_steps=2000 dropout=0.1",
+        "warm warmup_steps=8000 dropout=0.1",
+        "warm warmup_steps=8000 dropout=0.3",
+        "D dropout=0.2",
+    ]
+    assert study.dropped == 2
+
+
+def test_a_row_that_where_drops_need_not_meet_the_requirement(read):
+    study = read(HEAD + "rows: {A: {each: {h: [4, 8]}, where: h > 4, require: h == 8}}")
+    assert ([row.label for row in study.rows], study.dropped) == (["base", "A h=8"], 1)
+
+
+def test_a_condition_that_fails_on_a_row_is_a_fault_of_that_row(faults):
+    text = HEAD + "rows: {A: {each: {h: [4, 8]}, where: d_model / (h - 8) != 0}}"
+    assert faults(text) == ['table3.yaml:3:26: row "A h=8": "d_model / (h - 8) != 0" divides by zero or overflows']
+
+
+def test_a_condition_at_fault_is_reported_once_however_many_rows_it_has(faults):
+    text = HEAD + "rows: {A: {each: {h: [1, 2, 4]}, where: d_kk > 1}}"
+    assert faults(text) == ['table3.yaml:3:41: where: unknown field "d_kk" in "d_kk > 1"; did you mean "d_k"?']
