@@ -4,7 +4,7 @@ from ablate.config.data import DataConfig
 from ablate.config.decoding import DecodingConfig
 from ablate.config.identity import decoding_id, run_id
 from ablate.config.model import ModelConfig
-from ablate.config.resolve import PRESETS, RowConfig, canonical, field_names, resolve_row, resolve_data
+from ablate.config.resolve import PRESETS, RowConfig, canonical, field_names, resolve_data, resolve_row
 from ablate.config.training import TrainingConfig
 
 __all__ = [

@@ -83,7 +83,7 @@ def worker_environment(threads: int) -> dict[str, str]:
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
         "MALLOC_MMAP_MAX_": "0",
-        "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+        "MALLOC_TRIM_THRESHOLD_": str(1 << 36),  # glibc ignores values that are much larger
         "MALLOC_TOP_PAD_": str(256 << 20),
         "PYTHONUNBUFFERED": "1",
     }

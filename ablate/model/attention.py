@@ -55,8 +55,20 @@ class MultiHeadAttention(nn.Module):
             (B, T, d_model).
         """
         Q = self._heads(self.W_Q(x))  # (B, h, T, d_k)
-        heads = F.scaled_dot_product_attention(Q, memory.K, memory.V, attn_mask=mask, is_causal=causal)
+        heads = _attend(Q, memory.K, memory.V, mask, causal)
         return self.W_O(heads.transpose(1, 2).flatten(2))  # (B, T, h * d_v) -> (B, T, d_model)
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.unflatten(2, (self.h, -1)).transpose(1, 2)  # (B, T, h * d) -> (B, h, T, d)
+
+
+def _attend(Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    """softmax(Q K^T / sqrt(d_k)) V.
+
+    On a CPU in fp32 also where the products around it are in bf16: it is a small part of the work, and torch's
+    bf16 kernel is many times slower at sentences' lengths (benchmarks/LOG.md).
+    """
+    if Q.device.type == "cpu" and Q.dtype == torch.bfloat16:
+        Q, K, V = Q.float(), K.float(), V.float()
+    with torch.autocast(Q.device.type, enabled=False):
+        return F.scaled_dot_product_attention(Q, K, V, attn_mask=mask, is_causal=causal)

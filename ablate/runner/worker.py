@@ -16,6 +16,7 @@ import traceback
 from pathlib import Path
 from types import FrameType
 
+import torch
 from filelock import FileLock, Timeout
 
 from ablate.errors import EXIT_INTERRUPTED, Interrupted, StoreError
@@ -44,6 +45,7 @@ class _Stop:
 def main() -> int:
     """Work until standard input ends."""
     stop = _Stop()
+    torch.set_flush_denormal(True)  # exp of a very unlikely logit is a denormal, and those cost 100 times as much
     events = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what libraries print must not be taken for an event
     for line in sys.stdin:

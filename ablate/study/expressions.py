@@ -124,8 +124,13 @@ def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
             return _ARITHMETIC[type(op)](_number(left, names), _number(right, names))
         case ast.Compare(left=left, ops=ops, comparators=comparators) if all(type(op) in _COMPARISONS for op in ops):
-            values = [_value(part, names) for part in (left, *comparators)]
-            return all(_COMPARISONS[type(op)](a, b) for op, a, b in zip(ops, values, values[1:], strict=False))
+            first = _value(left, names)
+            for comparison, part in zip(ops, comparators, strict=True):  # a chain ends where it fails, as in Python
+                second = _value(part, names)
+                if not _COMPARISONS[type(comparison)](first, second):
+                    return False
+                first = second
+            return True
         case _:
             raise ValueError(f'"{ast.unparse(node)}" is not allowed in a condition')
 

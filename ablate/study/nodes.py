@@ -61,9 +61,9 @@ class Node:
     def kind(self) -> str:
         """What a message calls this value."""
         if isinstance(self.value, dict):
-            return "a mapping"
+            return "a mapping" if self.value else "an empty mapping"
         if isinstance(self.value, list):
-            return "a list"
+            return "a list" if self.value else "an empty list"
         return "nothing" if self.value is None else f'"{self.value}"'
 
     def items(self) -> Iterator[tuple[str, Mark, Node]]:

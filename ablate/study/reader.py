@@ -280,7 +280,7 @@ def _matching(study: Study, pattern: str) -> list[Row]:
     if not found:
         names = [*dict.fromkeys(row.group for row in study.rows), *(row.label for row in study.rows)]
         near = did_you_mean(pattern, names) or f"; groups: {', '.join(dict.fromkeys(r.group for r in study.rows))}"
-        raise UsageError(f'--rows: study "{study.name}" has no row or group "{pattern}"{near}')
+        raise UsageError(Mark("--rows").fault(f'study "{study.name}" has no row or group "{pattern}"{near}'))
     return found
 
 
@@ -290,9 +290,10 @@ def _seed_list(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()) or len(first) > 10 or len(last) > 10:
-            raise UsageError(f'--seeds: "{text}" is not a list of seeds, such as 1,2,3 or 1-3')
+            raise UsageError(Mark("--seeds").fault(f'"{text}" is not a list of seeds, such as 1,2,3 or 1-3'))
         low, high = int(first), int(last or first)
         if high >= 2**32 or high < low or high - low >= MAX_SEEDS:
-            raise UsageError(f'--seeds: "{part}" is not a range of seeds from 0 to {2**32 - 1}, at most {MAX_SEEDS}')
+            allowed = f"a range of seeds from 0 to {2**32 - 1}, at most {MAX_SEEDS}"
+            raise UsageError(Mark("--seeds").fault(f'"{part.strip()}" is not {allowed}'))
         seeds += range(low, high + 1)
     return tuple(dict.fromkeys(seeds))

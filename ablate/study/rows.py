@@ -44,11 +44,7 @@ def show(value: Any) -> str:
 
 
 def drafts(group: str, node: Node, report: Report, budget: int) -> list[Draft]:
-    """The rows of one group: a mapping, or a list of them.
-
-    Args:
-        budget: how many rows the study may still have.
-    """
+    """The rows of one group: a mapping, or a list of them; `budget` is how many the study may still have."""
     specs = node.value if isinstance(node.value, list) else [node]
     result: list[Draft] = []
     for spec in specs:
@@ -148,7 +144,7 @@ def _values_fit(way: str, key: str, node: Node, report: Report) -> bool:
     if not isinstance(node.value, list) or not node.value:
         report(node.mark, f'"{key}" needs a list of values under "{way}"; here is {node.kind}')
         return False
-    return all([single_value(key, value, report) for value in node.value])
+    return all([single_value(key, value, report) for value in node.value])  # noqa: C419 - report every one
 
 
 def _lengths_fit(way: str, fields: Written, mark: Mark, report: Report) -> bool:

@@ -11,10 +11,8 @@ import json
 import math
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -28,6 +26,7 @@ from ablate.errors import Interrupted
 from ablate.model import Transformer, build
 from ablate.store import checkpoints
 from ablate.training.loss import smoothed_cross_entropy
+from ablate.training.precision import autocast
 from ablate.training.schedule import learning_rate
 
 ADAM_BETAS = (0.9, 0.98)
@@ -184,14 +183,11 @@ class Trainer:
 
     def _loss(self, batch: Batch) -> Tensor:
         """Smoothed cross-entropy of a micro-batch, summed over its tokens."""
-        with self._precision():
+        with autocast(self.device, self.config.precision):
             states = self.model(batch.source, batch.target_in)
             real = batch.target_out != 0
             embedding = self.model.embedding.weight
             return smoothed_cross_entropy(states[real], embedding, batch.target_out[real], self.config.label_smoothing)
-
-    def _precision(self) -> AbstractContextManager[Any]:
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16")
 
     def _log_loss(self) -> None:
         loss = float(self.losses) / self.loss_tokens

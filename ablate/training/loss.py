@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ablate.training.precision import bf16_products
+
 CHUNK = 1024  # rows whose logits exist at once: the B x T x V tensor is never made
 
 
@@ -26,8 +28,7 @@ def smoothed_cross_entropy(states: Tensor, embedding: Tensor, targets: Tensor, s
         A scalar.
     """
     low = torch.is_autocast_enabled(states.device.type)
-    dtype = torch.get_autocast_dtype(states.device.type) if low else states.dtype
-    loss: Tensor = _SmoothedCrossEntropy.apply(states, embedding, targets, smoothing, dtype)
+    loss: Tensor = _SmoothedCrossEntropy.apply(states, embedding, targets, smoothing, low)
     return loss
 
 
@@ -47,28 +48,30 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, states: Tensor, embedding: Tensor, targets: Tensor, smoothing: float, dtype: torch.dtype
+        ctx: Any, states: Tensor, embedding: Tensor, targets: Tensor, smoothing: float, low: bool
     ) -> Tensor:
-        with torch.autocast(states.device.type, enabled=False):
+        with torch.autocast(states.device.type, enabled=False), bf16_products(states.device, low) as dtype:
             V = embedding.shape[0]
             weight, inputs = embedding.to(dtype), states.to(dtype)
             d_states = torch.empty_like(inputs)
             d_embedding = torch.zeros_like(embedding)
             total = torch.zeros((), device=states.device)
             for rows in _chunks(len(targets)):
-                logits = (inputs[rows] @ weight.T).float()  # (c, V)
                 goal = targets[rows, None]
-                normaliser = logits.logsumexp(1, keepdim=True)
+                logits = (inputs[rows] @ weight.T).float()  # (c, V)
                 expected = (1 - smoothing) * logits.gather(1, goal)
                 if smoothing:
                     expected += smoothing * logits.mean(1, keepdim=True)
-                total += (normaliser - expected).sum()
-                grad = logits.sub_(normaliser).exp_()
+                largest = logits.amax(1, keepdim=True)
+                grad = logits.sub_(largest).exp_()  # from here on, in place: softmax, then its gradient
+                normaliser = grad.sum(1, keepdim=True)
+                total += (normaliser.log() + largest - expected).sum()
+                grad.div_(normaliser)
                 if smoothing:
-                    grad -= smoothing / V
+                    grad.sub_(smoothing / V)
                 grad.scatter_add_(1, goal, grad.new_full(goal.shape, smoothing - 1))
                 grad = grad.to(dtype)
-                torch.mm(grad, weight, out=d_states[rows])
+                d_states[rows] = grad @ weight
                 d_embedding += grad.T @ inputs[rows]
         ctx.save_for_backward(d_states, d_embedding)
         ctx.dtype = states.dtype

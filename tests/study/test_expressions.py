@@ -50,6 +50,7 @@ def refusal(text):
         ("epochs == null", True),
         ("epochs != null and epochs > 3", False),  # what is not reached is not evaluated
         ("h == 8 or h / 0 == 1", True),
+        ("9 < h < 1 / 0", False),
         ("0", False),
         ("h", True),
         ("  h == 8\n", True),

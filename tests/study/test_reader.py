@@ -1,0 +1,421 @@
+"""A study file becomes rows and runs; what is wrong with it is said at once, with its place."""
+
+import pytest
+
+from ablate.config import run_id
+
+HEAD = "study: table3\ndata: {corpus: toy}\n"
+
+# The study of the design page: rows A to E of the paper's Table 3, a grid, and the big model.
+TABLE_3 = """\
+study: table3
+data: {corpus: multi30k, direction: en-de, vocab_size: 8000}
+base:
+  preset: base
+  train_steps: 100000
+  batch_tokens: 25000
+  warmup_steps: 4000
+  beam: 4
+  alpha: 0.6
+seeds: [1, 2, 3]
+rows:
+  A: {zip: {h: [1, 4, 16, 32], d_k: [512, 128, 32, 16], d_v: [512, 128, 32, 16]}, require: h * d_k == d_model}
+  B: {each: {d_k: [16, 32]}}
+  D: {each: {dropout: [0.0, 0.2], label_smoothing: [0.0, 0.2]}}
+  E: {each: {positional_encoding: [learned]}}
+  warm: {grid: {warmup_steps: [2000, 8000], dropout: [0.1, 0.3]}, where: warmup_steps > 2000 or dropout < 0.3}
+  big: {set: {preset: big, train_steps: 300000}}
+"""
+
+
+def labels(study):
+    return [row.label for row in study.rows]
+
+
+def row(study, label):
+    return study.rows[labels(study).index(label)]
+
+
+# --- rows ----------------------------------------------------------------------------------------
+
+
+def test_the_papers_table_is_read_as_the_paper_means_it(read):
+    study = read(TABLE_3)
+    assert labels(study) == [
+        "base",
+        "A h=1 d_k=512 d_v=512", "A h=4 d_k=128 d_v=128", "A h=16 d_k=32 d_v=32", "A h=32 d_k=16 d_v=16",
+        "B d_k=16", "B d_k=32",
+        "D dropout=0.0", "D dropout=0.2", "D label_smoothing=0.0", "D label_smoothing=0.2",
+        "E positional_encoding=learned",
+        "warm warmup_steps=2000 dropout=0.1", "warm warmup_steps=8000 dropout=0.1",
+        "warm warmup_steps=8000 dropout=0.3",
+        "big preset=big train_steps=300000",
+    ]  # fmt: skip
+    assert (study.name, study.seeds, study.dropped) == ("table3", (1, 2, 3), 1)
+    assert [row.group for row in study.rows] == ["base", *"AAAABBDDDDE", "warm", "warm", "warm", "big"]
+    assert study.data.vocab_size == 8000
+
+
+@pytest.mark.parametrize(
+    ("label", "changed"),
+    [
+        ("base", {}),
+        ("A h=1 d_k=512 d_v=512", {"n_heads": 1, "d_k": 512, "d_v": 512}),
+        ("B d_k=16", {"d_k": 16}),  # d_v stays at 64
+        ("warm warmup_steps=2000 dropout=0.1", {"warmup_steps": 2000}),
+        (
+            "big preset=big train_steps=300000",
+            {"d_model": 1024, "d_ff": 4096, "n_heads": 16, "dropout": 0.3, "train_steps": 300_000},
+        ),
+    ],
+)
+def test_a_row_knows_what_differs_from_base_under_standard_names(read, label, changed):
+    assert row(read(TABLE_3), label).changed == changed
+
+
+def test_a_study_without_rows_is_base_alone_with_seed_1(read):
+    study = read(HEAD)
+    assert (labels(study), study.seeds, len(list(study.runs()))) == (["base"], (1,), 1)
+
+
+@pytest.mark.parametrize("base", ["{d_model: 64}", "{preset: base, d_model: 64}", "{d_model: 64, preset: base}"])
+def test_a_preset_in_a_row_undoes_what_base_has_set_wherever_that_stands(read, base):
+    study = read(f"{HEAD}base: {base}\nrows: {{A: {{each: {{preset: [big]}}}}}}")
+    assert (study.base.config.d_model, study.rows[1].config.d_model) == (64, 1024)
+
+
+def test_a_preset_in_a_row_derives_head_sizes_again(read):
+    study = read(HEAD + "base: {preset: base, d_k: 16, d_v: 128, d_model: 64}\nrows: {big: {set: {preset: big}}}")
+    assert (study.rows[1].config.d_k, study.rows[1].config.d_v) == (64, 64)
+
+
+def test_a_row_may_set_its_preset_after_its_fields(read):
+    study = read(HEAD + "rows: {A: {set: {dropout: 0.2, preset: big}}}")
+    assert (study.rows[1].config.dropout, study.rows[1].config.d_model) == (0.2, 1024)
+
+
+def test_a_row_overrides_a_field_that_base_writes_by_its_symbol(read):
+    study = read(HEAD + "base: {h: 4, P_drop: 0.3}\nrows: {A: {each: {n_heads: [2], dropout: [0.0]}}}")
+    assert [(row.config.n_heads, row.config.dropout) for row in study.rows] == [(4, 0.3), (2, 0.3), (4, 0.0)]
+
+
+def test_rows_written_twice_in_a_group_appear_once(read):
+    assert labels(read(HEAD + "rows: {A: [{each: {h: [4, 4]}}, {set: {h: 4}}]}")) == ["base", "A h=4"]
+
+
+# --- runs ----------------------------------------------------------------------------------------
+
+
+def test_a_row_equal_to_base_is_bases_run(read):
+    study = read(HEAD + "rows: {A: {each: {h: [8, 4]}}, B: {each: {d_k: [64]}}}")
+    base = [run.id for run in study.runs_of(study.base)]
+    assert [run.id for run in study.runs_of(row(study, "A h=8"))] == base
+    assert [run.id for run in study.runs_of(row(study, "B d_k=64"))] == base
+    assert len(list(study.runs())) == 2
+
+
+def test_the_same_configuration_in_two_groups_is_one_run(read):
+    study = read(HEAD + "rows: {A: {each: {P_drop: [0.3]}}, D: {grid: {h: [8], dropout: [0.3]}}}")
+    assert len(study.rows) == 3
+    assert len(list(study.runs())) == 2
+
+
+def test_rows_that_only_decode_otherwise_share_a_run_and_are_decoded_each(read):
+    study = read(HEAD + "rows: {beam: {each: {beam: [1, 10], alpha: [1.0], average_checkpoints: [5]}}}")
+    [run] = study.runs()
+    assert len(study.rows) == 5
+    assert {one.id for row in study.rows for one in study.runs_of(row)} == {run.id}
+    assert [config.beam for config in study.decodings[run.id].values()] == [4, 1, 10, 4, 4]
+    assert set(study.decodings[run.id]) == {row.decoding for row in study.rows}
+
+
+def test_runs_come_breadth_first_base_foremost(read):
+    study = read(HEAD + "seeds: [3, 1]\nrows: {A: {each: {h: [4, 8, 2]}}}")
+    assert [(run.seed, run.config.n_heads) for run in study.runs()] == [(3, 8), (3, 4), (3, 2), (1, 8), (1, 4), (1, 2)]
+
+
+def test_the_runs_of_a_row_are_its_seeds_with_its_identity(read):
+    study = read(HEAD + "seeds: [3, 1]\nrows: {A: {each: {h: [4]}}}")
+    runs = study.runs_of(study.rows[1])
+    assert [(run.seed, run.id) for run in runs] == [
+        (seed, run_id(study.data, study.rows[1].config, seed)) for seed in (3, 1)
+    ]
+
+
+def test_a_row_keeps_its_run_when_the_study_around_it_changes(read):
+    before = read(TABLE_3)
+    after = read(TABLE_3.replace("study: table3", "study: other").replace("  B:", "  C: {each: {N: [2]}}\n  B2:"))
+    assert before.runs_of(row(before, "B d_k=16")) == after.runs_of(row(after, "B2 d_k=16"))
+
+
+def test_the_data_lie_beside_the_study_unless_it_says_where(read, study_file):
+    files = "study: t\ndata: {corpus: files, direction: en-de, train: a, dev: b, test: c%s}"
+    assert read(files % "").data_folder == study_file.parent
+    assert str(read(files % ", folder: /corpora/mine").data_folder) == "/corpora/mine"
+
+
+# --- --set ---------------------------------------------------------------------------------------
+
+WITH_BASE = "study: table3\ndata: {corpus: multi30k}\nbase: {h: 4, train_steps: 300}\nrows: {A: {each: {h: [2]}}}"
+
+
+@pytest.mark.parametrize(
+    ("override", "name", "expected"),
+    [
+        ("train_steps=200", "train_steps", 200),
+        ("n_heads=16", "n_heads", 16),  # replaces the base's h
+        ("h=16", "n_heads", 16),
+        ("base.h=16", "n_heads", 16),
+        ("P_drop = 0.25", "dropout", 0.25),
+        ("preset=big", "d_model", 1024),
+        ("preset=big", "n_heads", 4),  # what base writes after its preset stays
+        ("positional_encoding=learned", "positional_encoding", "learned"),
+        ("patience=null", "patience", None),
+    ],
+)
+def test_set_replaces_a_field_of_base(read, override, name, expected):
+    assert getattr(read(WITH_BASE, overrides=[override]).base.config, name) == expected
+
+
+def test_set_does_not_replace_what_a_row_writes(read):
+    study = read(WITH_BASE, overrides=["h=16", "train_steps=200"])
+    assert [(row.config.n_heads, row.config.train_steps) for row in study.rows] == [(16, 200), (2, 200)]
+
+
+def test_set_reaches_the_data_and_the_last_one_wins(read):
+    study = read(WITH_BASE, overrides=["data.vocab_size=37000", "data.direction=de-en", "data.vocab_size=500"])
+    assert (study.data.vocab_size, study.data.direction) == (500, "de-en")
+
+
+def test_set_makes_the_sections_that_are_missing(read):
+    study = read("study: t", overrides=["data.corpus=toy", "train_steps=200"])
+    assert (study.data.corpus, study.base.config.train_steps) == ("toy", 200)
+
+
+def test_set_mends_a_fault_that_it_replaces(read):
+    assert read(HEAD + "base: {train_steps: many}", overrides=["train_steps=200"]).base.config.train_steps == 200
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("d_modle=3", 'unknown field "d_modle"; did you mean "d_model"?'),
+        ("h=many", 'n_heads: "many" is not allowed: must be a valid integer'),
+        ("h=[1, 2]", '"h" takes a single value; here is a list'),
+        ("preset=bigg", 'unknown preset "bigg"; did you mean "big"?'),
+        ("data.vocab_sise=3", 'unknown data field "vocab_sise"; did you mean "vocab_size"?'),
+        ("data.vocab_size=3", "vocab_size: 3 is not allowed: must be greater than or equal to 8"),
+        ("data.corpus=tpy", 'corpus "tpy" is not known: toy, multi30k, wmt14 or files; did you mean "toy"?'),
+        ("rows.A=3", '"rows" cannot be set; data.FIELD and base FIELDs can'),
+        ("train_steps", "is not of the form FIELD=VALUE, such as train_steps=200"),
+        ("train_steps=", "is not of the form FIELD=VALUE, such as train_steps=200"),
+        ("=200", "is not of the form FIELD=VALUE, such as train_steps=200"),
+        ("", "is not of the form FIELD=VALUE, such as train_steps=200"),
+        ("h=!!python/name:os.system", "a study has no tags"),
+        ("h=1e999", '"1e999" is not a finite number'),
+    ],
+)  # fmt: skip
+def test_a_fault_of_set_is_placed_at_the_option(faults, override, message):
+    assert faults(WITH_BASE, overrides=[override]) == [f"--set {override}: {message}"]
+
+
+@pytest.mark.parametrize("override", ["h=1\n2", "h\x1b[2J=3", "h=\udcff", "x" * 10**5 + "=3", "h=" + "[" * 10**5])
+def test_a_fault_of_set_is_one_short_printable_line(faults, override):
+    [line] = faults(WITH_BASE, overrides=[override])
+    assert line.startswith("--set ")
+    assert line.isprintable()
+    assert len(line) < 1200
+
+
+def test_faults_of_set_and_of_the_file_come_together(faults):
+    assert faults(HEAD + "base: {drop_out: 0.1}", overrides=["h", "d_modle=3", "beam=0"]) == [
+        "--set h: is not of the form FIELD=VALUE, such as train_steps=200",
+        '--set d_modle=3: unknown field "d_modle"; did you mean "d_model"?',
+        "--set beam=0: beam: 0 is not allowed: must be greater than or equal to 1",
+        'table3.yaml:3:8: unknown field "drop_out"; did you mean "dropout"?',
+    ]
+
+
+@pytest.mark.parametrize("section", ["data: 3", "base: 3"])
+def test_set_does_not_hide_a_section_that_is_none(faults, section):
+    text = f"study: t\n{section}\n" + ("" if section.startswith("data") else "data: {corpus: toy}")
+    [line] = faults(text, overrides=["data.corpus=toy", "h=4"])
+    assert line.startswith("table3.yaml:2:7: ")
+
+
+# --- --rows and --seeds --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("patterns", "picked"),
+    [
+        (["A h=4 d_k=128 d_v=128"], ["A h=4 d_k=128 d_v=128"]),
+        (["B"], ["B d_k=16", "B d_k=32"]),
+        (["B,E"], ["B d_k=16", "B d_k=32", "E positional_encoding=learned"]),
+        (["E", "B"], ["B d_k=16", "B d_k=32", "E positional_encoding=learned"]),  # the study's order
+        (["D dropout=0.?"], ["D dropout=0.0", "D dropout=0.2"]),
+        (["*d_k=16*"], ["A h=32 d_k=16 d_v=16", "B d_k=16"]),
+        (["base"], []),
+    ],
+)
+def test_rows_are_picked_by_label_group_or_pattern_and_base_always_stays(read, patterns, picked):
+    assert labels(read(TABLE_3, rows=patterns)) == ["base", *picked]
+
+
+def test_picking_every_row_changes_nothing(read):
+    assert read(TABLE_3, rows=["*"]) == read(TABLE_3)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "line"),
+    [
+        ("wram", '--rows: study "table3" has no row or group "wram"; did you mean "warm"?'),
+        ("B d_k=61", '--rows: study "table3" has no row or group "B d_k=61"; did you mean "B d_k=16"?'),
+        ("Z9*", '--rows: study "table3" has no row or group "Z9*"; groups: base, A, B, D, E, warm, big'),
+    ],
+)
+def test_a_row_that_the_study_has_not_is_refused_with_the_nearest(faults, pattern, line):
+    assert faults(TABLE_3, rows=[pattern]) == [line]
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"),
+    [("7", (7,)), ("1,2", (1, 2)), ("1-3,2,9", (1, 2, 3, 9)), (" 5 , 4", (5, 4)), ("0,4294967295", (0, 2**32 - 1))],
+)  # fmt: skip
+def test_seeds_are_numbers_and_ranges_each_once(read, text, seeds):
+    study = read(TABLE_3, seeds=text)
+    assert study.seeds == seeds
+    assert {run.seed for run in study.runs()} == set(seeds)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "1,,2", "-1", "1-", "3-1", "1.5", str(2**32), "9" * 50, "0-1000", "1-99999999999"]
+)
+def test_what_is_no_seed_is_refused(faults, text):
+    [line] = faults(TABLE_3, seeds=text)
+    assert line.startswith("--seeds: ")
+
+
+# --- faults --------------------------------------------------------------------------------------
+
+
+def test_the_example_of_the_contract_reads_like_a_compilers(faults):
+    text = TABLE_3.replace("  D: {each: {dropout:", "  D: {each: {\n      drop_out:")
+    assert faults(text) == ['table3.yaml:15:7: unknown field "drop_out"; did you mean "dropout"?']
+
+
+MANY = """\
+study: ../table3
+data: {corpus: multi30k, vocab_sise: 8000, max_length: 0}
+bases: {}
+base:
+  preset: base
+  drop_out: 0.1
+  h: eight
+  n_heads: 8
+  dropout: [0.1, 0.2]
+  label_smoothing: 1.0
+seeds: [1, -1, x, 1]
+rows:
+  A/B: {each: {h: [4]}}
+  base: {each: {h: [4]}}
+  C: {zip: {h: [1, 4], d_k: [512]}}
+  D: {each: {dropuot: [0.1], beam: [0, 1], d_k: 16}}
+  E: {each: {h: [3]}}
+  F: {grid: {h: [4], d_k: [64]}, require: h * d_k == d_model, were: h > 1}
+  G: {set: {preset: huge}}
+  H: {each: {h: [2]}, where: h.real}
+  I: 3
+"""
+
+
+def test_every_fault_comes_at_once_in_the_files_order(faults):
+    assert faults(MANY) == [
+        'table3.yaml:1:8: "../table3" cannot name a study: letters, digits, "-", "_", "." (at most 64)',
+        'table3.yaml:2:26: unknown data field "vocab_sise"; did you mean "vocab_size"?',
+        "table3.yaml:2:56: max_length: 0 is not allowed: must be greater than or equal to 1",
+        'table3.yaml:3:1: unknown section "bases"; did you mean "base"?',
+        'table3.yaml:6:3: unknown field "drop_out"; did you mean "dropout"?',
+        'table3.yaml:7:6: n_heads: "eight" is not allowed: must be a valid integer',
+        'table3.yaml:8:3: "n_heads" and "h" are the same field',
+        'table3.yaml:9:12: "dropout" takes a single value; here is a list',
+        "table3.yaml:10:20: label_smoothing: 1.0 is not allowed: must be less than 1",
+        f'table3.yaml:11:12: "-1" is not a seed: a whole number from 0 to {2**32 - 1}',
+        f'table3.yaml:11:16: "x" is not a seed: a whole number from 0 to {2**32 - 1}',
+        "table3.yaml:11:19: seed 1 stands twice",
+        'table3.yaml:13:3: "A/B" cannot name a group: letters, digits, spaces, not "base"',
+        'table3.yaml:14:3: "base" cannot name a group: letters, digits, spaces, not "base"',
+        "table3.yaml:15:12: the lists under zip must be equally long: h has 2, d_k has 1",
+        'table3.yaml:16:14: unknown field "dropuot"; did you mean "dropout"?',
+        "table3.yaml:16:37: beam: 0 is not allowed: must be greater than or equal to 1",
+        'table3.yaml:16:49: "d_k" needs a list of values under "each"; here is "16"',
+        "table3.yaml:17:18: h=3 does not divide d_model=512: set d_k, or change h or d_model",
+        'table3.yaml:18:18: row "F h=4 d_k=64" violates require: h * d_k == d_model (h=4, d_k=64, d_model=512)',
+        'table3.yaml:18:63: unknown key "were"; did you mean "where"?',
+        'table3.yaml:19:21: unknown preset "huge"; allowed: base, big',
+        'table3.yaml:20:30: where: "h.real" is not allowed in a condition',
+        'table3.yaml:21:6: "3", where rows are made with each, zip, grid or set',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (
+            "{}",
+            [
+                'table3.yaml:1:1: the study has no name: "study: NAME"',
+                'table3.yaml:1:1: the study needs a "data" section, such as {corpus: toy}',
+            ],
+        ),
+        ("study:\ndata: {corpus: toy}", ['table3.yaml:1:7: the study has no name: "study: NAME"']),
+        ("study: t\ndata: toy", ['table3.yaml:2:7: the study needs a "data" section, such as {corpus: toy}']),
+        ("study: t\ndata: {}", ["table3.yaml:2:7: data needs a corpus: toy, multi30k, wmt14 or files"]),
+        (
+            "study: t\ndata: {corpus: files, train: a, dev: b}",
+            ["table3.yaml:2:7: direction: must be given", "table3.yaml:2:7: test: must be given"],
+        ),
+        (HEAD + "base: 3", ['table3.yaml:3:7: base is a mapping of fields; here is "3"']),
+        (HEAD + "base: {h: 3}", ["table3.yaml:3:7: h=3 does not divide d_model=512: set d_k, or change h or d_model"]),
+        (HEAD + "base: {d_model: 9999999}", [
+            "table3.yaml:3:17: d_model: 9999999 is not allowed: must be less than or equal to 65536"]),
+        (HEAD + "base: {train_steps: null}", [
+            "table3.yaml:3:7: training has no end: set train_steps, epochs or patience"]),
+        (HEAD + "base: {max_positions: 256}", [
+            "table3.yaml:2:7: data.max_length=256 leaves no room for the end mark in max_positions=256 of row "
+            '"base"']),
+        (HEAD + "rows: [1]", ["table3.yaml:3:7: rows is a mapping of groups; here is a list"]),
+        (HEAD + "seeds: []", ["table3.yaml:3:8: 0 seeds; a study has 1 to 1000"]),
+        (HEAD + "seeds: true", [f'table3.yaml:3:8: "True" is not a seed: a whole number from 0 to {2**32 - 1}']),
+        (HEAD + f"seeds: {list(range(1001))}", ["table3.yaml:3:8: 1001 seeds; a study has 1 to 1000"]),
+    ],
+)  # fmt: skip
+def test_a_section_that_cannot_be_is_pointed_to(faults, text, lines):
+    assert faults(text) == lines
+
+
+def test_base_at_fault_is_reported_once_and_not_again_for_its_rows(faults):
+    assert faults(HEAD + "base: {beam: 0, d_model: wide}\nrows: {A: {each: {h: [2, 4, 16]}}}") == [
+        "table3.yaml:3:14: beam: 0 is not allowed: must be greater than or equal to 1",
+        'table3.yaml:3:26: d_model: "wide" is not allowed: must be a valid integer',
+    ]
+
+
+@pytest.mark.parametrize("name", ["table3", "a.b-c_d", "3", "2017", "A" * 64])
+def test_a_name_that_can_name_a_folder_names_a_study(read, name):
+    assert read(f"study: {name}\ndata: {{corpus: toy}}").name == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["..", ".hidden", "a..b", "a/b", "/etc", "../up", r"a\b", "a b", "-a", "A" * 65, "é", "runs", "corpora", "[a]"],
+)
+def test_a_name_that_could_leave_or_upset_the_results_root_is_refused(faults, name):
+    [line] = faults(f"study: {name}\ndata: {{corpus: toy}}")
+    assert line.startswith("table3.yaml:1:8: ")
+
+
+@pytest.mark.parametrize("group", ["A/B", "../A", "A..B", "base", "", "A=1", "A,B", "A*", " A", "é", "A" * 41])
+def test_a_group_that_would_make_labels_ambiguous_is_refused(faults, group):
+    [line] = faults(f'{HEAD}rows: {{"{group}": {{each: {{h: [4]}}}}}}')
+    assert line.startswith(f'table3.yaml:3:8: "{group}" cannot name a group')
