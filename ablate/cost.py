@@ -19,20 +19,21 @@ _LOSS_ROWS = 1024
 
 @dataclass(frozen=True)
 class Lengths:
-    """Tokens of a corpus: sums over its pairs of S, T, max(S, T), S^2, S * T, T^2 (end marks counted)."""
+    """Sums over a corpus' training pairs, end marks counted; S and T are a pair's lengths in tokens."""
 
-    source: float
-    target: float
-    longer: float
-    source_squares: float
-    products: float
-    target_squares: float
+    pairs: int
+    source_tokens: int
+    target_tokens: int
+    longer_tokens: int  # sum of max(S, T): what batch_tokens is filled with
+    source_squares: int  # sums of S^2, of S * T and of T^2: what attention scores cost
+    products: int
+    target_squares: int
 
     @staticmethod
     def assumed() -> Lengths:
         """One pair of ASSUMED_LENGTH tokens a side."""
-        n = float(ASSUMED_LENGTH)
-        return Lengths(n, n, n, n * n, n * n, n * n)
+        n = ASSUMED_LENGTH
+        return Lengths(1, n, n, n, n * n, n * n, n * n)
 
 
 def parameters(config: RowConfig, vocab_size: int) -> int:
@@ -57,7 +58,7 @@ def flops_per_step(config: RowConfig, vocab_size: int, lengths: Lengths) -> floa
     Encoder weights see source tokens, decoder weights target tokens, and the keys and values of
     attention over the source see source tokens. Causal attention is counted in full.
     """
-    batch = config.batch_tokens / lengths.longer
+    batch = config.batch_tokens / lengths.longer_tokens
     return FORWARD_AND_BACKWARD * batch * forward_flops(config, vocab_size, lengths)
 
 
@@ -70,8 +71,8 @@ def forward_flops(config: RowConfig, vocab_size: int, lengths: Lengths) -> float
     source_weights = queries_and_output + keys_and_values + feed_forward + keys_and_values
     target_weights = 2 * queries_and_output + keys_and_values + feed_forward
     scores = c.n_heads * (c.d_k + c.d_v) * (lengths.source_squares + lengths.products + lengths.target_squares)
-    layer = source_weights * lengths.source + target_weights * lengths.target + scores
-    return 2 * (c.n_layers * layer + vocab_size * d * lengths.target)
+    layer = source_weights * lengths.source_tokens + target_weights * lengths.target_tokens + scores
+    return 2 * (c.n_layers * layer + vocab_size * d * lengths.target_tokens)
 
 
 def checkpoint_bytes(config: RowConfig, vocab_size: int) -> int:
@@ -109,7 +110,7 @@ def steps(config: RowConfig, lengths: Lengths | None) -> int | None:
     """Optimizer steps at most; None where only the corpus can tell and it is not prepared."""
     ends = [config.train_steps] if config.train_steps is not None else []
     if config.epochs is not None and lengths is not None:
-        ends.append(config.epochs * -(-int(lengths.longer) // config.batch_tokens))
+        ends.append(config.epochs * -(-lengths.longer_tokens // config.batch_tokens))
     if not ends or (config.epochs is not None and lengths is None):
         return None
     return min(ends)

@@ -45,7 +45,7 @@ class StoreError(AblateError):
     """Results on disk that cannot be used as they are."""
 
 
-class Interrupted(Exception):
+class Interrupted(Exception):  # noqa: N818
     """A signal asked for a stop; the state is saved and the same command resumes it."""
 
 

@@ -54,15 +54,34 @@ def resolve_row(settings: Mapping[str, Any]) -> RowConfig:
         pydantic.ValidationError: a value is of the wrong type or out of range.
         ValueError: h does not divide d_model and d_k or d_v is not set.
     """
+    merged = _merged(settings)
+    for head_size in ("d_k", "d_v"):
+        if merged.get(head_size) is None:
+            merged[head_size] = _head_size(merged, head_size)
+    return RowConfig(**merged)
+
+
+def provisional(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Every field's value before any rule is applied, for `where` to judge rows that may not be possible.
+
+    A head size that is not set is d_model / h, whole or not.
+    """
+    defaults = {name: field.default for name, field in RowConfig.model_fields.items() if name not in ("d_k", "d_v")}
+    merged = {**defaults, **_merged(settings)}
+    for head_size in ("d_k", "d_v"):
+        if merged.get(head_size) is None:
+            exact = merged["d_model"] / merged["n_heads"]
+            merged[head_size] = int(exact) if exact.is_integer() else exact
+    return merged
+
+
+def _merged(settings: Mapping[str, Any]) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for name, value in settings.items():
         merged.update(PRESETS[value] if name == "preset" else {name: value})
     if merged.get("epochs") is not None:
         merged.setdefault("train_steps", None)  # an end of one's own replaces the default end
-    for head_size in ("d_k", "d_v"):
-        if merged.get(head_size) is None:
-            merged[head_size] = _head_size(merged, head_size)
-    return RowConfig(**merged)
+    return merged
 
 
 def _head_size(merged: Mapping[str, Any], name: str) -> int:

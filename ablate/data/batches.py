@@ -79,15 +79,13 @@ class BatchOrder:
 
 def make_batch(split: Split, sentences: Sequence[int] | NDArray[np.int64]) -> Batch:
     """The padded batch of these sentences."""
-    source = _padded(split.source, sentences, after=EOS)
-    target_out = _padded(split.target, sentences, after=EOS)
-    target_in = _padded(split.target, sentences, before=BOS)
+    source = _padded(split.source, sentences, EOS, ahead=False)
+    target_out = _padded(split.target, sentences, EOS, ahead=False)
+    target_in = _padded(split.target, sentences, BOS, ahead=True)
     return Batch(source, target_in, target_out)
 
 
-def micro_batches(
-    split: Split, sentences: NDArray[np.int64], limit: int
-) -> Iterator[Batch]:
+def micro_batches(split: Split, sentences: NDArray[np.int64], limit: int) -> Iterator[Batch]:
     """The batch of these sentences in parts of at most `limit` padded tokens a side, or single sentences."""
     longer = np.maximum(split.source.lengths[sentences], split.target.lengths[sentences])
     start = 0
@@ -116,14 +114,14 @@ def pad(sequences: Sequence[Sequence[int]]) -> Tensor:
     return out
 
 
-def _padded(
-    side: Side, sentences: Sequence[int] | NDArray[np.int64], before: int | None = None, after: int | None = None
-) -> Tensor:
-    """(B, longest + 1): each sentence with one mark before or after it."""
-    lengths = side.lengths[sentences]
-    out = np.full((len(lengths), int(lengths.max())), PAD, dtype=np.int64)
-    first = 0 if before is None else 1
-    for row, (sentence, length) in enumerate(zip(sentences, lengths, strict=True)):
-        out[row, first : first + length - 1] = side[int(sentence)]
-        out[row, 0 if before is not None else length - 1] = before if before is not None else after
+def _padded(side: Side, sentences: Sequence[int] | NDArray[np.int64], mark: int, ahead: bool) -> Tensor:
+    """(B, longest + 1): each sentence with a mark ahead of it or behind it."""
+    starts = side.offsets[sentences]
+    lengths = side.offsets[np.asarray(sentences) + 1] - starts
+    columns = np.arange(int(lengths.max()))
+    real = columns < lengths[:, None]  # (B, longest)
+    out = np.full((len(lengths), len(columns) + 1), PAD, dtype=np.int64)
+    tokens = out[:, 1:] if ahead else out[:, :-1]
+    tokens[real] = side.ids[(starts[:, None] + columns)[real]]
+    out[np.arange(len(lengths)), 0 if ahead else lengths] = mark
     return torch.from_numpy(out)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,39 +11,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ablate.cost import Lengths
 from ablate.data.tokenizer import Tokenizer
 from ablate.errors import StoreError
+from ablate.store.corpora import MANIFEST
 from ablate.store.files import read_json, sha256
 
 IDS = np.dtype("<u4")
 OFFSETS = np.dtype("<i8")
 SIDES = ("source", "target")
-MANIFEST = "corpus.json"
 TOKENIZER = "tokenizer.model"
 
 
-@dataclass(frozen=True)
-class Statistics:
-    """Sums over the training pairs, end marks counted on each side; S and T are a pair's lengths in tokens."""
-
-    pairs: int
-    source_tokens: int
-    target_tokens: int
-    longer_tokens: int  # sum of max(S, T): what batch_tokens is filled with
-    source_squares: int  # sum of S^2, of S * T and of T^2: what attention scores cost
-    products: int
-    target_squares: int
-
-    @staticmethod
-    def of(S: NDArray[np.int64], T: NDArray[np.int64]) -> Statistics:
-        """From the lengths of all pairs."""
-        longer = np.maximum(S, T)
-        sums = (S.sum(), T.sum(), longer.sum(), (S * S).sum(), (S * T).sum(), (T * T).sum())
-        return Statistics(len(S), *(int(n) for n in sums))
-
-    def as_dict(self) -> dict[str, int]:
-        """For JSON."""
-        return asdict(self)
+def lengths_of(S: NDArray[np.int64], T: NDArray[np.int64]) -> Lengths:
+    """The sums over pairs of these lengths."""
+    sums = (S.sum(), T.sum(), np.maximum(S, T).sum(), (S * S).sum(), (S * T).sum(), (T * T).sum())
+    return Lengths(len(S), *(int(n) for n in sums))
 
 
 @dataclass(frozen=True)
@@ -90,7 +73,7 @@ class Corpus:
             raise StoreError(f"{folder}: holds no prepared corpus")
         self.folder = folder
         self.manifest: dict[str, Any] = manifest
-        self.statistics = Statistics(**manifest["statistics"])
+        self.lengths = Lengths(**manifest["lengths"])
 
     @property
     def id(self) -> str:

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +19,12 @@ from filelock import FileLock
 
 from ablate.config import DataConfig
 from ablate.data import toy
-from ablate.data.corpus import IDS, MANIFEST, OFFSETS, SIDES, TOKENIZER, Corpus, Statistics, write_side
+from ablate.data.corpus import IDS, OFFSETS, SIDES, TOKENIZER, Corpus, lengths_of, write_side
 from ablate.data.files import read_pairs, split_files
 from ablate.data.tokenizer import Tokenizer, train_tokenizer
 from ablate.errors import DataError
-from ablate.store.files import read_json, sha256, sync_folder, write_json
+from ablate.store.corpora import MANIFEST, remember
+from ablate.store.files import sha256, sync_folder, write_json
 
 FORMAT = 1  # raised when the same text would be prepared otherwise
 SPLITS = ("train", "dev", "test")
@@ -59,23 +60,8 @@ def prepare(data: DataConfig, folder: Path, corpora: Path) -> Corpus:
         with FileLock(corpora / f"{identity}.lock"):
             if not (place / MANIFEST).exists():
                 _build(data, folder, place)
-    pointer = corpora / f"{settings_id(data)}.json"
-    if read_json(pointer) != {"corpus": identity}:
-        write_json(pointer, {"corpus": identity})
+    remember(data, corpora, identity)
     return Corpus(place)
-
-
-def prepared_statistics(data: DataConfig, corpora: Path) -> Statistics | None:
-    """What is known of the corpus if one was prepared from these settings; reads no corpus."""
-    pointer = read_json(corpora / f"{settings_id(data)}.json")
-    manifest = read_json(corpora / pointer["corpus"] / MANIFEST) if pointer else None
-    return Statistics(**manifest["statistics"]) if manifest else None
-
-
-def settings_id(data: DataConfig) -> str:
-    """The identity of the data settings, wherever their files lie and whatever they hold."""
-    settings = data.model_dump(exclude={"folder"})
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def _content_id(data: DataConfig, folder: Path) -> str:
@@ -141,7 +127,7 @@ def _encode(tokenizer: Tokenizer, pairs: Pairs) -> list[list[list[int]]]:
     for start in range(0, len(pairs), _ENCODE_AT_ONCE):
         some = pairs[start : start + _ENCODE_AT_ONCE]
         for side in (0, 1):
-            sides[side] += tokenizer.encode([pair[side + 1] for pair in some])
+            sides[side] += tokenizer.encode([pair[1:][side] for pair in some])
     return sides
 
 
@@ -178,7 +164,7 @@ def _write(
         "pairs": {split: len(sides[0]) for split, sides in encoded.items()},
         "left_out": raw.left_out,
         "longest": int(max(S.max(), T.max())),
-        "statistics": Statistics.of(S, T).as_dict(),
+        "lengths": asdict(lengths_of(S, T)),
         "types": {"ids": IDS.str, "offsets": OFFSETS.str},
         "files": {path.name: sha256(path) for path in sorted(folder.iterdir())},
     }

@@ -31,6 +31,7 @@ class Noun:
     gender: int  # 0 or 1: the target's adjectives, determiners and verbs agree with it
 
     def translate(self, plural: bool, kind: int) -> str:
+        """The noun in the target language, where the verb is of this kind."""
         stem = self.stem if isinstance(self.stem, str) else self.stem[kind]
         return stem + ("a", "o")[self.gender] + ("s" if plural else "")
 

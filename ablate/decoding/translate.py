@@ -34,9 +34,7 @@ def translate(
     for batch in _batches(order, sentences, BATCH_TOKENS // decoding.beam):
         sources = [[*sentences[i], EOS] for i in batch]
         limits = [min(len(sentences[i]) + decoding.max_extra_length, longest) for i in batch]
-        found = beam_search(
-            model, pad(sources).to(device), torch.tensor(limits), decoding.beam, decoding.alpha
-        )
+        found = beam_search(model, pad(sources).to(device), torch.tensor(limits), decoding.beam, decoding.alpha)
         for i, text in zip(batch, tokenizer.decode([hypothesis.tokens for hypothesis in found]), strict=True):
             translations[i] = text
         after_batch()

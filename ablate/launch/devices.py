@@ -11,6 +11,7 @@ from typing import Literal
 from ablate.config import RowConfig
 from ablate.cost import peak_memory
 from ablate.errors import UsageError
+from ablate.store.machine import cores
 
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -28,11 +29,6 @@ class Place:
     device: str
     threads: int
     memory: float
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def places(device: Device, jobs: int | None, configs: Sequence[RowConfig], vocab_size: int) -> list[Place]:

@@ -109,4 +109,3 @@ def _unit(study: Study, results: Results, corpus: Corpus, runs: dict[str, Run], 
         threads=place.threads,
         micro_batch_tokens=micro_batch(run.config, study.data.vocab_size, place),
     )
-

@@ -75,8 +75,10 @@ class Dropout(nn.Module):
         """Any shape; the identity when evaluating or when the rate is 0."""
         if not self.training or self.rate == 0.0:
             return x
-        dropped = round(self.rate * 65536)
-        kept: Tensor = _Masked.apply(x, self._draws(x) >= dropped - 32768, 65536 / (65536 - dropped))
+        dropped = min(round(self.rate * 65536), 65535)
+        kept: Tensor = _Masked.apply(  # type: ignore[no-untyped-call]
+            x, self._draws(x) >= dropped - 32768, 65536 / (65536 - dropped)
+        )
         return kept
 
     def _draws(self, x: Tensor) -> Tensor:

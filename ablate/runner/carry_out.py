@@ -167,9 +167,7 @@ class _Work:
         self._between("decoding")
         started = time.monotonic()
         sources = [test.source[i].tolist() for i in range(len(test))]
-        texts = translate(
-            model, self.corpus.tokenizer, sources, config, self.device, lambda: self._between("decoding")
-        )
+        texts = translate(model, self.corpus.tokenizer, sources, config, self.device, lambda: self._between("decoding"))
         seconds = time.monotonic() - started
         write_bytes(self.folder.translations(id), "".join(f"{_one_line(text)}\n" for text in texts).encode())
         score = bleu(texts, self.corpus.references())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import ablate
+from ablate.store.machine import machine
 
 PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "safetensors")
 
@@ -26,11 +26,6 @@ def provenance(device: str, threads: int) -> dict[str, Any]:
     }
 
 
-def machine() -> dict[str, Any]:
-    """The processor, its cores and the system."""
-    return {"processor": _processor(), "cores": os.cpu_count(), "system": f"{platform.system()} {platform.machine()}"}
-
-
 def device_name(device: str) -> str:
     """`cpu`, or the GPU's name."""
     if not device.startswith("cuda"):
@@ -38,16 +33,6 @@ def device_name(device: str) -> str:
     import torch
 
     return torch.cuda.get_device_name(device)
-
-
-def _processor() -> str:
-    """The processor's name as the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
 
 
 def _version(name: str) -> str | None:

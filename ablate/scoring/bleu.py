@@ -16,7 +16,7 @@ class Score:
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     """Corpus BLEU of detokenized text against one reference a sentence, sacreBLEU's defaults (13a, cased)."""
-    from sacrebleu.metrics import BLEU
+    from sacrebleu.metrics.bleu import BLEU
 
     metric = BLEU()
     score = metric.corpus_score(list(hypotheses), [list(references)])

@@ -15,7 +15,7 @@ EVAL_TOKENS = 4096  # padded tokens a batch; it has no part in the value
 
 
 def perplexity(model: Transformer, split: Split, device: torch.device) -> float:
-    """exp of the mean negative log-likelihood of the split's target tokens given its source."""
+    """The exponential of the mean negative log-likelihood of the split's target tokens given its source."""
     nats, tokens = 0.0, 0
     model.eval()
     with torch.no_grad():

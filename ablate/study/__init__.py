@@ -1,6 +1,7 @@
 """From a YAML file to rows and runs, every fault with its line."""
 
-from ablate.study.reader import Selection, read_study
+from ablate.study.reader import read_study
+from ablate.study.select import Selection
 from ablate.study.study import Row, Run, Study
 
 __all__ = ["Row", "Run", "Selection", "Study", "read_study"]

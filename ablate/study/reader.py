@@ -5,36 +5,27 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from ablate.config import DataConfig, RowConfig, canonical, resolve_data, resolve_row
-from ablate.config.resolve import SYMBOL_OF
+from ablate.config.resolve import SYMBOL_OF, provisional
 from ablate.config.section import faults_of
-from ablate.errors import StudyError, UsageError, did_you_mean, listed
+from ablate.errors import StudyError, listed
 from ablate.study.nodes import Mark, Node, read_file, read_text
 from ablate.study.rows import MAX_ROWS, Draft, drafts, known_fields, single_value, unknown
+from ablate.study.select import MAX_SEEDS, Selection, select
 from ablate.study.study import Row, Study
 
 SECTIONS = ("study", "data", "base", "seeds", "rows")
-MAX_SEEDS = 1000
+MAX_RUNS = 100_000
 MAX_FAULTS = 100  # printed
 MAX_FOUND = 1000  # then the reading stops
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,39}")
 _RESERVED = ("runs", "corpora")  # folders of the results root
-
-
-@dataclass(frozen=True)
-class Selection:
-    """What the command line changes or picks: --set, --rows and --seeds as they were given."""
-
-    overrides: Sequence[str] = ()
-    rows: Sequence[str] = ()
-    seeds: str | None = None
 
 
 def read_study(path: Path, selection: Selection | None = None) -> Study:
@@ -46,7 +37,7 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
     """
     selection = selection or Selection()
     study = _Reader(path).read(read_file(path), selection.overrides)
-    return _select(study, selection)
+    return select(study, selection)
 
 
 @dataclass
@@ -80,6 +71,10 @@ class _Reader:
         rows, dropped = self.rows(sections.get("rows"), base)
         if data and not self.faults:
             self.check_lengths(data, rows, sections["data"].mark)
+            if len(rows) * len(seeds) > MAX_RUNS:
+                self.report(
+                    sections["seeds"].mark, f"{len(rows) * len(seeds):,} runs; a study has at most {MAX_RUNS:,}"
+                )
         if self.faults or data is None:
             raise StudyError(*self.all_faults())
         return Study(name, self.path, data, tuple(rows), tuple(seeds), dropped)
@@ -201,25 +196,37 @@ class _Reader:
         rows = {"base": Row("base", "base", base_config)}
         dropped = 0
         for draft in all_drafts:
-            config = self.resolve(_over(base, _by_name(draft.written)), draft.mark)
-            if config is None or not self.holds(draft, config):
-                dropped += config is not None
-            elif draft.label not in rows:
+            settings = _over(base, _by_name(draft.written))
+            if self.is_dropped(draft, settings):
+                dropped += 1
+                continue
+            config = self.resolve(settings, draft.mark)
+            if config is not None and draft.label not in rows:
+                self.check_require(draft, config)
                 rows[draft.label] = Row(draft.label, draft.group, config, _difference(config, base_config))
         return list(rows.values()), dropped
 
-    def holds(self, draft: Draft, config: RowConfig) -> bool:
-        """Whether the row stays: `where` drops it, a violated `require` is a fault."""
-        names = names_for(config)
+    def is_dropped(self, draft: Draft, settings: Mapping[str, Node]) -> bool:
+        """Whether `where` leaves the row out; it may, before the row would be found impossible."""
+        if draft.where is None:
+            return False
         try:
-            if draft.where and not draft.where(names):
-                return False
-            if draft.require and not draft.require(names):
+            return not draft.where(_with_symbols(provisional({name: node.value for name, node in settings.items()})))
+        except (ValueError, TypeError, ZeroDivisionError) as error:
+            if isinstance(error, ValueError):  # otherwise a value is of the wrong kind, which is told elsewhere
+                self.report(draft.mark, f'row "{draft.label}": {error}')
+            return False
+
+    def check_require(self, draft: Draft, config: RowConfig) -> None:
+        if draft.require is None:
+            return
+        names = _with_symbols(config.model_dump())
+        try:
+            if not draft.require(names):
                 values = ", ".join(f"{name}={names[name]}" for name in draft.require.fields(names))
                 self.report(draft.mark, f'row "{draft.label}" violates require: {draft.require.text} ({values})')
         except ValueError as error:
             self.report(draft.mark, f'row "{draft.label}": {error}')
-        return True
 
     def check_lengths(self, data: DataConfig, rows: Sequence[Row], mark: Mark) -> None:
         for row in rows:
@@ -229,11 +236,16 @@ class _Reader:
                     f"data.max_length={data.max_length} leaves no room for the end mark in "
                     f'max_positions={row.config.max_positions} of row "{row.label}"',
                 )
+            if data.max_length >= row.config.batch_tokens:
+                self.report(
+                    mark,
+                    f"data.max_length={data.max_length} allows sentences that do not fit in "
+                    f'batch_tokens={row.config.batch_tokens} of row "{row.label}"',
+                )
 
 
-def names_for(config: RowConfig) -> dict[str, Any]:
+def _with_symbols(values: dict[str, Any]) -> dict[str, Any]:
     """The fields that conditions see: by standard name and by symbol."""
-    values = config.model_dump()
     return {**values, **{symbol: values[name] for name, symbol in SYMBOL_OF.items()}}
 
 
@@ -261,39 +273,3 @@ def _override(text: str, mark: Mark) -> tuple[str, Node]:
     except StudyError as error:
         raise ValueError(error.lines[0].rpartition(": ")[2]) from None
     return key, Node(node.value, mark)
-
-
-def _select(study: Study, selection: Selection) -> Study:
-    rows, seeds = study.rows, study.seeds
-    if selection.rows:
-        wanted = [part.strip() for text in selection.rows for part in text.split(",") if part.strip()]
-        picked = {row.label for pattern in wanted for row in _matching(study, pattern)}
-        rows = tuple(row for row in rows if row.label in picked or row is study.base)
-    if selection.seeds is not None:
-        seeds = _seed_list(selection.seeds)
-    return Study(study.name, study.path, study.data, rows, seeds, study.dropped)
-
-
-def _matching(study: Study, pattern: str) -> list[Row]:
-    """Rows by label, by group, or by a pattern with * and ?."""
-    found = [row for row in study.rows if pattern in (row.label, row.group) or fnmatchcase(row.label, pattern)]
-    if not found:
-        names = [*dict.fromkeys(row.group for row in study.rows), *(row.label for row in study.rows)]
-        near = did_you_mean(pattern, names) or f"; groups: {', '.join(dict.fromkeys(r.group for r in study.rows))}"
-        raise UsageError(Mark("--rows").fault(f'study "{study.name}" has no row or group "{pattern}"{near}'))
-    return found
-
-
-def _seed_list(text: str) -> tuple[int, ...]:
-    """`1,2,5-8` as numbers."""
-    seeds: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()) or len(first) > 10 or len(last) > 10:
-            raise UsageError(Mark("--seeds").fault(f'"{text}" is not a list of seeds, such as 1,2,3 or 1-3'))
-        low, high = int(first), int(last or first)
-        if high >= 2**32 or high < low or high - low >= MAX_SEEDS:
-            allowed = f"a range of seeds from 0 to {2**32 - 1}, at most {MAX_SEEDS}"
-            raise UsageError(Mark("--seeds").fault(f'"{part.strip()}" is not {allowed}'))
-        seeds += range(low, high + 1)
-    return tuple(dict.fromkeys(seeds))

@@ -17,5 +17,5 @@ def average(files: Sequence[Path]) -> dict[str, Tensor]:
     total: dict[str, Tensor] = {}
     for file in files:
         for name, value in load_file(file).items():
-            total[name] = value.double() + (total[name] if name in total else 0)
+            total[name] = value.double() + total.get(name, 0)
     return {name: (value / len(files)).to(torch.float32) for name, value in total.items()}

@@ -36,7 +36,7 @@ LOG_EVERY = 50  # steps; the loss is looked at, and divergence noticed, this oft
 EXPLODED = 4.0
 
 
-class Diverged(Exception):
+class Diverged(Exception):  # noqa: N818
     """The loss is not a number, or has exploded: a result, not a failure."""
 
     def __init__(self, step: int, reason: str) -> None:
@@ -117,9 +117,7 @@ class Trainer:
         self.vocab_size = corpus.tokenizer.vocab_size
         self.order = BatchOrder(self.train, config.batch_tokens, seed)
         self.model = build(config, self.vocab_size, seed, device)
-        self.optimizer = torch.optim.Adam(
-            self.model.parameters(), lr=0.0, betas=ADAM_BETAS, eps=ADAM_EPS, fused=True
-        )
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.0, betas=ADAM_BETAS, eps=ADAM_EPS, fused=True)
         self.checkpoints, self.metrics = checkpoints_folder, metrics_file
         self.micro_batch_tokens, self.keep_checkpoints = micro_batch_tokens, keep_checkpoints
         self.evaluate, self.tell, self.stop_asked, self.say = evaluate, tell, stop_asked, say

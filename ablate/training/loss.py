@@ -28,7 +28,9 @@ def smoothed_cross_entropy(states: Tensor, embedding: Tensor, targets: Tensor, s
         A scalar.
     """
     low = torch.is_autocast_enabled(states.device.type)
-    loss: Tensor = _SmoothedCrossEntropy.apply(states, embedding, targets, smoothing, low)
+    loss: Tensor = _SmoothedCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        states, embedding, targets, smoothing, low
+    )
     return loss
 
 
@@ -47,9 +49,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
     """Computes its own gradient in the forward pass: softmax minus the smoothed target."""
 
     @staticmethod
-    def forward(
-        ctx: Any, states: Tensor, embedding: Tensor, targets: Tensor, smoothing: float, low: bool
-    ) -> Tensor:
+    def forward(ctx: Any, states: Tensor, embedding: Tensor, targets: Tensor, smoothing: float, low: bool) -> Tensor:
         with torch.autocast(states.device.type, enabled=False), bf16_products(states.device, low) as dtype:
             V = embedding.shape[0]
             weight, inputs = embedding.to(dtype), states.to(dtype)

@@ -24,7 +24,7 @@ def bf16_products(device: torch.device, enabled: bool) -> Iterator[torch.dtype]:
     if device.type != "cpu" or not enabled:
         yield torch.bfloat16 if enabled else torch.float32
         return
-    matmul = torch.backends.mkldnn.matmul
+    matmul: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
     before = matmul.fp32_precision
     matmul.fp32_precision = "bf16"
     try:

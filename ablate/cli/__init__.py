@@ -1,0 +1,31 @@
+"""The command line: parse, call, print. One verb a file."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+
+from ablate.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, AblateError, Interrupted
+
+
+def main() -> None:
+    """Run the command line; the exit codes are the contract's."""
+    from ablate.cli.app import app
+
+    signal.signal(signal.SIGINT, _interrupt)
+    try:
+        app()
+    except AblateError as error:
+        for line in error.lines:
+            print(line, file=sys.stderr)
+        sys.exit(EXIT_BAD_INPUT)
+    except Interrupted:
+        sys.exit(EXIT_INTERRUPTED)
+    except BrokenPipeError:  # the reader of a pipe has gone, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise Interrupted

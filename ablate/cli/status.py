@@ -1,0 +1,76 @@
+"""`ablate status`: where every run stands, while it runs or after."""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+from typing import Annotated, Any
+
+import typer
+
+from ablate.cli.options import DEFAULT_RESULTS, Overrides, ResultsRoot, Rows, Seeds, StudyFile, study_and_results
+from ablate.report.units import duration
+from ablate.store import Results, RunFolder, State
+from ablate.store.files import read_json
+from ablate.store.states import read_progress
+
+
+class Format(str, Enum):
+    """Forms of the status."""
+
+    rich = "rich"
+    json = "json"
+
+
+def command(
+    study: StudyFile,
+    results: ResultsRoot = DEFAULT_RESULTS,
+    set: Overrides = None,
+    rows: Rows = None,
+    seeds: Seeds = None,
+    format: Annotated[Format, typer.Option("--format", help="rich to read, json for scripts.")] = Format.rich,
+) -> None:
+    """Show every run: pending, running, interrupted, failed, diverged or done."""
+    from ablate.report.plan import Plan, plan_of
+
+    plan: Plan = plan_of(*study_and_results(study, results, set, rows, seeds))
+    details = [
+        (row.row.label, run.seed, run.id, state, _detail(Results(results).run(run.id), state))
+        for row in plan.rows
+        for run, state in row.runs
+    ]
+    if format is Format.json:
+        keys = ("row", "seed", "id", "state", "detail")
+        runs: list[dict[str, Any]] = [dict(zip(keys, detail, strict=True)) for detail in details]
+        typer.echo(json.dumps({"study": plan.study.name, "runs": runs, "seconds_left": plan.seconds}, indent=1))
+        return
+    from ablate.report.plan_text import print_status
+
+    print_status(plan, details)
+
+
+def _detail(folder: RunFolder, state: State) -> str:
+    """What there is to say of a run in this state."""
+    if state == "failed":
+        failure = read_json(folder.failure)
+        return f"{failure['reason'] if failure else ''}; see {folder.log}; --retry-failed runs it again"
+    if state in ("done", "diverged"):
+        result = folder.read_result() or {}
+        text = f"{result.get('steps')} steps in {duration(result.get('seconds'))}"
+        return text if state == "done" else f"{text}: {result.get('reason')}"
+    progress = read_progress(folder)
+    return "" if progress is None else where(progress)
+
+
+def where(progress: dict[str, Any]) -> str:
+    """`step 120 of 450, loss 2.31, PPL 8.1, 7,300 tokens/s`."""
+    parts = [f"step {progress['step']} of {progress['steps'] or '?'}"] if progress.get("step") else []
+    if progress.get("phase") not in ("training", "left"):
+        parts.append(str(progress["phase"]))
+    if progress.get("loss") is not None:
+        parts.append(f"loss {progress['loss']:.2f}")
+    if progress.get("perplexity") is not None:
+        parts.append(f"PPL {progress['perplexity']:.2f}")
+    if progress.get("tokens_per_second") and progress.get("phase") == "training":
+        parts.append(f"{progress['tokens_per_second']:,.0f} tokens/s")
+    return ", ".join(parts)

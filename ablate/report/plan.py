@@ -1,0 +1,172 @@
+"""The plan's content: what each row changes, and what it will cost."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+from ablate import cost
+from ablate.config import RowConfig
+from ablate.cost import Lengths
+from ablate.errors import StoreError
+from ablate.store import Results, State, state_of
+from ablate.store.checkpoints import GENERATIONS
+from ablate.store.corpora import known_lengths, lengths_in
+from ablate.store.files import read_json
+from ablate.store.machine import machine
+from ablate.study import Row, Run, Study
+
+# Results of other studies are looked through for this machine's rate, but not all of a large root.
+RATE_SAMPLES = 50
+
+
+@dataclass(frozen=True)
+class PlanRow:
+    """A row before or while it is trained."""
+
+    row: Row
+    params: int
+    flops_per_step: float
+    steps: int | None
+    checkpoint_bytes: int
+    peak_memory: int
+    runs: tuple[tuple[Run, State], ...]
+
+    @property
+    def flops(self) -> float | None:
+        """FLOPs of one training; None where its steps are not known yet."""
+        return None if self.steps is None else self.flops_per_step * self.steps
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A study's plan. `lengths` is None while the corpus is not prepared, and sentence lengths are assumed."""
+
+    study: Study
+    rows: tuple[PlanRow, ...]
+    lengths: Lengths | None
+    seconds: float | None  # of what is missing; None where no rate of this machine is known
+
+    @property
+    def runs(self) -> dict[str, tuple[PlanRow, State]]:
+        """Every run once. One that several rows share counts as done only if it is for all of them."""
+        runs: dict[str, tuple[PlanRow, State]] = {}
+        for row in self.rows:
+            for run, state in row.runs:
+                if run.id not in runs or runs[run.id][1] == "done":
+                    runs[run.id] = (row, state)
+        return runs
+
+    def totals(self) -> dict[str, Any]:
+        """Sums over the runs: each shared one counted once."""
+        runs = self.runs.values()
+        flops = [row.flops for row, _ in runs]
+        return {
+            "rows": len(self.rows),
+            "runs": len(self.runs),
+            "missing": sum(state not in ("done", "diverged") for _, state in runs),
+            "flops": sum(f for f in flops if f is not None) if None not in flops else None,
+            "disk_bytes": sum(_kept_bytes(row) for row, _ in runs),
+            "seconds": self.seconds,
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        """The contract's shape."""
+        return {
+            "study": self.study.name,
+            "rows": [_row_json(row) for row in self.rows],
+            "dropped": self.study.dropped,
+            "totals": self.totals(),
+            "assumed_length": None if self.lengths else cost.ASSUMED_LENGTH,
+        }
+
+
+def plan_of(study: Study, results: Results) -> Plan:
+    """Plan a study; trains nothing and reads no corpus.
+
+    Raises:
+        StoreError: a result is damaged.
+    """
+    lengths = known_lengths(study.data, results.corpora)
+    rows = tuple(_plan_row(study, row, results, lengths) for row in study.rows)
+    plan = Plan(study, rows, lengths, None)
+    return Plan(study, rows, lengths, _seconds(plan, results))
+
+
+def _plan_row(study: Study, row: Row, results: Results, lengths: Lengths | None) -> PlanRow:
+    V = study.data.vocab_size
+    return PlanRow(
+        row=row,
+        params=cost.parameters(row.config, V),
+        flops_per_step=cost.flops_per_step(row.config, V, lengths or Lengths.assumed()),
+        steps=cost.steps(row.config, lengths),
+        checkpoint_bytes=cost.checkpoint_bytes(row.config, V),
+        peak_memory=cost.peak_memory(row.config, V, row.config.micro_batch_tokens or row.config.batch_tokens),
+        runs=tuple((run, state_of(results.run(run.id), row.decoding)) for run in study.runs_of(row)),
+    )
+
+
+def _kept_bytes(row: PlanRow) -> int:
+    """Two resumable generations while a run trains; weights alone once it is done."""
+    weights = row.checkpoint_bytes // 3
+    return GENERATIONS * row.checkpoint_bytes + max(0, row.row.config.average_checkpoints - GENERATIONS) * weights
+
+
+def _seconds(plan: Plan, results: Results) -> float | None:
+    """Time for what is missing, at the rate that this machine has shown."""
+    missing = [row for row, state in plan.runs.values() if state not in ("done", "diverged")]
+    flops = [row.flops for row in missing]
+    if not missing:
+        return 0.0
+    rates = measured_rates(results, list(plan.runs))
+    precisions = {row.row.config.precision for row in missing}
+    if None in flops or not precisions <= rates.keys():
+        return None
+    return sum((row.flops or 0.0) / rates[row.row.config.precision] for row in missing)
+
+
+def measured_rates(results: Results, first: list[str]) -> dict[str, float]:
+    """FLOPs a second that this machine has made in all, by precision; the median over finished runs.
+
+    A CPU's rate counts all its cores: a run on 1 of 2 threads is one of two at once.
+    """
+    found: dict[str, list[float]] = defaultdict(list)
+    for id in list(dict.fromkeys([*first, *results.run_ids()]))[:RATE_SAMPLES]:
+        rate = _rate(results, id)
+        if rate is not None:
+            found[rate[0]].append(rate[1])
+    return {precision: statistics.median(rates) for precision, rates in found.items()}
+
+
+def _rate(results: Results, id: str) -> tuple[str, float] | None:
+    """(precision, FLOPs a second) of a finished run on this machine."""
+    folder = results.run(id)
+    try:
+        result, run, provenance = folder.read_result(), read_json(folder.run), read_json(folder.provenance)
+    except StoreError:
+        return None
+    here = machine()
+    if not result or not run or not provenance or provenance["machine"] != here or not result["seconds"]:
+        return None
+    config = RowConfig(**run["config"])
+    lengths = lengths_in(results.corpora, result["corpus"]) or Lengths.assumed()
+    flops = cost.flops_per_step(config, run["data"]["vocab_size"], lengths) * result["steps"]
+    at_once = max(1, here["cores"] // provenance["threads"]) if provenance["device"] == "cpu" else 1
+    return config.precision, at_once * flops / result["seconds"]
+
+
+def _row_json(row: PlanRow) -> dict[str, Any]:
+    return {
+        "row": row.row.label,
+        "group": row.row.group,
+        "changed": row.row.changed,
+        "config": row.row.config.model_dump(),
+        "params": row.params,
+        "flops_per_step": row.flops_per_step,
+        "steps": row.steps,
+        "checkpoint_bytes": row.checkpoint_bytes,
+        "peak_memory_bytes": row.peak_memory,
+        "runs": [{"id": run.id, "seed": run.seed, "state": state} for run, state in row.runs],
+    }

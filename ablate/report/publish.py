@@ -1,0 +1,55 @@
+"""What a study leaves behind to be kept: its table in every form, the study file, and provenance."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ablate.report.render import as_json, comma_separated, markdown
+from ablate.report.table import Table
+from ablate.store import Results
+from ablate.store.files import read_json, write_bytes
+
+
+def publish(table: Table, results: Results) -> None:
+    """Write results/<study>/: table.md, table.csv, table.json, study.yaml and provenance.json.
+
+    All of it is small, free of the corpus' text, and follows from the runs alone.
+    """
+    study = table.study
+    folder = results.study(study.name)
+    files = {
+        "table.md": markdown(table, against_paper=False),
+        "table.csv": comma_separated(table),
+        "table.json": as_json(table),
+        "study.yaml": study.path.read_text(encoding="utf-8-sig"),
+        "provenance.json": json.dumps(_provenance(table, results), indent=1) + "\n",
+    }
+    for name, content in files.items():
+        write_bytes(folder / name, content.encode())
+
+
+def _provenance(table: Table, results: Results) -> dict[str, Any]:
+    """The corpora and runs behind the table, and each different setting in which they were carried out."""
+    settings: list[dict[str, Any]] = []
+    runs: dict[str, dict[str, Any]] = {}
+    for run in table.study.runs():
+        folder = results.run(run.id)
+        found, result = read_json(folder.provenance), folder.read_result()
+        if found is None or result is None:
+            continue
+        if found not in settings:
+            settings.append(found)
+        runs[run.id] = {
+            "seed": run.seed,
+            "carried_out": settings.index(found),
+            "steps": result["steps"],
+            "seconds": result["seconds"],
+            "weights": result.get("weights"),
+        }
+    return {
+        "data": table.study.data.model_dump(exclude={"folder"}),
+        "corpora": list(table.corpora),
+        "carried_out": settings,
+        "runs": runs,
+    }

@@ -1,0 +1,33 @@
+"""Numbers with units, for people."""
+
+from __future__ import annotations
+
+
+def duration(seconds: float | None) -> str:
+    """`48 s`, `3 min`, `2 h 05 min`, `3 d 4 h`; `?` where it is not known."""
+    if seconds is None:
+        return "?"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    hours, rest = divmod(minutes, 60)
+    return f"{hours} h {rest:02d} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def size(n: float) -> str:
+    """Bytes: `850 KB`, `1.2 GB`."""
+    return scaled(n, "B")
+
+
+def scaled(n: float | None, unit: str) -> str:
+    """With a decimal prefix and two or three digits: `9.53 TFLOP`; `?` where it is not known."""
+    if n is None:
+        return f"? {unit}"
+    for prefix in ("", "K", "M", "G", "T", "P", "E"):
+        if n < 1000 or prefix == "E":
+            digits = 0 if n >= 100 or prefix == "" else 1 if n >= 10 else 2
+            return f"{n:.{digits}f} {prefix}{unit}"
+        n /= 1000
+    raise AssertionError

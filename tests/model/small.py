@@ -1,0 +1,40 @@
+"""Small models whose sizes are distinct primes, so that any transposition breaks."""
+
+import torch
+
+from ablate.config import resolve_row
+from ablate.model import build
+
+V = 31
+SIZES = {
+    "n_layers": 2, "d_model": 2 * 13, "d_ff": 19, "n_heads": 3, "d_k": 5, "d_v": 7, "max_positions": 23, "dropout": 0.0,
+}  # fmt: skip
+ENCODINGS = ("sinusoidal", "learned", "none")
+
+
+def shape(**fields):
+    """A configuration of `SIZES`, but for these fields."""
+    return resolve_row({**SIZES, **fields})
+
+
+def small_model(vocab_size=V, seed=1, **fields):
+    """An evaluating model; every parameter drawn, gains and biases too, so that none is without effect."""
+    model = build(shape(**fields), vocab_size, seed)
+    drawn = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter += 0.5 * torch.randn(parameter.shape, generator=drawn)
+    return model.eval()
+
+
+def sentences(*lengths, seed=1, vocab_size=V):
+    """Token ids, padded with 0 at the end to the longest of these lengths."""
+    drawn = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(1, vocab_size, (len(lengths), max(lengths)), generator=drawn)
+    return tokens * (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None])
+
+
+def normal(*size, seed=1):
+    """Drawn from N(0, 1)."""
+    return torch.randn(size, generator=torch.Generator().manual_seed(seed))

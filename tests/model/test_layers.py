@@ -1,0 +1,155 @@
+"""The layers everything is made of: against closed forms, and dropout against the law of large numbers."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from ablate.model.layers import Dropout, Embedding, LayerNorm, Linear
+from tests.model.small import normal
+
+N = 1_000_003  # a prime: the last 64-bit draw is not used up
+
+
+def generator(seed=1):
+    return torch.Generator().manual_seed(seed)
+
+
+def test_linear_is_a_product_and_a_bias():
+    layer = Linear(3, 2, generator())
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[1.0, 2.0, 3.0], [5.0, 7.0, 11.0]]))
+        layer.bias.copy_(torch.tensor([13.0, 17.0]))
+    assert layer(torch.tensor([1.0, 10.0, 100.0])).tolist() == [321.0 + 13.0, 1175.0 + 17.0]
+
+
+@pytest.mark.parametrize(("d_in", "d_out"), [(101, 307), (307, 101)])
+def test_weights_are_xavier_uniform_and_biases_zero(d_in, d_out):
+    layer = Linear(d_in, d_out, generator())
+    bound = math.sqrt(6 / (d_in + d_out))
+    largest, smallest = float(layer.weight.max()), float(layer.weight.min())
+    assert -bound <= smallest < -0.99 * bound
+    assert 0.99 * bound < largest <= bound
+    assert float(layer.weight.var()) == pytest.approx(bound**2 / 3, rel=0.03)
+    assert not layer.bias.any()
+
+
+def test_layer_norm_has_mean_bias_and_deviation_gain():
+    norm = LayerNorm(4, eps=0.0)
+    with torch.no_grad():
+        norm.weight.copy_(torch.tensor([1.0, 2.0, 3.0, 5.0]))
+        norm.bias.copy_(torch.tensor([7.0, 11.0, 13.0, 17.0]))
+    # mean 4, variance (9 + 1 + 1 + 9) / 4 = 5
+    expected = torch.tensor(
+        [-3 / math.sqrt(5) + 7, -2 / math.sqrt(5) + 11, 3 / math.sqrt(5) + 13, 15 / math.sqrt(5) + 17]
+    )
+    torch.testing.assert_close(norm(torch.tensor([1.0, 3.0, 5.0, 7.0])), expected)
+
+
+def test_layer_norm_of_a_constant_is_its_bias():
+    norm = LayerNorm(5)
+    assert norm(torch.full((2, 3, 5), 7.0)).tolist() == torch.zeros(2, 3, 5).tolist()
+
+
+def test_a_looked_up_vector_is_the_row_times_the_root_of_d_model():
+    embedding = Embedding(7, 16, generator())
+    tokens = torch.tensor([[3, 0, 6], [5, 5, 1]])
+    assert torch.equal(embedding(tokens), embedding.weight[tokens] * 4.0)
+
+
+def test_embeddings_are_drawn_with_variance_one_over_d_model():
+    embedding = Embedding(1009, 64, generator())
+    assert float(embedding.weight.mean()) == pytest.approx(0.0, abs=0.002)
+    assert float(embedding.weight.std()) == pytest.approx(1 / 8, rel=0.01)
+    assert float(embedding(torch.arange(1009)).std()) == pytest.approx(1.0, rel=0.01)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.3, 0.5, 0.9])
+def test_dropout_drops_at_its_rate_and_keeps_the_expectation(rate):
+    out = Dropout(rate, generator())(torch.ones(N))
+    dropped = int((out == 0).sum())
+    assert abs(dropped - rate * N) < 5 * math.sqrt(N * rate * (1 - rate)) + N / 65536
+    kept = out[out != 0]
+    assert float(kept.min()) == float(kept.max()) == pytest.approx(1 / (1 - rate), rel=2e-4)
+    deviation = math.sqrt(rate / (1 - rate) / N)
+    assert float(out.double().mean()) == pytest.approx(1.0, abs=5 * deviation)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.2, 1 / 3, 0.7, 0.99, 1 - 1e-9])
+def test_what_is_kept_is_scaled_by_the_rate_that_is_applied(rate):
+    """The rate is a whole number of 65536ths; kept times its probability is 1 exactly."""
+    out = Dropout(rate, generator())(torch.ones(N))
+    scale = float(out.max())
+    assert scale > 0
+    probability = round(65536 / scale) / 65536
+    assert scale * probability == pytest.approx(1.0, rel=1e-7)
+    assert probability == pytest.approx(1 - rate, abs=1 / 65536)
+
+
+@pytest.mark.parametrize("apart", [1, 2, 3, 4])
+def test_elements_of_one_draw_are_dropped_independently(apart):
+    rate = 0.3
+    dropped = Dropout(rate, generator())(torch.ones(N)) == 0
+    both = float((dropped[apart:] & dropped[:-apart]).double().mean())
+    assert both == pytest.approx(rate**2, abs=5 * math.sqrt(rate**2 / N))
+
+
+def test_each_call_draws_a_mask_of_its_own_and_shape_has_no_part_in_it():
+    dropout = Dropout(0.5, generator())
+    first, second = dropout(torch.ones(7, 11, 13)), dropout(torch.ones(7, 11, 13))
+    assert not torch.equal(first, second)
+    assert torch.equal(Dropout(0.5, generator())(torch.ones(7 * 11 * 13)), first.flatten())
+
+
+def test_the_same_generator_state_draws_the_same_mask():
+    random = generator()
+    dropout = Dropout(0.3, random)
+    dropout(torch.ones(17))
+    state = random.get_state()
+    ahead = dropout(torch.ones(5, 19))
+    random.set_state(state)
+    assert torch.equal(dropout(torch.ones(5, 19)), ahead)
+
+
+@pytest.mark.parametrize(("rate", "training"), [(0.3, False), (0.0, True)])
+def test_dropout_is_the_identity_when_evaluating_or_at_rate_zero_and_draws_nothing(rate, training):
+    random = generator()
+    before = random.get_state()
+    x = normal(5, 7)
+    assert Dropout(rate, random).train(training)(x) is x
+    assert torch.equal(random.get_state(), before)
+
+
+def test_the_gradient_goes_through_what_was_kept_and_nothing_else():
+    x = torch.ones(3, 5, 7, requires_grad=True)
+    out = Dropout(0.4, generator())(x)
+    upstream = normal(3, 5, 7)
+    out.backward(upstream)
+    assert (out == 0).any()
+    torch.testing.assert_close(x.grad, out.detach() * upstream)  # x is 1, so out is mask times scale
+
+
+def test_dropout_follows_its_own_generator_and_leaves_the_global_one_alone():
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    first = Dropout(0.5, generator())(torch.ones(101))
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(5)
+    assert torch.equal(Dropout(0.5, generator())(torch.ones(101)), first)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_dropout_keeps_the_type(dtype):
+    x = torch.ones(11, dtype=dtype, requires_grad=True)
+    out = Dropout(0.5, generator())(x)
+    out.sum().backward()
+    assert out.dtype == x.grad.dtype == dtype
+
+
+def test_masks_agree_with_torchs_definition_of_inverted_dropout():
+    """Half of the bits decide at rate 1/2, where torch's scale of 2 is ours exactly."""
+    x = normal(13, 17)
+    ours = Dropout(0.5, generator())(x)
+    kept = ours != 0
+    torch.testing.assert_close(ours, torch.where(kept, F.dropout(x, 0.0) * 2, 0.0))
