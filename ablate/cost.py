@@ -102,7 +102,7 @@ def peak_memory(config: RowConfig, vocab_size: int, micro_batch_tokens: int) -> 
     encoder_layer = attention + feed_forward + 2 * residual
     decoder_layer = 2 * attention + feed_forward + 3 * residual
     activations = tokens * (c.n_layers * (encoder_layer + decoder_layer) + 2 * (2 * BYTES + 1) * d)
-    loss = 2 * _LOSS_ROWS * vocab_size * BYTES + vocab_size * d * BYTES
+    loss = 2 * min(_LOSS_ROWS, tokens) * vocab_size * BYTES + vocab_size * d * BYTES
     return 4 * BYTES * parameters(c, vocab_size) + activations + loss
 
 

@@ -108,14 +108,17 @@ class Live:
     def _picture(self) -> RenderableType:
         from rich.console import Group
         from rich.progress_bar import ProgressBar
+        from rich.table import Table
         from rich.text import Text
 
         table = plain_table("running", "")
         for run in list(self.active):
             table.add_row(Text(self.labels[run]), Text(self._where(run), overflow="ellipsis", no_wrap=True))
         share = self._share()
+        bar = Table.grid()
+        bar.add_row(ProgressBar(total=1.0, completed=share, width=min(60, self.console.width)))
         line = Text(f"{self.study.name}: {self.ended} of {self.total} runs{self._eta()}", style="bold")
-        return Group(line, ProgressBar(total=1.0, completed=share, width=min(60, self.console.width)), table)
+        return Group(line, bar, table)
 
     def _work(self) -> float:
         """FLOPs of the whole study, or its runs where their steps are not known."""

@@ -95,7 +95,8 @@ class Corpus:
 
     def text(self, split: str, side: str) -> list[str]:
         """The sentences of one side of dev or test."""
-        return (self.folder / f"{split}.{side}.txt").read_text(encoding="utf-8").split("\n")[:-1]
+        lines = (self.folder / f"{split}.{side}.txt").read_bytes().decode()  # only LF ends one, as when they were read
+        return lines.split("\n")[:-1]
 
     def verify(self) -> None:
         """Compare every file with the hash taken when it was written.

@@ -38,8 +38,12 @@ class _Raw:
     """A corpus as text, and how many training pairs were left out and why."""
 
     splits: dict[str, Pairs]
-    names: dict[str, str]
+    names: dict[str, tuple[str, ...]]  # one file, or one a side
     left_out: dict[str, int] = field(default_factory=dict)
+
+    def name(self, split: str, side: int = 0) -> str:
+        """The file that holds this side of a split."""
+        return self.names[split][side if len(self.names[split]) > 1 else 0]
 
 
 def prepare(data: DataConfig, folder: Path, corpora: Path) -> Corpus:
@@ -77,12 +81,13 @@ def _content_id(data: DataConfig, folder: Path) -> str:
 def _build(data: DataConfig, folder: Path, place: Path) -> None:
     raw = _read(data, folder)
     if not raw.splits["train"]:
-        raise DataError(f"{raw.names['train']}: has no sentence pair to train on")
+        raise DataError(f"{raw.name('train')}: has no sentence pair to train on")
     tokenizer = train_tokenizer((text for _, *pair in raw.splits["train"] for text in pair), data.vocab_size)
     encoded = {split: _encode(tokenizer, pairs) for split, pairs in raw.splits.items()}
     _leave_out_long(raw, encoded, data.max_length)
+    for left_by_a_killed_one in place.parent.glob(f".{place.name}.*.tmp"):  # the lock is held: no other is at work
+        shutil.rmtree(left_by_a_killed_one, ignore_errors=True)
     temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
         _write(temporary, data, raw, encoded, tokenizer)
@@ -98,11 +103,11 @@ def _read(data: DataConfig, folder: Path) -> _Raw:
         splits = {
             split: [(number, *pair) for number, pair in enumerate(pairs, 1)] for split, pairs in toy.generate().items()
         }
-        return _Raw(splits, {split: f"toy {split}" for split in SPLITS})
+        return _Raw(splits, {split: (f"toy {split}",) for split in SPLITS})
     raw = _Raw({}, {})
     for split in SPLITS:
         files = split_files(folder, getattr(data, split), data.languages)
-        raw.names[split] = str(files[0])
+        raw.names[split] = tuple(map(str, files))
         raw.splits[split] = list(_checked(read_pairs(files), split, raw))
         if not raw.splits[split]:
             raise DataError(f"{files[0]}: has no sentence pair")
@@ -117,8 +122,9 @@ def _checked(pairs: Iterator[tuple[int, str, str]], split: str, raw: _Raw) -> It
         elif split == "train":
             raw.left_out["empty"] = raw.left_out.get("empty", 0) + 1
         else:
-            side = "source" if not source else "target"
-            raise DataError(f"{raw.names[split]}:{number}: the {side} side is empty; {split} must be complete")
+            side = 1 if source else 0
+            where = f"{raw.name(split, side)}:{number}"
+            raise DataError(f"{where}: the {SIDES[side]} side is empty; {split} must be complete")
 
 
 def _encode(tokenizer: Tokenizer, pairs: Pairs) -> list[list[list[int]]]:
@@ -138,11 +144,12 @@ def _leave_out_long(raw: _Raw, encoded: dict[str, list[list[list[int]]]], limit:
         if all(fits):
             continue
         if split != "train":
-            number = raw.splits[split][fits.index(False)][0]
-            raise DataError(f"{raw.names[split]}:{number}: is longer than data.max_length={limit} tokens; raise it")
+            first = fits.index(False)
+            where = f"{raw.name(split, int(len(sources[first]) <= limit))}:{raw.splits[split][first][0]}"
+            raise DataError(f"{where}: is longer than data.max_length={limit} tokens; raise it")
         raw.left_out["too long"] = fits.count(False)
         if not any(fits):
-            raise DataError(f"{raw.names[split]}: every pair is longer than data.max_length={limit} tokens")
+            raise DataError(f"{raw.name(split)}: every pair is longer than data.max_length={limit} tokens")
         encoded[split] = [[s for s, fit in zip(side, fits, strict=True) if fit] for side in (sources, targets)]
 
 

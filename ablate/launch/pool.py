@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +22,7 @@ from ablate.store import RunFolder
 from ablate.store.files import write_json
 
 TICK_SECONDS = 0.5
+DEATHS = 3  # of workers at one run, by signals, before it is left alone as failed
 BUSY_SECONDS = 2.0  # between two looks at a run that another launcher has
 
 
@@ -93,6 +94,7 @@ class Pool:
         self.workers: dict[int, _Worker] = {}  # by place
         self.queue: deque[str] = deque()
         self.busy: dict[str, float] = {}  # runs that others have, and when to look again
+        self.deaths: Counter[str] = Counter()
         self.stopping = 0
         self.selector = selectors.DefaultSelector()
 
@@ -165,9 +167,14 @@ class Pool:
         self.selector.unregister(worker.process.stdout)  # type: ignore[arg-type]
         worker.close()
         del self.workers[index]
-        if worker.run is not None and not self.stopping:
-            write_json(worker.run.failure, {"reason": _cause(worker.process.returncode), "time": time.time()})
-            self.watcher.finished(worker.run.id, "failed")
+        if worker.run is None or self.stopping:
+            return
+        self.deaths[worker.run.id] += 1
+        if worker.process.returncode < 0 and self.deaths[worker.run.id] < DEATHS:
+            self.queue.appendleft(worker.run.id)  # ended from outside: its last checkpoint is as good as ever
+            return
+        write_json(worker.run.failure, {"reason": _cause(worker.process.returncode), "time": time.time()})
+        self.watcher.finished(worker.run.id, "failed")
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         """The first signal asks the workers to save and leave, the second ends them."""

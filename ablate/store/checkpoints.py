@@ -1,12 +1,14 @@
 """Checkpoints on disk: generations that are whole or ignored.
 
 A generation is `<step>.weights.safetensors`, `<step>.state.safetensors` (optimizer and random
-state, as long as a resume may need it), and `<step>.json`, written last, with the hashes of both. A
-file without its manifest, or with another hash, does not count.
+state, as long as a resume may need it), and `<step>.json`, written last, with the hashes of both and
+of itself. A file without its manifest, or with another hash, does not count.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,7 @@ class Generation:
     step: int
     scheduled: bool
     info: dict[str, Any]
+    hashes: dict[str, str]  # of both files, by part
 
     @property
     def weights(self) -> Path:
@@ -53,20 +56,18 @@ def save(folder: Path, step: int, weights: bytes, state: bytes, info: Mapping[st
         write_bytes(path, content)
         hashes[part] = sha256(path)
     manifest = {"step": step, "scheduled": scheduled, "sha256": hashes, "info": dict(info)}
-    write_json(_path(folder, step, "json"), manifest)
+    write_json(_path(folder, step, "json"), {**manifest, "check": _check(manifest)})
 
 
 def generations(folder: Path) -> list[Generation]:
-    """The generations with a manifest, oldest first; their content is not yet verified."""
+    """The generations with a whole manifest, oldest first; their content is not yet verified."""
     found = []
     for path in sorted(folder.glob("*.json")):
         try:
-            manifest = read_json(path)
+            found.append(_read(path))
         except StoreError:
             continue
-        if manifest is not None:
-            found.append(Generation(folder, manifest["step"], manifest["scheduled"], manifest["info"]))
-    return sorted(found, key=lambda generation: generation.step)
+    return found
 
 
 def scheduled(folder: Path, until: int | None = None) -> list[Generation]:
@@ -80,22 +81,23 @@ def verified_weights(generation: Generation) -> Path:
     Raises:
         StoreError: they are missing or not what was written.
     """
-    _verify(generation, "weights", generation.weights)
+    _verify(generation.weights, generation.hashes["weights"])
     return generation.weights
 
 
 def newest(folder: Path) -> tuple[Generation | None, list[str]]:
     """The newest generation that can be resumed, and a line for each damaged one that was set aside."""
     damaged = []
-    for generation in reversed(generations(folder)):
-        if not generation.state.exists():
-            continue
+    for path in sorted(folder.glob("*.json"), reverse=True):
         try:
-            _verify(generation, "weights", generation.weights)
-            _verify(generation, "state", generation.state)
+            generation = _read(path)
+            if not generation.state.exists():
+                continue
+            _verify(generation.weights, generation.hashes["weights"])
+            _verify(generation.state, generation.hashes["state"])
         except StoreError as error:
             damaged.append(f"{error}; the checkpoint before it is used")
-            generation.manifest.rename(generation.manifest.with_suffix(".damaged"))
+            path.rename(path.with_suffix(".damaged"))
             continue
         return generation, damaged
     return None, damaged
@@ -123,16 +125,27 @@ def prune(folder: Path, keep_weights: set[int], finished: bool = False) -> None:
 
 
 def _remove_orphans(folder: Path) -> None:
-    """Remove files that no manifest names: what a kill between two writes has left."""
-    steps = {generation.step for generation in generations(folder)}
-    for path in folder.glob("*.safetensors"):
-        if int(path.name.partition(".")[0]) not in steps:
-            path.unlink()
+    """Remove files that no manifest names: what a kill between two writes has left, and what was set aside."""
+    named = {path for g in generations(folder) for path in (g.weights, g.state, g.manifest)}
+    for pattern in ("*.safetensors", "*.json", "*.damaged"):
+        for path in folder.glob(pattern):
+            if path not in named:
+                path.unlink()
 
 
-def _verify(generation: Generation, part: str, path: Path) -> None:
-    manifest = read_json(generation.manifest)
-    expected = manifest["sha256"][part] if manifest else None
+def _read(manifest: Path) -> Generation:
+    content = read_json(manifest) or {}
+    check = content.pop("check", None)
+    if check != _check(content) or manifest != _path(manifest.parent, content["step"], "json"):
+        raise StoreError(f"{manifest}: is damaged (it is not what was written)")
+    return Generation(manifest.parent, content["step"], content["scheduled"], content["info"], content["sha256"])
+
+
+def _check(manifest: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+def _verify(path: Path, expected: str) -> None:
     if not path.exists() or sha256(path) != expected:
         raise StoreError(f"{path}: is damaged or missing (its SHA-256 is not the one written)")
 

@@ -59,7 +59,8 @@ def is_alive(progress: dict[str, Any]) -> bool:
         return False
     if progress.get("host") != socket.gethostname():
         return time.time() - float(progress.get("time", 0.0)) < HEARTBEAT_SECONDS
-    return _born(int(progress.get("pid", -1))) == progress.get("born")
+    born = _born(int(progress.get("pid", -1)))
+    return born is not None and born == progress.get("born")
 
 
 def _born(pid: int) -> float | None:

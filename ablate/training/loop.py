@@ -151,13 +151,15 @@ class Trainer:
                 self._log_loss()
             if due_eval:
                 self._evaluate()
-            if self._checkpoint_due() or self._finished():
+            due_save = self._checkpoint_due() or self._finished()
+            if due_save:
                 self._save(scheduled=True)
             elif time.monotonic() - self.last_save > 60 * self.config.checkpoint_minutes:
                 self._save(scheduled=False)
             self.tell(Report(step, self.steps, self.last_loss, self.last_perplexity, self.at.tokens))
             if self.stop_asked() and not self._finished():
-                self._save(scheduled=False)
+                if not due_save:  # saved again, it would no longer count as due
+                    self._save(scheduled=False)
                 raise Interrupted
         chosen = self.at.best_step if self.config.patience else self.at.step
         return Trained(self.at.step, chosen, self.at.tokens)

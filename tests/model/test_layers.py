@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from ablate.model.layers import Dropout, Embedding, LayerNorm, Linear
 from tests.model.small import normal
@@ -28,10 +27,11 @@ def test_linear_is_a_product_and_a_bias():
 def test_weights_are_xavier_uniform_and_biases_zero(d_in, d_out):
     layer = Linear(d_in, d_out, generator())
     bound = math.sqrt(6 / (d_in + d_out))
-    largest, smallest = float(layer.weight.max()), float(layer.weight.min())
+    weight = layer.weight.detach()
+    largest, smallest = float(weight.max()), float(weight.min())
     assert -bound <= smallest < -0.99 * bound
     assert 0.99 * bound < largest <= bound
-    assert float(layer.weight.var()) == pytest.approx(bound**2 / 3, rel=0.03)
+    assert float(weight.var()) == pytest.approx(bound**2 / 3, rel=0.03)
     assert not layer.bias.any()
 
 
@@ -59,7 +59,7 @@ def test_a_looked_up_vector_is_the_row_times_the_root_of_d_model():
 
 
 def test_embeddings_are_drawn_with_variance_one_over_d_model():
-    embedding = Embedding(1009, 64, generator())
+    embedding = Embedding(1009, 64, generator()).requires_grad_(False)
     assert float(embedding.weight.mean()) == pytest.approx(0.0, abs=0.002)
     assert float(embedding.weight.std()) == pytest.approx(1 / 8, rel=0.01)
     assert float(embedding(torch.arange(1009)).std()) == pytest.approx(1.0, rel=0.01)
@@ -145,11 +145,3 @@ def test_dropout_keeps_the_type(dtype):
     out = Dropout(0.5, generator())(x)
     out.sum().backward()
     assert out.dtype == x.grad.dtype == dtype
-
-
-def test_masks_agree_with_torchs_definition_of_inverted_dropout():
-    """Half of the bits decide at rate 1/2, where torch's scale of 2 is ours exactly."""
-    x = normal(13, 17)
-    ours = Dropout(0.5, generator())(x)
-    kept = ours != 0
-    torch.testing.assert_close(ours, torch.where(kept, F.dropout(x, 0.0) * 2, 0.0))

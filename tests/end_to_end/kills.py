@@ -1,0 +1,72 @@
+"""Kill a study at random moments and compare what comes out with an undisturbed one.
+
+python -m tests.end_to_end.kills --kills 100
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from tests.end_to_end.studies import ablate, alive_in, command, outcome, write_study
+
+
+def disturbed(study: Path, results: Path, kills: int, seed: int) -> list[str]:
+    """Run the study, killing launcher or workers `kills` times at random moments; tells what was done."""
+    draw = random.Random(seed)
+    done: list[str] = []
+    process = _launch(study, results)
+    while len(done) < kills:
+        time.sleep(draw.uniform(0.1, 8.0))
+        workers = alive_in(results)
+        if process.poll() is not None:
+            # It finished first: take a result away, so that there is something to disturb again.
+            draw.choice(sorted(results.glob("runs/*/result.json"))).unlink()
+            done.append("result removed")
+            process = _launch(study, results)
+        elif workers and draw.random() < 0.5:
+            with suppress(ProcessLookupError):
+                os.kill(draw.choice(workers), signal.SIGKILL)
+            done.append("worker killed")
+        else:
+            process.kill()
+            process.wait()
+            done.append("launcher killed")
+            process = _launch(study, results)
+    process.kill()
+    process.wait()
+    return done
+
+
+def _launch(study: Path, results: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command("run", study, "--results", results), stdout=subprocess.DEVNULL)
+
+
+def compare(kills: int, seed: int, folder: Path) -> tuple[list[str], list[str]]:
+    """(what was done, which files differ)."""
+    study = write_study(folder)
+    ablate("run", study, "--results", folder / "calm")
+    done = disturbed(study, folder / "rough", kills, seed)
+    ablate("run", study, "--results", folder / "rough")
+    calm, rough = outcome(folder / "calm"), outcome(folder / "rough")
+    return done, sorted(name for name in {*calm, *rough} if calm.get(name) != rough.get(name))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.monotonic()
+        done, differing = compare(arguments.kills, arguments.seed, Path(folder))
+        counts = {what: done.count(what) for what in dict.fromkeys(done)}
+        print(f"{len(done)} disturbances {counts} in {time.monotonic() - started:.0f} s; differing files: {differing}")
+        raise SystemExit(bool(differing))

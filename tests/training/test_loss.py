@@ -1,0 +1,124 @@
+"""The loss and the gradient that it computes by itself are those of torch's definition."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from ablate.training.loss import CHUNK, negative_log_likelihood, smoothed_cross_entropy
+
+D_MODEL = 13
+
+
+def case(n, vocab_size, seed=1):
+    """States, an embedding and targets; the logits spread over several nats."""
+    drawn = torch.Generator().manual_seed(seed)
+    states = torch.randn(n, D_MODEL, generator=drawn).requires_grad_()
+    embedding = torch.randn(vocab_size, D_MODEL, generator=drawn).requires_grad_()
+    return states, embedding, torch.randint(1, vocab_size, (n,), generator=drawn)
+
+
+def by_torch(states, embedding, targets, smoothing):
+    """The sum in double precision, with its gradients."""
+    states, embedding = (x.detach().double().requires_grad_() for x in (states, embedding))
+    loss = F.cross_entropy(states @ embedding.T, targets, label_smoothing=smoothing, reduction="sum")
+    return loss.detach(), torch.autograd.grad(loss, (states, embedding))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
+@pytest.mark.parametrize("vocab_size", [2, 7, 331])
+@pytest.mark.parametrize("n", [1, 37, CHUNK, CHUNK + 1, 2 * CHUNK + 5])
+def test_value_and_gradients_are_torchs(n, vocab_size, smoothing):
+    states, embedding, targets = case(n, vocab_size)
+    loss = smoothed_cross_entropy(states, embedding, targets, smoothing)
+    expected, gradients = by_torch(states, embedding, targets, smoothing)
+    assert float(loss.detach()) == pytest.approx(float(expected), rel=1e-6, abs=1e-6)
+    for mine, other in zip(torch.autograd.grad(loss, (states, embedding)), gradients, strict=True):
+        torch.testing.assert_close(mine.double(), other, rtol=1e-5, atol=2e-5)
+
+
+def test_the_gradient_is_scaled_by_what_comes_after():
+    states, embedding, targets = case(5, 7)
+    (smoothed_cross_entropy(states, embedding, targets, 0.1) / 17).backward()
+    _, (d_states, d_embedding) = by_torch(states, embedding, targets, 0.1)
+    torch.testing.assert_close(states.grad.double(), d_states / 17, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(embedding.grad.double(), d_embedding / 17, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
+@pytest.mark.parametrize("vocab_size", [2, 7, 37_000])
+def test_a_uniform_guess_costs_ln_V_a_token_whatever_the_smoothing(vocab_size, smoothing):
+    states, embedding, targets = torch.zeros(3, 5), torch.zeros(vocab_size, 5), torch.tensor([1, 0, vocab_size - 1])
+    loss = smoothed_cross_entropy(states, embedding, targets, smoothing)
+    assert float(loss) == pytest.approx(3 * math.log(vocab_size), rel=1e-6)
+    assert negative_log_likelihood(states, embedding, targets) == pytest.approx(3 * math.log(vocab_size), rel=1e-6)
+
+
+def test_a_matrix_set_by_hand_costs_what_is_computed_by_hand():
+    """Probabilities 1/8, 2/8, 5/8 and eps = 0.3: 0.8 of the mass on the target, 0.1 on each of the others."""
+    probabilities = torch.tensor([1 / 8, 2 / 8, 5 / 8])
+    states = torch.eye(3)[:2].requires_grad_()  # a token of these probabilities, and one of a uniform guess
+    embedding = torch.stack([probabilities.log(), torch.zeros(3), torch.zeros(3)], dim=1).requires_grad_()
+    loss = smoothed_cross_entropy(states, embedding, torch.tensor([2, 0]), 0.3)
+    expected = 0.1 * math.log(8) + 0.1 * math.log(4) + 0.8 * math.log(8 / 5) + math.log(3)
+    assert float(loss.detach()) == pytest.approx(expected, rel=1e-6)
+    loss.backward()  # to the logits: softmax minus (0.1, 0.1, 0.8), and 1/3 minus (0.8, 0.1, 0.1)
+    first = torch.tensor([1 / 8 - 0.1, 2 / 8 - 0.1, 5 / 8 - 0.8])
+    second = torch.tensor([1 / 3 - 0.8, 1 / 3 - 0.1, 1 / 3 - 0.1])
+    torch.testing.assert_close(embedding.grad[:, :2], torch.stack([first, second], dim=1))
+    torch.testing.assert_close(states.grad[0, 0], first @ probabilities.log())
+
+
+def test_the_smoothed_loss_of_a_perfect_guess_is_the_entropy_of_the_smoothed_target():
+    """Logits equal to the log of the target distribution: no model can do better, and the gradient vanishes."""
+    V, eps = 7, 0.1
+    goal = torch.full((V,), eps / V)
+    goal[3] += 1 - eps
+    states, embedding = torch.ones(1, 1).requires_grad_(), goal.log()[:, None].requires_grad_()
+    loss = smoothed_cross_entropy(states, embedding, torch.tensor([3]), eps)
+    assert float(loss.detach()) == pytest.approx(float(-(goal * goal.log()).sum()), rel=1e-6)
+    loss.backward()
+    assert float(embedding.grad.abs().max()) < 1e-6
+
+
+def test_huge_logits_neither_overflow_nor_vanish():
+    states, embedding = torch.tensor([[1000.0]]), torch.tensor([[1.0], [0.0], [-1.0]])
+    assert float(smoothed_cross_entropy(states, embedding, torch.tensor([0]), 0.0)) == pytest.approx(0.0, abs=1e-4)
+    assert float(smoothed_cross_entropy(states, embedding, torch.tensor([2]), 0.0)) == pytest.approx(2000.0)
+    assert float(smoothed_cross_entropy(states, embedding, torch.tensor([0]), 0.3)) == pytest.approx(300.0)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_bf16_is_near_fp32_and_gradients_keep_their_types(smoothing):
+    states, embedding, targets = case(CHUNK + 7, 331)
+    expected = smoothed_cross_entropy(states, embedding, targets, smoothing)
+    gradients = torch.autograd.grad(expected, (states, embedding))
+    low_states = states.detach().bfloat16().requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = smoothed_cross_entropy(low_states, embedding, targets, smoothing)
+    low = torch.autograd.grad(loss, (low_states, embedding))
+    assert loss.dtype == torch.float32
+    assert [gradient.dtype for gradient in low] == [torch.bfloat16, torch.float32]
+    assert float(loss.detach()) == pytest.approx(float(expected.detach()), rel=2e-3)
+    for mine, other in zip(low, gradients, strict=True):
+        error = (mine.float() - other).norm() / other.norm()
+        assert float(error) < 0.02
+
+
+def test_bf16_products_leave_no_trace_after_the_loss():
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    states, embedding, targets = case(5, 7)
+    with torch.autocast("cpu", torch.bfloat16):
+        smoothed_cross_entropy(states, embedding, targets, 0.1)
+    assert torch.backends.mkldnn.matmul.fp32_precision == before
+    with pytest.raises(RuntimeError), torch.autocast("cpu", torch.bfloat16):
+        smoothed_cross_entropy(states, embedding[:, :5], targets, 0.1)
+    assert torch.backends.mkldnn.matmul.fp32_precision == before
+
+
+@pytest.mark.parametrize("n", [1, 37, 2 * CHUNK + 5])
+def test_the_negative_log_likelihood_is_the_cross_entropy(n):
+    states, embedding, targets = case(n, 331)
+    expected, _ = by_torch(states, embedding, targets, 0.0)
+    assert negative_log_likelihood(states, embedding, targets) == pytest.approx(float(expected), rel=1e-6)
