@@ -85,8 +85,8 @@ def _build(data: DataConfig, folder: Path, place: Path) -> None:
     tokenizer = train_tokenizer((text for _, *pair in raw.splits["train"] for text in pair), data.vocab_size)
     encoded = {split: _encode(tokenizer, pairs) for split, pairs in raw.splits.items()}
     _leave_out_long(raw, encoded, data.max_length)
-    for left_by_a_killed_one in place.parent.glob(f".{place.name}.*.tmp"):  # the lock is held: no other is at work
-        shutil.rmtree(left_by_a_killed_one, ignore_errors=True)
+    for leftover in place.parent.glob(f".{place.name}.*.tmp"):  # of killed ones: the caller holds the lock
+        shutil.rmtree(leftover, ignore_errors=True)
     temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp")
     temporary.mkdir(parents=True)
     try:

@@ -1,6 +1,6 @@
 """The toy corpus: a generated language pair, small enough to learn in seconds, in which parts matter.
 
-The source is a scrap of English, `the old dog near these rivers quietly feeds a crane`. The target
+The source is a scrap of English, `the old dog near these rivers quickly feeds a crane`. The target
 is invented, and its grammar asks something of each part of a Transformer:
 
 - order: the verb comes last, adjectives and determiners follow their noun, prepositions follow

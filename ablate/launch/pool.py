@@ -152,7 +152,7 @@ class Pool:
         worker = self.workers[index]
         assert worker.process.stdout is not None
         line = worker.process.stdout.readline()
-        if not line:
+        if not line.endswith("\n"):  # the end, or half a line of a worker that was killed
             self._died(index, worker)
             return
         event = json.loads(line)

@@ -38,3 +38,17 @@ def sentences(*lengths, seed=1, vocab_size=V):
 def normal(*size, seed=1):
     """Drawn from N(0, 1)."""
     return torch.randn(size, generator=torch.Generator().manual_seed(seed))
+
+
+def unigram_model(probabilities):
+    """A model of which token i comes next with probability i, whatever the source and the tokens before it.
+
+    The embedding is the identity, and the last normalisation has no gain, and the log-probabilities for its bias.
+    """
+    size = len(probabilities)
+    model = build(shape(d_model=size, positional_encoding="none"), size, 1).requires_grad_(False).eval()
+    model.embedding.weight.copy_(torch.eye(size))
+    last = model.decoder[-1].after_feed_forward.norm
+    last.weight.zero_()
+    last.bias.copy_(torch.tensor(probabilities).log())
+    return model

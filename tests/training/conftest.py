@@ -2,15 +2,12 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 
 from ablate.config import resolve_data, resolve_row
 from ablate.data import prepare
-from ablate.data.corpus import Side, Split
 from ablate.store import checkpoints
 from ablate.training import Trainer
 from ablate.training import loop as training_loop
@@ -106,14 +103,3 @@ def training(tmp_path, toy):
         return Training(tmp_path / name, corpus, fields, seed, **own)
 
     return training
-
-
-def in_memory(pairs, vocab_size):
-    """What a Trainer asks of a corpus, from (source ids, target ids)."""
-    sides = [_side([pair[side] for pair in pairs]) for side in (0, 1)]
-    return SimpleNamespace(split=lambda name: Split(*sides), tokenizer=SimpleNamespace(vocab_size=vocab_size))
-
-
-def _side(sentences):
-    offsets = np.cumsum([0, *map(len, sentences)])
-    return Side(np.array([token for sentence in sentences for token in sentence], dtype=np.uint32), offsets)

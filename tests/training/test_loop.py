@@ -15,7 +15,7 @@ from ablate.store import checkpoints
 from ablate.training import Diverged, Trained
 from ablate.training import loop as training_loop
 from ablate.training.schedule import learning_rate
-from tests.training.conftest import in_memory
+from tests.training.in_memory import corpus_of
 
 
 def records(training):
@@ -27,7 +27,7 @@ def copying(pairs, seed=1, vocab_size=13):
     drawn = torch.Generator().manual_seed(seed)
     lengths = torch.randint(2, 7, (pairs,), generator=drawn).tolist()
     texts = [torch.randint(4, vocab_size, (length,), generator=drawn).tolist() for length in lengths]
-    return in_memory([(text, text) for text in texts], vocab_size)
+    return corpus_of([(text, text) for text in texts], vocab_size)
 
 
 # --- steps ---
@@ -105,7 +105,7 @@ def test_torchs_global_generator_has_no_part_in_training(training):
 
 
 def test_bf16_trains_near_fp32_and_keeps_fp32_weights(training):
-    runs = {name: training(name, precision=name, batch_tokens=300) for name in ("fp32", "bf16")}
+    runs = {name: training(name, precision=name, train_steps=6) for name in ("fp32", "bf16")}
     trainers = {name: run.trainer() for name, run in runs.items()}
     for trainer in trainers.values():
         trainer.run()
@@ -118,7 +118,7 @@ def test_a_copy_task_is_learned_until_unseen_sentences_are_copied(training):
     corpus, unseen = copying(400), copying(20, seed=2).split("test").source
     run = training(
         corpus=corpus, d_model=32, d_ff=64, n_heads=4, d_k=8, d_v=8, dropout=0.0, label_smoothing=0.0,
-        train_steps=400, batch_tokens=200, warmup_steps=100, eval_every=400, checkpoint_every=400,
+        train_steps=400, batch_tokens=150, warmup_steps=80, eval_every=400, checkpoint_every=400,
     )  # fmt: skip
     trainer = run.trainer()
     trainer.run()
@@ -151,7 +151,7 @@ def test_a_budget_in_steps_is_kept_and_reported(training):
 )
 def test_a_budget_in_epochs_is_that_many_passes_and_the_first_end_counts(training, budget, steps):
     """31 sentences of 5 tokens and an end mark are 186 tokens: 9 batches of 22."""
-    corpus = in_memory([([5, 6, 7, 8, 9], [9, 8, 7])] * 31, 13)
+    corpus = corpus_of([([5, 6, 7, 8, 9], [9, 8, 7])] * 31, 13)
     run = training(corpus=corpus, batch_tokens=22, eval_every=100, **{"train_steps": None, "epochs": None, **budget})
     trained = run.run()
     assert trained.steps == run.told[-1].steps == steps

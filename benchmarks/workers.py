@@ -1,0 +1,124 @@
+"""How workers should be set up on this machine: the allocator's settings, and threads against processes.
+
+    python benchmarks/workers.py [--size XS|S] [--rounds 3]
+
+Every arrangement trains the same synthetic batches (Multi30k's lengths, V = 8000) for the same time, in turn, and the
+medians over the rounds are compared within this one call. The unit is real target tokens a second, all workers summed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+V = 8000
+SIZES = {
+    "XS": {"n_layers": 2, "d_model": 128, "d_ff": 512, "n_heads": 4},
+    "S": {"n_layers": 3, "d_model": 256, "d_ff": 1024, "n_heads": 4},
+}
+SECONDS = 12.0  # of measured training; the steps of the first three seconds do not count
+WARM_UP = 3.0
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    name: str
+    processes: int
+    kept: bool  # the allocator keeps freed memory
+    precision: str = "fp32"
+
+
+def arrangements(cores: int) -> list[Arrangement]:
+    return [
+        Arrangement(f"1 process of {cores} threads, allocator as it is", 1, False),
+        Arrangement(f"1 process of {cores} threads, allocator kept", 1, True),
+        Arrangement(f"{cores} processes of 1 thread, allocator as it is", cores, False),
+        Arrangement(f"{cores} processes of 1 thread, allocator kept", cores, True),
+        Arrangement(f"{cores} processes of 1 thread, allocator kept, bf16", cores, True, "bf16"),
+    ]
+
+
+def train(size: str, precision: str, threads: int) -> float:
+    """Tokens a second of one process: what a worker does, without its files."""
+    import numpy as np
+    import torch
+
+    from ablate.config import resolve_row
+    from ablate.data.corpus import Side, Split
+    from ablate.training import Trainer
+
+    torch.set_num_threads(threads)
+    torch.set_flush_denormal(True)
+    random = np.random.default_rng(1)
+    lengths = np.clip(random.normal(14, 5, 20_000), 4, 40).astype(np.int64)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    side = Side(random.integers(4, V, int(offsets[-1])).astype(np.uint32), offsets)
+
+    class Corpus:
+        class tokenizer:  # noqa: N801
+            vocab_size = V
+
+        def split(self, name: str) -> Split:
+            return Split(side, side)
+
+    config = resolve_row({**SIZES[size], "batch_tokens": 4096, "precision": precision})
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = Trainer(
+            config, 1, Corpus(), checkpoints_folder=Path(folder), metrics_file=Path(folder, "metrics"),
+            device=torch.device("cpu"), micro_batch_tokens=4096, keep_checkpoints=1,
+            evaluate=lambda model: 1.0, tell=lambda report: None, stop_asked=lambda: False, say=print,
+        )  # fmt: skip
+        began = time.monotonic()
+        while time.monotonic() - began < WARM_UP:
+            trainer._step(trainer.at.step + 1)
+        start, tokens = time.monotonic(), trainer.at.tokens
+        while time.monotonic() - start < SECONDS:
+            trainer._step(trainer.at.step + 1)
+        return (trainer.at.tokens - tokens) / (time.monotonic() - start)
+
+
+def measure(arrangement: Arrangement, size: str, cores: int) -> float:
+    from ablate.launch.devices import worker_environment
+
+    threads = cores // arrangement.processes
+    kept = worker_environment(threads)
+    environment = kept if arrangement.kept else {k: v for k, v in kept.items() if not k.startswith("MALLOC_")}
+    words = [sys.executable, __file__, "--worker", arrangement.precision, str(threads), "--size", size]
+    workers = [
+        subprocess.Popen(words, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True)
+        for _ in range(arrangement.processes)
+    ]
+    return sum(float(json.loads(worker.communicate()[0])) for worker in workers)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--size", choices=SIZES, default="XS")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--worker", nargs=2, metavar=("PRECISION", "THREADS"))
+    arguments = parser.parse_args()
+    if arguments.worker:
+        print(json.dumps(train(arguments.size, arguments.worker[0], int(arguments.worker[1]))))
+        return
+    cores = len(os.sched_getaffinity(0))
+    all_of_them = arrangements(cores)
+    found: dict[str, list[float]] = {a.name: [] for a in all_of_them}
+    for _ in range(arguments.rounds):
+        for arrangement in all_of_them:
+            found[arrangement.name].append(measure(arrangement, arguments.size, cores))
+    first = statistics.median(found[all_of_them[0].name])
+    print(f"{arguments.size}, batches of 4096 tokens, {arguments.rounds} rounds, {cores} cores")
+    for name, values in found.items():
+        print(f"{statistics.median(values):9,.0f} tokens/s  {statistics.median(values) / first:5.2f} x  {name}")
+
+
+if __name__ == "__main__":
+    main()

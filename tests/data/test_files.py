@@ -1,0 +1,170 @@
+"""Reading sentence pairs: what counts as a line, and what is refused, by file, line and reason."""
+
+import gzip
+
+import pytest
+
+from ablate.data.files import MAX_LINE_BYTES, read_pairs, split_files
+from ablate.errors import DataError
+
+LANGUAGES = ("en", "de")
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    """The pairs of a split made of these files; a name that ends in .gz is compressed."""
+
+    def pairs(name="train", **files):
+        for suffix, content in files.items():
+            path = tmp_path / f"{name}.{suffix.replace('_', '.')}"
+            content = content if isinstance(content, bytes) else content.encode()
+            path.write_bytes(gzip.compress(content) if suffix.endswith("gz") else content)
+        tsv = next((f"{name}.{suffix.replace('_', '.')}" for suffix in files if suffix.startswith("tsv")), name)
+        return list(read_pairs(split_files(tmp_path, tsv, LANGUAGES)))
+
+    return pairs
+
+
+@pytest.fixture
+def fault(pairs, tmp_path):
+    """The one line that such a split is refused with, its folder left out."""
+
+    def fault(name="train", **files):
+        with pytest.raises(DataError) as caught:
+            pairs(name, **files)
+        (line,) = caught.value.lines
+        assert "\n" not in line
+        return line.replace(f"{tmp_path}/", "")
+
+    return fault
+
+
+TWO = [(1, "a dog", "ein Hund"), (2, "a cat", "eine Katze")]
+
+
+def test_two_files(pairs):
+    assert pairs(en="a dog\na cat\n", de="ein Hund\neine Katze\n") == TWO
+
+
+def test_a_last_line_without_its_end_counts(pairs):
+    assert pairs(en="a dog\na cat", de="ein Hund\neine Katze\n") == TWO
+
+
+def test_compressed_files(pairs):
+    assert pairs(en_gz="a dog\na cat\n", de_gz="ein Hund\neine Katze\n") == TWO
+
+
+def test_one_side_may_be_compressed_and_the_other_not(pairs):
+    assert pairs(en="a dog\na cat\n", de_gz="ein Hund\neine Katze\n") == TWO
+
+
+@pytest.mark.parametrize("suffix", ["tsv", "tsv_gz"])
+def test_tab_separated(pairs, suffix):
+    assert pairs(**{suffix: "a dog\tein Hund\na cat\teine Katze\n"}) == TWO
+
+
+def test_further_columns_are_not_read(pairs):
+    assert pairs(tsv="a dog\tein Hund\t0.9\thttp://a.b\na cat\teine Katze\n") == TWO
+
+
+def test_a_tab_that_ends_a_line_leaves_the_target_empty(pairs):
+    assert pairs(tsv="a dog\t\n\tein Hund\n") == [(1, "a dog", ""), (2, "", "ein Hund")]
+
+
+def test_lines_may_end_as_on_windows(pairs):
+    assert pairs(en="a dog\r\na cat\r\n", de="ein Hund\r\neine Katze\r\n") == TWO
+    assert pairs("other", tsv="a dog\tein Hund\r\na cat\teine Katze\r\n") == TWO
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_sentence(pairs):
+    assert pairs(en="\ufeffa dog\na cat\n", de="\ufeffein Hund\neine Katze\n") == TWO
+
+
+@pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\r"])
+def test_only_a_line_feed_ends_a_line(pairs, mark):
+    assert pairs(en=f"a{mark}dog\n", de="ein Hund\n") == [(1, f"a{mark}dog", "ein Hund")]
+
+
+def test_white_space_around_a_sentence_is_no_part_of_it(pairs):
+    assert pairs(en="  a dog \n\ta cat\n", de="ein Hund\n eine Katze\n") == TWO
+
+
+def test_a_blank_line_is_a_sentence_of_no_words(pairs):
+    assert pairs(en="a dog\n\n", de="ein Hund\nja\n") == [(1, "a dog", "ein Hund"), (2, "", "ja")]
+
+
+def test_an_empty_file_has_no_pairs(pairs):
+    assert pairs(en="", de="") == []
+    assert pairs("zipped", en_gz="", de_gz="") == []
+
+
+def test_a_missing_file_is_named_in_every_form_that_was_looked_for(fault):
+    line = fault(en="a dog\n")
+    assert line == "there is no train.de nor train.de.gz: data.folder says where the splits lie"
+
+
+def test_a_missing_tab_separated_file_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"there is no .*/train\.tsv\.gz: data\.folder says"):
+        split_files(tmp_path, "train.tsv.gz", LANGUAGES)
+
+
+def test_a_folder_is_no_file(fault, tmp_path):
+    (tmp_path / "train.en").mkdir()
+    assert fault(de="ein Hund\n").startswith("there is no train.en nor train.en.gz")
+
+
+@pytest.mark.parametrize(
+    ("en", "de", "expected"),
+    [
+        ("1\n2\n3\n4\n", "1\n2\n", "train.de: has 2 lines, but train.en has 4: they must pair"),
+        ("1\n2\n", "1\n2\n3\n4\n5\n", "train.en: has 2 lines, but train.de has 5: they must pair"),
+        ("1\n", "", "train.de: has 0 lines, but train.en has 1: they must pair"),
+        ("", "1\n", "train.en: has 0 lines, but train.de has 1: they must pair"),
+    ],
+)
+def test_unequal_counts_of_lines_are_both_told(fault, en, de, expected):
+    assert fault(en=en, de=de) == expected
+
+
+@pytest.mark.parametrize("bad", [b"\xff", b"\xc3(", b"\xed\xa0\x80", b"\xe2\x82"])
+def test_invalid_utf_8_is_found_by_file_line_and_byte(fault, bad):
+    line = fault(en=b"a dog\nok " + bad + b"\n", de="ein Hund\nok\n")
+    assert line == "train.en:2: is not valid UTF-8 (byte 4 of the line)"
+
+
+def test_utf_16_is_not_text(fault):
+    assert fault(en="a dog\n".encode("utf-16-le"), de="ein Hund\n") == "train.en:1: contains a NUL byte: not text"
+
+
+def test_a_nul_byte_is_found_by_file_and_line(fault):
+    assert fault(en="a dog\na cat\n", de=b"ein Hund\neine\0Katze\n") == "train.de:2: contains a NUL byte: not text"
+
+
+def test_a_line_of_two_megabytes_is_no_sentence(fault):
+    line = fault(en="a dog\n" + "x" * (2 << 20) + "\n", de="ein Hund\nx\n")
+    assert line == f"train.en:2: is longer than {MAX_LINE_BYTES} bytes: not a sentence"
+
+
+def test_a_line_just_within_the_limit_is_read(pairs):
+    line = "x" * (MAX_LINE_BYTES - 1)
+    assert pairs(en=line + "\n", de="x\n") == [(1, line, "x")]
+
+
+def test_a_tsv_line_without_a_tab_is_found_by_file_and_line(fault):
+    assert fault(tsv="a dog\tein Hund\na cat\n") == "train.tsv:2: has no tab: a line is SOURCE<tab>TARGET"
+
+
+WHOLE = gzip.compress(b"".join(b"%d a dog\n" % i for i in range(1000)))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"not an archive\n", WHOLE[:-12], WHOLE[:200], WHOLE[:60] + bytes([WHOLE[60] ^ 255]) + WHOLE[61:]],
+    ids=["text", "no end", "cut short", "flipped byte"],
+)
+def test_a_broken_archive_is_named(tmp_path, content):
+    (tmp_path / "train.en.gz").write_bytes(content)
+    (tmp_path / "train.de").write_text("ein Hund\n" * 1000)
+    with pytest.raises(DataError) as caught:
+        list(read_pairs(split_files(tmp_path, "train", LANGUAGES)))
+    assert caught.value.lines == (f"{tmp_path}/train.en.gz: is not a whole gzip archive",)

@@ -1,0 +1,338 @@
+"""Preparing a corpus: once, whole or not at all, named by its content, whatever the readers and killers."""
+
+import gzip
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ablate.config import resolve_data
+from ablate.data import prepare, toy
+from ablate.data.tokenizer import UNK
+from ablate.errors import DataError
+from tests.data.small import PAIRS, SETTINGS, Files
+
+ROOT = Path(__file__).parents[2]
+module = sys.modules["ablate.data.prepare"]
+
+
+def fault(files, **settings):
+    """The one line that a corpus is refused with, its folder left out."""
+    with pytest.raises(DataError) as caught:
+        files.prepare(**settings)
+    (line,) = caught.value.lines
+    return line.replace(f"{files.folder}/", "")
+
+
+def leftovers(corpora):
+    return sorted(path.name for path in corpora.rglob("*.tmp"))
+
+
+# What it makes
+
+
+def test_every_split_is_there(corpus):
+    assert corpus.manifest["pairs"] == {split: len(pairs) for split, pairs in PAIRS.items()}
+    assert corpus.manifest["left_out"] == {}
+    assert corpus.tokenizer.vocab_size == SETTINGS["vocab_size"]
+
+
+def test_the_vocabulary_is_learned_on_the_training_side_alone(files):
+    corpus = files.write(dev=[("the dog ж", "kana")], test=[("the dog", "kana щ")]).prepare()
+    assert UNK in corpus.split("dev").source[0]
+    assert UNK in corpus.split("test").target[0]
+    assert not any(UNK in corpus.split("train").source[i] for i in range(len(PAIRS["train"])))
+
+
+def test_both_languages_share_the_vocabulary(files):
+    corpus = files.write(train=[*PAIRS["train"], ("Ω", "ж")], dev=[("ж", "Ω")]).prepare()
+    dev = corpus.split("dev")
+    assert UNK not in [*dev.source[0], *dev.target[0]]
+
+
+def test_the_toy_corpus_needs_no_files(tmp_path):
+    corpus = prepare(resolve_data({"corpus": "toy", "vocab_size": 350}), tmp_path / "nowhere", tmp_path)
+    assert corpus.manifest["pairs"] == toy.SPLITS
+    assert corpus.references() == [target for _, target in toy.generate()["test"]]
+
+
+@pytest.mark.parametrize("zipped", [("en",), ("en", "de")])
+def test_a_named_corpus_is_found_by_the_names_of_its_release(tmp_path, zipped):
+    """Multi30k as it is published: train, val, test_2016_flickr, a file a language, at times compressed."""
+    for split, name in (("train", "train"), ("dev", "val"), ("test", "test_2016_flickr")):
+        for side, language in enumerate(("en", "de")):
+            text = "".join(f"{pair[side]}\n" for pair in PAIRS[split]).encode()
+            suffix, content = (".gz", gzip.compress(text)) if language in zipped else ("", text)
+            (tmp_path / f"{name}.{language}{suffix}").write_bytes(content)
+    data = resolve_data({"corpus": "multi30k", "vocab_size": 80})
+    corpus = prepare(data, tmp_path, tmp_path / "corpora")
+    assert corpus.references() == [target for _, target in PAIRS["test"]]
+    backwards = prepare(
+        resolve_data({"corpus": "multi30k", "vocab_size": 80, "direction": "de-en"}), tmp_path, tmp_path / "corpora"
+    )
+    assert backwards.references() == [source for source, _ in PAIRS["test"]]
+    assert backwards.id != corpus.id
+
+
+def test_a_tab_separated_corpus(tmp_path):
+    for split, pairs in PAIRS.items():
+        (tmp_path / f"{split}.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs))
+    names = {split: f"{split}.tsv" for split in PAIRS}
+    corpus = prepare(resolve_data({**SETTINGS, **names}), tmp_path, tmp_path / "corpora")
+    assert corpus.references() == [target for _, target in PAIRS["test"]]
+
+
+# What it is named by
+
+
+def test_the_same_content_is_the_same_corpus_wherever_it_lies(files, corpus, tmp_path):
+    elsewhere = Files(tmp_path / "a" / "b", tmp_path / "c").write()
+    assert elsewhere.prepare().id == corpus.id
+    assert elsewhere.prepare(folder="/somewhere").id == corpus.id
+    for name in corpus.manifest["files"]:
+        assert (elsewhere.corpora / corpus.id / name).read_bytes() == (corpus.folder / name).read_bytes()
+
+
+def test_the_names_of_its_files_have_no_part_in_it(files, corpus):
+    files.write()
+    for language in ("en", "de"):
+        (files.folder / f"dev.{language}").rename(files.folder / f"newstest2013.{language}")
+    assert files.prepare(dev="newstest2013").id == corpus.id
+
+
+@pytest.mark.parametrize("split", list(PAIRS))
+@pytest.mark.parametrize("side", [0, 1])
+def test_another_character_in_any_file_is_another_corpus(files, corpus, split, side):
+    first, *others = PAIRS[split]
+    changed = tuple(text + "e" * (i == side) for i, text in enumerate(first))
+    assert files.write(**{split: [changed, *others]}).prepare().id != corpus.id
+
+
+@pytest.mark.parametrize("setting", [{"vocab_size": 81}, {"max_length": 100}, {"direction": "de-en"}])
+def test_other_settings_are_another_corpus(files, corpus, setting):
+    assert files.write().prepare(**setting).id != corpus.id
+
+
+# Once
+
+
+def test_it_is_prepared_once(files, monkeypatch):
+    first = files.write().prepare()
+    stamps = {path: path.stat().st_mtime_ns for path in files.corpora.rglob("*") if path.is_file()}
+    monkeypatch.setattr(module, "_build", None)
+    assert files.prepare().id == first.id
+    assert {path: path.stat().st_mtime_ns for path in files.corpora.rglob("*") if path.is_file()} == stamps
+
+
+def test_changed_files_are_prepared_anew_and_changed_back_are_not(files, monkeypatch):
+    first = files.write().prepare()
+    second = files.write(train=PAIRS["train"][:-1]).prepare()
+    assert second.id != first.id
+    monkeypatch.setattr(module, "_build", None)
+    assert files.write().prepare().id == first.id
+
+
+PRELUDE = """
+import json, os, signal, sys
+from pathlib import Path
+from ablate.config import resolve_data
+from ablate.data import prepare
+module = sys.modules["ablate.data.prepare"]
+job = json.loads(sys.argv[1])
+
+def make(corpora):
+    return prepare(resolve_data(job["settings"]), Path(job["folder"]), Path(corpora))
+
+def child(work, *given):  # a process with everything loaded
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work(*given)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return pid
+
+def ended(pid):
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+"""
+
+
+def in_processes(script, files, **job):
+    """What a script prints as JSON; it forks its processes itself, so that torch is loaded once."""
+    given = json.dumps({"settings": SETTINGS, "folder": str(files.folder), "corpora": str(files.corpora), **job})
+    done = subprocess.run(
+        [sys.executable, "-c", PRELUDE + script, given], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_several_processes_at_once_make_one_corpus(files):
+    files.write()
+    script = """
+ready, go = os.pipe()
+built = Path(job["corpora"]).parent / "built"
+build = module._build
+def noted(data, folder, place):
+    with built.open("a") as file:
+        file.write("once\\n")
+    build(data, folder, place)
+module._build = noted
+def work():
+    os.close(go)
+    os.read(ready, 1)  # returns when the parent closes its end
+    corpus = make(job["corpora"])
+    corpus.verify()
+    assert len(corpus.split("train")) == 200
+pids = [child(work) for _ in range(4)]
+os.close(go)
+print(json.dumps({"codes": [ended(pid) for pid in pids], "built": built.read_text()}))
+"""
+    assert in_processes(script, files) == {"codes": [0, 0, 0, 0], "built": "once\n"}
+    assert leftovers(files.corpora) == []
+    assert [path.name for path in files.corpora.iterdir() if path.is_dir()] == [files.prepare().id]
+
+
+POINTS = ("vocabulary", "ids", "manifest", "its place", "the pointer")
+
+
+def test_a_killed_preparation_leaves_nothing_that_counts(files):
+    """Killed at one point after another, each in a folder of its own; the next preparation succeeds."""
+    files.write()
+    script = """
+import pathlib
+def die(*given, **named):
+    os.kill(os.getpid(), signal.SIGKILL)
+def die_at(point, corpora):
+    if point == "vocabulary":
+        module._encode = die
+    elif point == "ids":
+        sides, write_side = [], module.write_side
+        module.write_side = lambda *given: die() if len(sides) == 3 else (sides.append(1), write_side(*given))
+    elif point == "manifest":
+        module.write_json = die
+    elif point == "its place":
+        replace = pathlib.Path.replace
+        pathlib.Path.replace = lambda self, to: die() if self.is_dir() else replace(self, to)
+    else:
+        module.remember = die
+    make(corpora)
+codes = {}
+for point in job["points"]:
+    codes[point] = ended(child(die_at, point, Path(job["corpora"]) / point))
+print(json.dumps(codes))
+"""
+    codes = in_processes(script, files, points=POINTS)
+    assert codes == dict.fromkeys(POINTS, -signal.SIGKILL)
+    whole = files.prepare()
+    for point in POINTS:
+        corpora = files.corpora / point
+        counts = [path.parent.name for path in corpora.glob("*/corpus.json") if not path.parent.name.startswith(".")]
+        assert counts == ([whole.id] if point == "the pointer" else []), point
+        assert bool(leftovers(corpora)) == (point in ("ids", "manifest", "its place")), point
+        corpus = prepare(resolve_data(SETTINGS), files.folder, corpora)
+        corpus.verify()
+        assert corpus.id == whole.id
+        assert leftovers(corpora) == [], point
+
+
+def test_a_preparation_that_fails_leaves_nothing(files, monkeypatch):
+    files.write()
+
+    def full(*given):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "write_side", full)
+    with pytest.raises(OSError, match="No space left"):
+        files.prepare()
+    assert [path.name for path in files.corpora.iterdir() if path.suffix != ".lock"] == []
+    monkeypatch.undo()
+    files.prepare().verify()
+
+
+def test_a_folder_without_its_manifest_does_not_count(files):
+    corpus = files.write().prepare()
+    (corpus.folder / "corpus.json").unlink()
+    (corpus.folder / "train.source.ids").write_bytes(b"")
+    files.prepare().verify()
+
+
+# What it refuses
+
+
+def test_training_pairs_with_an_empty_side_are_left_out_and_counted(files):
+    pairs = [("", "kana la"), *PAIRS["train"], ("the dog", ""), ("", "")]
+    corpus = files.write(train=pairs).prepare()
+    assert corpus.manifest["left_out"] == {"empty": 3}
+    assert len(corpus.split("train")) == len(PAIRS["train"])
+
+
+@pytest.mark.parametrize("split", ["dev", "test"])
+@pytest.mark.parametrize(("pair", "language", "side"), [(("", "kana"), "en", "source"), (("dog", ""), "de", "target")])
+def test_elsewhere_an_empty_side_is_an_error(files, split, pair, language, side):
+    files.write(**{split: [("a dog", "kana uno"), pair, ("a dog", "kana uno")]})
+    assert fault(files) == f"{split}.{language}:2: the {side} side is empty; {split} must be complete"
+
+
+def test_an_empty_side_of_a_tab_separated_file_is_found_in_that_file(files):
+    files.write()
+    (files.folder / "dev.tsv").write_text("a dog\tkana uno\na dog\t\n")
+    assert fault(files, dev="dev.tsv") == "dev.tsv:2: the target side is empty; dev must be complete"
+
+
+LONG = " ".join(["the"] * 60)
+
+
+@pytest.mark.parametrize("pair", [(LONG, "kana"), ("dog", LONG)])
+def test_long_training_pairs_are_left_out_and_counted(files, pair):
+    corpus = files.write(train=[pair, *PAIRS["train"], pair]).prepare(max_length=55)
+    assert corpus.manifest["left_out"] == {"too long": 2}
+    train = corpus.split("train")
+    assert [train.source[i].tolist() for i in range(len(train))] == corpus.tokenizer.encode(
+        [source for source, _ in PAIRS["train"]]
+    )
+    assert corpus.manifest["longest"] == max(train.source.lengths.max(), train.target.lengths.max())
+
+
+def test_a_pair_as_long_as_allowed_is_kept(files):
+    corpus = files.write().prepare()
+    longest = corpus.manifest["longest"] - 1  # without the end mark
+    assert files.prepare(max_length=longest).manifest["left_out"] == {}
+    assert files.write(dev=PAIRS["train"]).prepare(max_length=longest).manifest["left_out"] == {}
+    assert "too long" in files.write().prepare(max_length=longest - 1).manifest["left_out"]
+
+
+@pytest.mark.parametrize("split", ["dev", "test"])
+@pytest.mark.parametrize(("pair", "language"), [((LONG, "kana"), "en"), (("dog", LONG), "de")])
+def test_elsewhere_a_long_line_is_an_error(files, split, pair, language):
+    files.write(**{split: [("a dog", "kana uno"), ("a dog", "kana uno"), pair]})
+    assert fault(files, max_length=55) == f"{split}.{language}:3: is longer than data.max_length=55 tokens; raise it"
+
+
+def test_a_limit_that_no_training_pair_is_within_is_an_error(files):
+    assert fault(files.write(), max_length=1) == "train.en: every pair is longer than data.max_length=1 tokens"
+
+
+@pytest.mark.parametrize("split", list(PAIRS))
+def test_an_empty_split_is_an_error(files, split):
+    assert fault(files.write(**{split: ("", "")})) == f"{split}.en: has no sentence pair"
+
+
+def test_a_training_side_of_empty_lines_is_an_error(files):
+    assert fault(files.write(train=("\n\n", "\n\n"))) == "train.en: has no sentence pair"
+
+
+def test_a_vocabulary_that_cannot_be_is_an_error_and_leaves_nothing(files):
+    assert "at most" in fault(files.write(), vocab_size=5000)
+    assert "at least" in fault(files, vocab_size=8)
+    assert [path.name for path in files.corpora.iterdir() if path.suffix != ".lock"] == []
+
+
+def test_a_missing_split_is_an_error(files):
+    files.write()
+    (files.folder / "test.de").unlink()
+    assert fault(files).startswith("there is no test.de nor ")

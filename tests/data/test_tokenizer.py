@@ -1,0 +1,85 @@
+"""The vocabulary: its size, its control pieces, and that text comes back as it was."""
+
+import re
+
+import pytest
+
+from ablate.data import toy
+from ablate.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, train_tokenizer
+from ablate.errors import DataError
+
+TEXT = [text for pair in toy.generate()["train"][:150] for text in pair]
+ODD = ["„Ja“ – ½ Maß… «Œuvre»", "①Ⅳ ﬁn é e\u0301 Ω \u2126", "\u00a0hard\u00a0space\u2028line", "中文 日本語 🙂"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(TEXT + ODD, 150)
+
+
+@pytest.mark.parametrize("vocab_size", [60, 101, 300])
+def test_the_vocabulary_has_exactly_as_many_pieces_as_asked_for(vocab_size):
+    assert train_tokenizer(TEXT, vocab_size).vocab_size == vocab_size
+
+
+def test_the_first_four_pieces_are_the_control_pieces(tokenizer):
+    assert (PAD, UNK, BOS, EOS) == (0, 1, 2, 3)
+    pieces = tokenizer._processor
+    assert [pieces.pad_id(), pieces.unk_id(), pieces.bos_id(), pieces.eos_id()] == [0, 1, 2, 3]
+
+
+def test_text_never_encodes_to_control_pieces(tokenizer):
+    (ids,) = tokenizer.encode(["the dog <s> </s> <pad>"])
+    assert not {PAD, BOS, EOS} & set(ids)
+
+
+@pytest.mark.parametrize("sentence", [*TEXT[:20], *ODD])
+def test_text_comes_back_as_it_was(tokenizer, sentence):
+    assert tokenizer.decode(tokenizer.encode([sentence])) == [sentence]
+
+
+def test_only_runs_of_spaces_become_one(tokenizer):
+    assert tokenizer.decode(tokenizer.encode(["the  dog   hears"])) == ["the dog hears"]
+
+
+def test_a_character_that_was_never_seen_is_unknown(tokenizer):
+    assert UNK not in tokenizer.encode(["the dog"])[0]
+    assert UNK in tokenizer.encode(["the dog Ж"])[0]
+
+
+def test_the_model_as_bytes_is_the_same_tokenizer(tokenizer):
+    again = Tokenizer(tokenizer.model)
+    assert again.encode(TEXT) == tokenizer.encode(TEXT)
+
+
+def test_training_is_deterministic(tokenizer):
+    assert train_tokenizer(TEXT + ODD, 150).model == tokenizer.model
+
+
+def fault(sentences, vocab_size):
+    with pytest.raises(DataError) as caught:
+        train_tokenizer(sentences, vocab_size)
+    (line,) = caught.value.lines
+    assert "\n" not in line
+    return line
+
+
+def test_a_vocabulary_larger_than_the_text_has_pieces_for_is_refused_with_the_largest():
+    line = fault(TEXT, 5000)
+    limit = int(re.search(r"at most (\d+)$", line)[1])
+    assert line == f"data.vocab_size=5000 is more than the training side has pieces for: at most {limit}"
+    assert train_tokenizer(TEXT, limit).vocab_size == limit
+    assert fault(TEXT, limit + 1).endswith(f"at most {limit}")
+
+
+def test_a_vocabulary_smaller_than_the_alphabet_is_refused_with_the_smallest():
+    characters = len(set("".join(TEXT)) - {" "}) + 1  # the space is a piece of its own
+    needed = characters + 4
+    line = fault(TEXT, 8)
+    assert line == f"data.vocab_size=8 cannot hold every character of the training side: at least {needed}"
+    assert train_tokenizer(TEXT, needed).vocab_size == needed
+    assert fault(TEXT, needed - 1).endswith(f"at least {needed}")
+
+
+def test_no_text_at_all_is_refused_in_one_line():
+    assert fault([], 100).startswith("the vocabulary could not be trained with data.vocab_size=100")

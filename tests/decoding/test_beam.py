@@ -1,0 +1,223 @@
+"""Beam search is greedy at one end and exhaustive at the other, and says what it has found in scores that add up."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from ablate.data.tokenizer import BOS, EOS, PAD, UNK
+from ablate.decoding import beam_search
+from ablate.decoding.beam import length_penalty
+from tests.model.small import ENCODINGS, sentences, small_model, unigram_model
+
+V = 7
+WORDS = (UNK, 4, 5, 6)  # what a translation may consist of
+SOURCE_LENGTHS = (7, 2, 5)
+
+
+def decided_model(seed, vocab_size=V, **fields):
+    """Logits that spread over several nats, so that hypotheses do not all look alike."""
+    model = small_model(vocab_size, seed, **fields)
+    with torch.no_grad():
+        model.decoder[-1].after_feed_forward.norm.weight *= 3
+    return model
+
+
+def sources(*lengths, seed=1, vocab_size=V):
+    tokens = sentences(*lengths, seed=seed, vocab_size=vocab_size)
+    tokens[torch.arange(len(lengths)), torch.tensor(lengths) - 1] = EOS
+    return tokens
+
+
+@torch.no_grad()
+def log_probabilities(model, source, translations):
+    """Of translations of one length and one source (1, S), their end marks included, by full passes without a cache."""
+    targets = torch.tensor(translations, dtype=torch.int64).view(len(translations), -1)
+    begin, end = (torch.full((len(targets), 1), mark) for mark in (BOS, EOS))
+    states = model(source.expand(len(targets), -1), torch.cat([begin, targets], dim=1))
+    chosen = torch.cat([targets, end], dim=1)[:, :, None]
+    return model.logits(states).log_softmax(-1).gather(2, chosen)[:, :, 0].sum(1)
+
+
+def normalised(model, source, tokens, alpha):
+    """The score of one translation by its definition."""
+    return float(log_probabilities(model, source, [tokens])[0]) / ((5 + len(tokens) + 1) / 6) ** alpha
+
+
+def best_of_all(model, source, limit, alpha):
+    """(score, tokens) of the best among all translations of at most `limit` tokens."""
+    found = []
+    for length in range(limit + 1):
+        translations = list(itertools.product(WORDS, repeat=length))
+        scores = log_probabilities(model, source, translations) / ((5 + length + 1) / 6) ** alpha
+        best = int(scores.argmax())
+        found.append((float(scores[best]), list(translations[best])))
+    return max(found)
+
+
+@torch.no_grad()
+def greedy(model, source, limit):
+    """The most probable next token, one full pass a token, until the end mark or the limit."""
+    tokens = []
+    while len(tokens) < limit:
+        logits = model.logits(model(source, torch.tensor([[BOS, *tokens]]))[0, -1])
+        logits[[PAD, BOS]] = -math.inf
+        token = int(logits.argmax())
+        if token == EOS:
+            break
+        tokens.append(token)
+    return tokens
+
+
+def unpadded(batch, i, lengths=SOURCE_LENGTHS):
+    return batch[i : i + 1, : lengths[i]]
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_beam_of_one_is_greedy_search(seed, encoding):
+    model, batch, limits = decided_model(seed, 31, positional_encoding=encoding), sources(*SOURCE_LENGTHS), [11, 3, 17]
+    found = beam_search(model, batch, torch.tensor(limits), beam=1, alpha=0.6)
+    for i, limit in enumerate(limits):
+        assert found[i].tokens == greedy(model, unpadded(batch, i), limit)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 3.0])
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_a_beam_as_wide_as_the_space_finds_the_best_of_all_translations(seed, alpha):
+    model, batch, limits = decided_model(seed), sources(*SOURCE_LENGTHS, seed=seed), [2, 4, 3]
+    space = sum(len(WORDS) ** length for length in range(5))
+    found = beam_search(model, batch, torch.tensor(limits), beam=space, alpha=alpha)
+    for i, limit in enumerate(limits):
+        score, tokens = best_of_all(model, unpadded(batch, i), limit, alpha)
+        assert found[i].tokens == tokens
+        assert found[i].score == pytest.approx(score, abs=1e-5)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
+@pytest.mark.parametrize("beam", [1, 2, 5, 13])
+def test_a_score_is_the_log_probability_over_the_penalty_and_none_beats_the_best_of_all(beam, alpha):
+    for seed in (1, 2, 3):
+        model, batch = decided_model(seed), sources(*SOURCE_LENGTHS, seed=seed)
+        found = beam_search(model, batch, torch.tensor([4, 3, 4]), beam, alpha)
+        for i, limit in enumerate([4, 3, 4]):
+            source = unpadded(batch, i)
+            assert found[i].score == pytest.approx(normalised(model, source, found[i].tokens, alpha), abs=1e-5)
+            assert found[i].score <= best_of_all(model, source, limit, alpha)[0] + 1e-5
+
+
+def test_a_wider_beam_scores_better_on_average():
+    lengths = (7, 2, 5, 3, 11, 6, 4, 9, 8, 10)
+    model, batch = decided_model(1, vocab_size=31), sources(*lengths, vocab_size=31)
+    limits = torch.full((len(lengths),), 13)
+    means = []
+    for beam in (1, 2, 4, 16):
+        found = beam_search(model, batch, limits, beam, alpha=0.0)
+        means.append(sum(hypothesis.score for hypothesis in found) / len(found))
+    assert means == sorted(means)
+    assert means[0] < means[-1]
+
+
+def test_the_length_penalty_is_gnmts():
+    assert float(length_penalty(1, 0.6)) == 1.0
+    assert float(length_penalty(7, 1.0)) == 2.0
+    assert float(length_penalty(19, 0.5)) == 2.0
+    assert float(length_penalty(13, 2.0)) == 9.0
+    assert length_penalty(torch.tensor([1, 7, 13]), 1.0).tolist() == [1.0, 2.0, 3.0]
+    assert length_penalty(torch.tensor([1, 7, 13]), 0.0).tolist() == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.0, 4.0])
+def test_among_translations_of_one_word_the_length_is_that_of_the_closed_form(alpha):
+    """P(word) = 0.6 and P(end) = 0.3: n words score (n ln 0.6 + ln 0.3) / ((6 + n) / 6)^alpha."""
+    model = unigram_model([0.04, 0.02, 0.04, 0.3, 0.6])
+    limit = 7
+    scores = [(n * math.log(0.6) + math.log(0.3)) / ((6 + n) / 6) ** alpha for n in range(limit + 1)]
+    (found,) = beam_search(model, sources(3, vocab_size=5), torch.tensor([limit]), beam=2 ** (limit + 1), alpha=alpha)
+    assert found.tokens == [4] * scores.index(max(scores))
+    assert found.score == pytest.approx(max(scores), abs=1e-5)
+
+
+def test_without_a_penalty_the_shortest_wins_and_with_a_strong_one_the_longest():
+    model = unigram_model([0.04, 0.02, 0.04, 0.3, 0.6])
+    shortest, longest = (
+        beam_search(model, sources(3, vocab_size=5), torch.tensor([7]), beam=256, alpha=alpha)[0] for alpha in (0.0, 4.0)
+    )
+    assert (shortest.tokens, longest.tokens) == ([], [4] * 7)
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_what_comes_out_does_not_depend_on_what_else_is_in_the_batch(beam):
+    lengths, limits = (7, 2, 11, 5, 3), [9, 4, 13, 1, 6]
+    model, batch = decided_model(3, vocab_size=31), sources(*lengths, vocab_size=31)
+    together = beam_search(model, batch, torch.tensor(limits), beam, alpha=0.6)
+    order = [3, 0, 4, 2, 1]
+    moved = beam_search(model, batch[order], torch.tensor(limits)[order], beam, alpha=0.6)
+    for i in range(5):
+        (alone,) = beam_search(model, unpadded(batch, i, lengths), torch.tensor(limits[i : i + 1]), beam, alpha=0.6)
+        for other in (alone, moved[order.index(i)]):
+            assert other.tokens == together[i].tokens
+            assert other.score == pytest.approx(together[i].score, abs=1e-5)
+
+
+@pytest.mark.parametrize("beam", [1, 3, 8])
+def test_a_model_that_never_ends_is_ended_at_its_limit(beam):
+    model, limits = unigram_model([0.001, 0.001, 0.001, 1e-9, 0.9, 0.097]), [0, 3, 11]
+    found = beam_search(model, sources(5, 2, 7, vocab_size=6), torch.tensor(limits), beam, alpha=0.6)
+    assert [hypothesis.tokens for hypothesis in found] == [[4] * limit for limit in limits]
+    for hypothesis, n in zip(found, limits, strict=True):
+        expected = (n * math.log(0.9) + math.log(1e-9)) / ((6 + n) / 6) ** 0.6
+        assert hypothesis.score == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("beam", [1, 2, 4, 50])
+def test_no_translation_exceeds_its_limit(beam):
+    for seed in range(1, 6):
+        limits = [1, 0, 5]
+        found = beam_search(decided_model(seed), sources(*SOURCE_LENGTHS), torch.tensor(limits), beam, alpha=2.0)
+        assert all(len(hypothesis.tokens) <= limit for hypothesis, limit in zip(found, limits, strict=True))
+
+
+@pytest.mark.parametrize("beam", [1, 2, 50])
+def test_padding_and_begin_marks_are_never_produced_however_probable(beam):
+    model = unigram_model([0.45, 0.03, 0.45, 0.03, 0.04])
+    found = beam_search(model, sources(5, 3, vocab_size=5), torch.tensor([7, 4]), beam, alpha=3.0)
+    assert {token for hypothesis in found for token in hypothesis.tokens} == {4}
+    assert all(math.isfinite(hypothesis.score) for hypothesis in found)
+
+
+class Watched:
+    """A model that notes the tokens (sentences, K) of each step."""
+
+    def __init__(self, model):
+        self.model, self.sizes = model, []
+
+    def __getattr__(self, name):
+        return getattr(self.model, name)
+
+    def step(self, tokens, *rest):
+        self.sizes.append(tuple(tokens.shape))
+        return self.model.step(tokens, *rest)
+
+
+def test_sentences_that_are_done_leave_the_batch():
+    model = Watched(unigram_model([0.001, 0.001, 0.001, 1e-9, 0.9, 0.097]))
+    beam_search(model, sources(5, 2, 7, vocab_size=6), torch.tensor([1, 5, 2]), beam=3, alpha=0.6)
+    assert model.sizes == [(3, 3)] * 2 + [(2, 3)] + [(1, 3)] * 3
+
+
+def test_the_search_ends_when_no_living_hypothesis_can_still_win():
+    """The empty translation scores ln 0.9; the best living one, ln 0.08 at least, over (56 / 6)^0.6 at most."""
+    assert math.log(0.9) > math.log(0.08) / (56 / 6) ** 0.6
+    model = Watched(unigram_model([0.01, 0.005, 0.005, 0.9, 0.08]))
+    (found,) = beam_search(model, sources(3, vocab_size=5), torch.tensor([50]), beam=4, alpha=0.6)
+    assert (found.tokens, len(model.sizes)) == ([], 1)
+
+
+def test_decoding_needs_no_gradients_and_changes_no_weights():
+    model = decided_model(1)
+    before = [parameter.clone() for parameter in model.parameters()]
+    beam_search(model, sources(*SOURCE_LENGTHS), torch.tensor([4, 4, 4]), beam=3, alpha=0.6)
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert all(torch.equal(x, y) for x, y in zip(before, model.parameters(), strict=True))

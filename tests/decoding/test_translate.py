@@ -1,0 +1,108 @@
+"""Translation keeps the order of sentences, whatever the batches they are decoded in."""
+
+import sys
+
+import pytest
+import torch
+
+from ablate.config import DecodingConfig
+from ablate.data import toy
+from ablate.data.tokenizer import EOS, PAD, train_tokenizer
+from ablate.decoding import Hypothesis, translate
+from ablate.errors import Interrupted
+from tests.model.small import small_model
+
+module = sys.modules["ablate.decoding.translate"]  # the package's name for the function hides it
+CPU = torch.device("cpu")
+TEXTS = [source for source, _ in toy.generate()["train"][:40]]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(TEXTS, 67)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return small_model(67, max_positions=97)
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Batches of a search that answers each source with itself: (source, limits, beam, alpha)."""
+    calls = []
+
+    def echo(model, source, limits, beam, alpha):
+        calls.append((source, limits, beam, alpha))
+        return [Hypothesis([token for token in row if token not in (PAD, EOS)], 0.0) for row in source.tolist()]
+
+    monkeypatch.setattr(module, "beam_search", echo)
+    return calls
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 97, 8192])
+def test_translations_come_in_the_order_of_their_sentences(model, tokenizer, calls, monkeypatch, batch_tokens):
+    monkeypatch.setattr(module, "BATCH_TOKENS", batch_tokens)
+    assert translate(model, tokenizer, tokenizer.encode(TEXTS), DecodingConfig(), CPU) == TEXTS
+
+
+def test_batches_are_of_similar_length_and_within_their_budget_over_all_hypotheses(model, tokenizer, calls, monkeypatch):
+    monkeypatch.setattr(module, "BATCH_TOKENS", 600)
+    translate(model, tokenizer, tokenizer.encode(TEXTS), DecodingConfig(beam=3), CPU)
+    assert len(calls) > 3
+    assert all(source.numel() * 3 <= 600 for source, *_ in calls)
+    lengths = [int(n) for source, *_ in calls for n in (source != PAD).sum(1)]
+    assert lengths == sorted(lengths)
+
+
+def test_a_translation_may_be_longer_than_its_source_by_what_the_settings_say_and_never_than_the_model(
+    model, tokenizer, calls
+):
+    translate(model, tokenizer, [[5] * 7, [5] * 90, []], DecodingConfig(beam=2, alpha=1.5, max_extra_length=11), CPU)
+    ((source, limits, beam, alpha),) = calls
+    assert ((source != PAD).sum(1).tolist(), limits.tolist(), beam, alpha) == ([1, 8, 91], [11, 18, 96], 2, 1.5)
+    assert [row[row != PAD][-1] for row in source] == [EOS] * 3
+
+
+def test_no_sentences_give_no_translations(model, tokenizer, calls):
+    assert translate(model, tokenizer, [], DecodingConfig(), CPU) == []
+    assert calls == []
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_translation_does_not_depend_on_the_sentences_beside_it(model, tokenizer, monkeypatch, beam):
+    sentences = [*tokenizer.encode(TEXTS[:7]), []]
+    decoding = DecodingConfig(beam=beam, max_extra_length=5)
+    together = translate(model, tokenizer, sentences, decoding, CPU)
+    assert len(set(together)) > 1
+    assert [translate(model, tokenizer, [sentence], decoding, CPU)[0] for sentence in sentences] == together
+    assert translate(model, tokenizer, sentences[::-1], decoding, CPU) == together[::-1]
+    monkeypatch.setattr(module, "BATCH_TOKENS", 100)
+    assert translate(model, tokenizer, sentences, decoding, CPU) == together
+
+
+def test_the_longest_source_that_a_model_takes_is_translated(model, tokenizer):
+    assert len(translate(model, tokenizer, [[5] * 96], DecodingConfig(beam=2), CPU)) == 1
+
+
+def test_a_model_in_training_is_evaluated_without_dropout(tokenizer):
+    model = small_model(67, max_positions=97, dropout=0.5)
+    sentences, decoding = tokenizer.encode(TEXTS[:3]), DecodingConfig(beam=2, max_extra_length=5)
+    random = model.embedding_dropout.random.get_state()
+    expected = translate(model, tokenizer, sentences, decoding, CPU)
+    assert translate(model.train(), tokenizer, sentences, decoding, CPU) == expected
+    assert torch.equal(model.embedding_dropout.random.get_state(), random)
+
+
+def test_each_batch_ends_in_a_place_to_stop(model, tokenizer, calls, monkeypatch):
+    monkeypatch.setattr(module, "BATCH_TOKENS", 1)
+    places = []
+
+    def stop_at_the_third():
+        places.append(len(calls))
+        if len(places) == 3:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        translate(model, tokenizer, tokenizer.encode(TEXTS), DecodingConfig(), CPU, stop_at_the_third)
+    assert places == [1, 2, 3]

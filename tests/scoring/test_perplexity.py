@@ -1,0 +1,77 @@
+"""Perplexity is per target token, end marks counted, whatever the batches."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from ablate.data.tokenizer import BOS, EOS
+from ablate.scoring import perplexity as module
+from ablate.scoring.perplexity import perplexity
+from tests.model.small import small_model, unigram_model
+from tests.training.in_memory import split_of
+
+CPU = torch.device("cpu")
+V = 31
+PAIRS = [
+    ([5, 7, 11], [13, 17]),
+    ([5], [19, 23, 29, 7, 4]),
+    ([11, 13, 17, 19, 23, 29, 4, 8], [6]),
+    ([5, 5], [30, 1, 30, 1, 30, 1, 30]),
+    ([9, 10, 12], [14, 15, 16]),
+]
+
+
+def test_a_model_that_guesses_uniformly_is_as_perplexed_as_its_vocabulary_is_large():
+    model = small_model(V)
+    with torch.no_grad():
+        model.embedding.weight.zero_()
+    assert perplexity(model, split_of(PAIRS), CPU) == pytest.approx(V, rel=1e-6)
+
+
+def test_the_perplexity_of_a_unigram_model_is_its_closed_form():
+    """Targets `4 4 end` and `5 end`: probabilities 1/2, 1/2, 1/4 and 1/16, 1/4, so 2^(10/5) a token... of base 2."""
+    model = unigram_model([1 / 16, 1 / 16, 1 / 16, 1 / 4, 1 / 2, 1 / 16])
+    split = split_of([([5], [4, 4]), ([4, 4, 4], [5])])
+    bits = (1 + 1 + 2) + (4 + 2)
+    assert perplexity(model, split, CPU) == pytest.approx(2 ** (bits / 5), rel=1e-6)
+
+
+def naive(model, pairs):
+    """exp of the mean, one sentence at a time, without padding."""
+    nats, tokens = 0.0, 0
+    with torch.no_grad():
+        for source, target in pairs:
+            logits = model.logits(model(torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target]])))[0]
+            nats += float(F.cross_entropy(logits, torch.tensor([*target, EOS]), reduction="sum"))
+            tokens += len(target) + 1
+    return math.exp(nats / tokens)
+
+
+@pytest.mark.parametrize("eval_tokens", [1, 7, 11, 4096])
+@pytest.mark.parametrize("encoding", ["sinusoidal", "learned", "none"])
+def test_it_is_that_of_sentences_one_at_a_time_whatever_the_batches(monkeypatch, encoding, eval_tokens):
+    monkeypatch.setattr(module, "EVAL_TOKENS", eval_tokens)
+    model = small_model(V, positional_encoding=encoding)
+    assert perplexity(model, split_of(PAIRS), CPU) == pytest.approx(naive(model, PAIRS), rel=1e-5)
+
+
+def test_it_evaluates_without_dropout_and_draws_nothing():
+    model = small_model(V, dropout=0.5)
+    expected, random = perplexity(model, split_of(PAIRS), CPU), model.embedding_dropout.random
+    before = random.get_state()
+    assert perplexity(model.train(), split_of(PAIRS), CPU) == expected
+    assert torch.equal(random.get_state(), before)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_what_no_float_can_hold_is_infinite_and_what_is_no_number_is_not_finite():
+    model = unigram_model([1e-30, 1.0, 1e-30, 1e-30, 1e-30])
+    with torch.no_grad():
+        model.decoder[-1].after_feed_forward.norm.bias *= 1000  # the targets have e^-69000
+    assert perplexity(model, split_of([([4], [4])]), CPU) == math.inf
+    broken = small_model(V)
+    with torch.no_grad():
+        broken.embedding.weight[5] = math.nan
+    assert not math.isfinite(perplexity(broken, split_of(PAIRS), CPU))

@@ -1,0 +1,86 @@
+"""The documentation says what the code does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Literal, get_args, get_origin
+
+import pytest
+
+from ablate.config import PRESETS, DataConfig, DecodingConfig, ModelConfig, TrainingConfig
+from ablate.config.data import CORPORA
+from ablate.config.resolve import SYMBOL_OF
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
+VERBS = ("init", "plan", "run", "status", "table", "translate")
+FIELDS = [(section, name) for section in (DataConfig, ModelConfig, TrainingConfig, DecodingConfig)
+          for name in section.model_fields]  # fmt: skip
+
+
+@pytest.mark.parametrize(("section", "name"), FIELDS)
+def test_every_field_is_documented_with_its_symbol_default_choices_and_meaning(section, name):
+    field = section.model_fields[name]
+    page = (ROOT / "docs/study.md").read_text()
+    lines = [line for line in page.splitlines() if line.startswith(f"| `{name}`") and len(line.split(" | ")) == 4]
+    assert len(lines) == 1
+    line = lines[0].replace("\\|", "|")
+    assert field.description in line
+    if name in SYMBOL_OF:
+        assert f"`{SYMBOL_OF[name]}`" in line
+    if not field.is_required():
+        assert ("unset" if field.default is None else f"`{field.default}`") in line.split(" | ")[1]
+    if get_origin(field.annotation) is Literal:
+        assert all(f"`{choice}`" in line for choice in get_args(field.annotation))
+
+
+def test_no_field_is_documented_that_there_is_not():
+    page = (ROOT / "docs/study.md").read_text()
+    documented = set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE))
+    ways = {"each", "zip", "grid", "set"}
+    assert documented - ways - set(CORPORA) == {name for _, name in FIELDS}
+
+
+def test_every_preset_and_corpus_is_documented():
+    page = (ROOT / "docs/study.md").read_text()
+    assert all(f"`{name}` is" in page for name in PRESETS)
+    assert all(f"| `{name}` |" in page for name in CORPORA)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_to_a_file_leads_somewhere(page):
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_is_in_the_readme(verb):
+    assert f"| `ablate {verb}" in (ROOT / "README.md").read_text()
+
+
+def test_the_application_has_these_verbs_and_no_others():
+    from ablate.cli.app import app
+
+    assert tuple(command.name for command in app.registered_commands) == VERBS
+
+
+@pytest.mark.parametrize("study", sorted((ROOT / "studies").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_study_reads_and_opens_with_its_command(study):
+    from ablate.study import read_study
+
+    assert read_study(study).rows
+    head = study.read_text().split("study:")[0]
+    assert f"ablate run studies/{study.name}" in head.replace("run  ", "run ")
+
+
+def test_every_study_in_a_documents_yaml_block_reads(tmp_path):
+    from ablate.study import read_study
+
+    blocks = [b for page in PAGES for b in re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL)]
+    studies = [block for block in blocks if block.startswith("study:")]
+    assert len(studies) >= 2
+    for text in studies:
+        path = tmp_path / "study.yaml"
+        path.write_text(text)
+        assert read_study(path).rows

@@ -1,0 +1,22 @@
+"""Corpora from lists of token ids, without text, tokenizer or files."""
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from ablate.data.corpus import Side, Split
+
+
+def corpus_of(pairs, vocab_size):
+    """What a Trainer asks of a corpus; every split holds these (source ids, target ids)."""
+    return SimpleNamespace(split=lambda name: split_of(pairs), tokenizer=SimpleNamespace(vocab_size=vocab_size))
+
+
+def split_of(pairs):
+    """A split of these (source ids, target ids)."""
+    return Split(*(_side([pair[side] for pair in pairs]) for side in (0, 1)))
+
+
+def _side(sentences):
+    offsets = np.cumsum([0, *map(len, sentences)])
+    return Side(np.array([token for sentence in sentences for token in sentence], dtype=np.uint32), offsets)
