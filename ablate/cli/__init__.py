@@ -12,10 +12,10 @@ from ablate.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, AblateError, Interru
 
 def main() -> None:
     """Run the command line; the exit codes are the contract's."""
-    from ablate.cli.app import app
-
     signal.signal(signal.SIGINT, _interrupt)
     try:
+        from ablate.cli.app import app
+
         app()
     except AblateError as error:
         for line in error.lines:

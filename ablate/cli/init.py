@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ablate.errors import UsageError
+
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+_NOT_NAMES = ("null", "true", "false", "runs", "corpora")
 
 TEMPLATE = """\
 # A study: one base Transformer, and the rows that differ from it.
@@ -47,12 +51,16 @@ def command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The study to write.")] = Path("study.yaml"),
 ) -> None:
     """Write a commented study to start from."""
-    name = file.stem if file.stem.replace("-", "").replace("_", "").isalnum() and file.stem.isascii() else "study"
     try:
         with file.open("x", encoding="utf-8") as out:
-            out.write(TEMPLATE.format(file=file, name=name))
+            out.write(TEMPLATE.format(file=file, name=_name(file.stem)))
     except FileExistsError:
         raise UsageError(f"{file}: is there already; give another name") from None
     except OSError as error:
         raise UsageError(f"{file}: cannot be written: {error.strerror}") from None
     typer.echo(f"Wrote {file}. Next: ablate plan {file}")
+
+
+def _name(stem: str) -> str:
+    """The file's name where it can name a study, and YAML takes it for a word."""
+    return stem if _WORD.fullmatch(stem) and stem.lower() not in _NOT_NAMES else "study"

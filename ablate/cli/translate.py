@@ -45,7 +45,12 @@ def find_run(results: Results, given: str) -> RunFolder:
 
 
 def _read() -> list[str]:
-    try:
-        return [line.rstrip("\n") for line in sys.stdin]
-    except UnicodeDecodeError:
-        raise DataError("standard input: is not valid UTF-8") from None
+    """The lines of standard input, decoded here: in some locales Python would let through what is not UTF-8."""
+    lines = []
+    for number, line in enumerate(sys.stdin.buffer, 1):
+        try:
+            lines.append(line.decode().rstrip("\r\n"))
+        except UnicodeDecodeError as error:
+            where = f"standard input:{number}"
+            raise DataError(f"{where}: is not valid UTF-8 (byte {error.start + 1} of the line)") from None
+    return lines

@@ -74,7 +74,7 @@ class _Search:
         log_probs = self._continuations(position)  # (B, K, V)
         B, K, V = log_probs.shape
         # Of 2K candidates at most K end here, one a hypothesis, so K that live on are among them.
-        scores, flat = log_probs.view(B, K * V).topk(min(2 * K, K * V))
+        scores, flat = log_probs.view(B, K * V).topk(2 * K)
         origins, tokens = flat // V, flat % V
         ends = tokens == EOS
         self._finish(position, scores[:, :K], ends[:, :K], origins[:, :K])
@@ -107,11 +107,7 @@ class _Search:
 
     def _live_on(self, scores: Tensor, origins: Tensor, tokens: Tensor) -> None:
         """Keep the best K candidates that have not ended."""
-        self.scores, picked = scores.topk(min(self.K, scores.shape[1]))
-        if self.scores.shape[1] < self.K:  # fewer candidates than hypotheses: a vocabulary of a few pieces
-            missing = self.K - self.scores.shape[1]
-            self.scores = torch.nn.functional.pad(self.scores, (0, missing), value=NEVER)
-            picked = torch.nn.functional.pad(picked, (0, missing))
+        self.scores, picked = scores.topk(self.K)
         self.origins = origins.gather(1, picked)  # (B, K)
         history = self.tokens.gather(1, self.origins[:, :, None].expand(-1, -1, self.tokens.shape[2]))
         self.tokens = torch.cat([history, tokens.gather(1, picked)[:, :, None]], dim=2)

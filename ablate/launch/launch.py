@@ -59,7 +59,7 @@ def launch(
         workplaces = places(device, jobs, [run.config for run in runs.values()], study.data.vocab_size)
         announce(corpus, workplaces, len(missing))
         make = partial(_unit, study, results, corpus, runs)
-        Pool(workplaces, make, lambda id: not _is_missing(study, results, id, False), watcher).carry_out(missing)
+        Pool(workplaces, make, partial(_outcome, study, results), watcher).carry_out(missing)
     return Launch(len(runs), Counter(run_state(study, results, id) for id in runs))
 
 
@@ -72,6 +72,10 @@ def run_state(study: Study, results: Results, id: str) -> State:
 def _is_missing(study: Study, results: Results, id: str, retry_failed: bool) -> bool:
     state = run_state(study, results, id)
     return state not in ("done", "diverged") and (state != "failed" or retry_failed)
+
+
+def _outcome(study: Study, results: Results, id: str) -> str | None:
+    return None if _is_missing(study, results, id, retry_failed=False) else run_state(study, results, id)
 
 
 def _lay_out(run: Run, results: Results, corpus: Corpus) -> None:

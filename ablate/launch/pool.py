@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import selectors
 import signal
 import subprocess
@@ -46,7 +47,7 @@ class _Worker:
         self.place = place
         self.run: RunFolder | None = None
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "ablate.runner.worker"],
+            [sys.executable, "-m", "ablate.runner.worker", str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -79,7 +80,7 @@ class Pool:
         self,
         places: Sequence[Place],
         unit_for: Callable[[str, Place], Unit],
-        settled: Callable[[str], bool],
+        outcome_of: Callable[[str], str | None],
         watcher: Watcher,
     ) -> None:
         """Set up a pool.
@@ -87,10 +88,10 @@ class Pool:
         Args:
             places: one for each worker.
             unit_for: makes the unit of a run at a place.
-            settled: whether a run has its result by now, by whoever's work.
+            outcome_of: what a run has come to by now, by whoever's work; None while it is missing.
             watcher: is told what happens.
         """
-        self.places, self.unit_for, self.settled, self.watcher = places, unit_for, settled, watcher
+        self.places, self.unit_for, self.outcome_of, self.watcher = places, unit_for, outcome_of, watcher
         self.workers: dict[int, _Worker] = {}  # by place
         self.queue: deque[str] = deque()
         self.busy: dict[str, float] = {}  # runs that others have, and when to look again
@@ -133,7 +134,7 @@ class Pool:
             if worker is None:
                 worker = self.workers[index] = _Worker(place)
                 self.selector.register(worker.process.stdout, selectors.EVENT_READ, index)  # type: ignore[arg-type]
-            if worker.run is None:
+            if worker.run is None and not self.stopping:  # a signal may have come while its worker was starting
                 run = self.queue.popleft()
                 worker.give(self.unit_for(run, place))
                 self.watcher.started(run)
@@ -142,8 +143,9 @@ class Pool:
         now = time.monotonic()
         for run in [run for run, when in self.busy.items() if when <= now]:
             del self.busy[run]
-            if self.settled(run):
-                self.watcher.finished(run, "done")
+            outcome = self.outcome_of(run)
+            if outcome is not None:
+                self.watcher.finished(run, outcome)
             else:
                 self.queue.append(run)
 

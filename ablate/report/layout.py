@@ -17,6 +17,7 @@ SETTINGS = (
 )  # fmt: skip
 _SETTING_FIELDS = {name for _, name in SETTINGS}
 METRIC_DIGITS = {"ppl": 2, "bleu": 1}
+METRIC_SIDES = {"ppl": "dev", "bleu": "test"}  # the legend has the splits' own names
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def lay_out(
     legend = _legend(table)
     if settings is None:
         columns = [Column("row", False, tuple(row.row.label for row in rows))]
-        legend = [f"base: {_everything(table)}", *legend]
+        legend = [f"base: {_everything(table)}", *legend, *_notes(rows)]  # a column of notes would leave no room
     else:
         shown = settings(table)
         columns = [Column("", False, _groups(rows)), *(_setting(rows, head, name) for head, name in shown)]
@@ -66,9 +67,15 @@ def lay_out(
     if against_paper:
         columns += _paper(rows)
         legend += _paper_legend(table)
-    if any(row.note for row in rows):
+    if settings is not None and any(row.note for row in rows):
         columns.append(Column("state", False, tuple(row.note for row in rows)))
     return Layout(tuple(columns), tuple(legend))
+
+
+def _notes(rows: tuple[TableRow, ...]) -> list[str]:
+    """Each note with the rows that it is of: `pending: A h=1, B d_k=16`."""
+    notes = dict.fromkeys(row.note for row in rows if row.note)
+    return [f"{note}: {', '.join(row.row.label for row in rows if row.note == note)}." for note in notes]
 
 
 def number(value: float | None, digits: int) -> str:
@@ -147,13 +154,7 @@ def _metric(table: Table, metric: str, mark: Mark) -> Column:
         text = spread(scores, digits, seeds)
         is_best = best is not None and scores.n == seeds and number(scores.mean, digits) == number(best, digits)
         cells.append(mark(text) if is_best else text)
-    side = table.study.data.dev if metric == "ppl" else table.study.data.test
-    return Column(f"{metric.upper()}\n({_short(side)})", True, tuple(cells))
-
-
-def _short(split: str) -> str:
-    """`dev` or `test` where the split's own name is long: the legend has it in full."""
-    return split if len(split) <= 12 else split[:11] + "…"
+    return Column(f"{metric.upper()}\n({METRIC_SIDES[metric]})", True, tuple(cells))
 
 
 def _paper(rows: tuple[TableRow, ...]) -> list[Column]:

@@ -75,7 +75,10 @@ def _rich(layout: Layout) -> RichTable:
 
     rich = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
     for column in layout.columns:
-        rich.add_column(Text(column.head), justify="right" if column.numeric else "left", no_wrap=column.numeric)
+        if column.numeric:
+            rich.add_column(Text(column.head), justify="right", no_wrap=True)
+        else:
+            rich.add_column(Text(column.head), overflow="fold")  # a long label goes on below, none of it is lost
     for cells in zip(*(column.cells for column in layout.columns), strict=True):
         rich.add_row(*(Text(cell, style="bold" if cell.endswith("*") else "") for cell in cells))
     return rich

@@ -142,11 +142,11 @@ def _note(states: dict[int, State], notes: list[str]) -> str:
 def paper_row(row: Row) -> PaperRow | None:
     """The row of Table 3 that makes the same change to its base, if there is one."""
     changed = _change(row)
-    if changed and not set(row.changed) <= {*FIELDS, "train_steps"}:
-        return None
     if not changed and row.changed:
         return None
-    return next((paper for paper in TABLE3 if paper.changed == changed), None)
+    found = next((paper for paper in TABLE3 if paper.changed == changed), None)
+    recipe = {*FIELDS, "train_steps"} if found and found.group == "big" else set(FIELDS)
+    return found if set(row.changed) <= recipe else None
 
 
 def _change(row: Row) -> dict[str, Any]:

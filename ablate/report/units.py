@@ -13,7 +13,10 @@ def duration(seconds: float | None) -> str:
     if minutes < 90:
         return f"{minutes} min"
     hours, rest = divmod(minutes, 60)
-    return f"{hours} h {rest:02d} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+    if hours < 48:
+        return f"{hours} h {rest:02d} min"
+    hours = round(seconds / 3600)
+    return f"{hours // 24} d {hours % 24} h"
 
 
 def size(n: float) -> str:
@@ -22,12 +25,12 @@ def size(n: float) -> str:
 
 
 def scaled(n: float | None, unit: str) -> str:
-    """With a decimal prefix and two or three digits: `9.53 TFLOP`; `?` where it is not known."""
+    """With a decimal prefix and three digits: `9.53 TFLOP`; `?` where it is not known."""
     if n is None:
         return f"? {unit}"
     for prefix in ("", "K", "M", "G", "T", "P", "E"):
-        if n < 1000 or prefix == "E":
-            digits = 0 if n >= 100 or prefix == "" else 1 if n >= 10 else 2
+        if n < 999.5 or prefix == "E":  # from there on it would round to 1000
+            digits = 0 if n >= 99.95 or prefix == "" else 1 if n >= 9.995 else 2
             return f"{n:.{digits}f} {prefix}{unit}"
         n /= 1000
     raise AssertionError

@@ -73,10 +73,8 @@ class _Work:
             self.progress.leave()
 
     def _do(self) -> Outcome:
-        result = self.folder.read_result()
-        if result is None:
-            self.folder.failure.unlink(missing_ok=True)
-            result = self._train()
+        self.folder.failure.unlink(missing_ok=True)
+        result = self.folder.read_result() or self._train()
         if result["outcome"] == "done":
             for id, settings in self.unit.decodings.items():
                 if id not in result["decodings"]:
@@ -199,8 +197,8 @@ def load_model(
         StoreError: fewer are kept than asked for, or one is damaged.
     """
     kept = checkpoints.scheduled(folder.checkpoints, until=chosen)[-count:]
-    made = config.train_steps is not None and -(-chosen // config.checkpoint_every) < count
-    if not kept or (len(kept) < count and not made):
+    were_made = -(-chosen // config.checkpoint_every)
+    if not kept or len(kept) < min(count, were_made):
         raise StoreError(
             f"{folder.checkpoints}: keeps {len(kept)} checkpoints, and average_checkpoints={count} asks for more; "
             "they were pruned when the run finished: train it in another --results to average more"

@@ -1,6 +1,6 @@
 """A worker process: units on standard input, one JSON event a unit on standard output.
 
-It is started by a launcher with `python -m ablate.runner.worker`, in a session of its own so that a
+It is started by a launcher with `python -m ablate.runner.worker PID_OF_LAUNCHER`, in a session of its own so that a
 Ctrl-C reaches the launcher alone, and works on one run after another, so that torch is loaded once.
 SIGTERM and SIGINT ask it to save and leave; so does the end of the process that started it.
 """
@@ -29,9 +29,9 @@ from ablate.store.files import write_json
 class _Stop:
     """Whether to stop: a signal came, or the launcher is gone."""
 
-    def __init__(self) -> None:
+    def __init__(self, launcher: int) -> None:
         self.signalled = False
-        self.parent = os.getppid()
+        self.launcher = launcher  # told, not looked up: it may be gone before torch is loaded
         signal.signal(signal.SIGTERM, self._note)
         signal.signal(signal.SIGINT, self._note)
 
@@ -39,12 +39,12 @@ class _Stop:
         self.signalled = True
 
     def __call__(self) -> bool:
-        return self.signalled or os.getppid() != self.parent
+        return self.signalled or os.getppid() != self.launcher
 
 
-def main() -> int:
-    """Work until standard input ends."""
-    stop = _Stop()
+def main(launcher: int) -> int:
+    """Work until standard input ends, for the launcher with this process id."""
+    stop = _Stop(launcher)
     torch.set_flush_denormal(True)  # exp of a very unlikely logit is a denormal, and those cost 100 times as much
     events = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what libraries print must not be taken for an event
@@ -89,4 +89,4 @@ def _stamp(line: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(int(sys.argv[1])))

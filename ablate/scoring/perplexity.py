@@ -11,7 +11,7 @@ from ablate.data.corpus import Split
 from ablate.model import Transformer
 from ablate.training.loss import negative_log_likelihood
 
-EVAL_TOKENS = 4096  # padded tokens a batch; it has no part in the value
+EVAL_TOKENS = 4096  # a batch, about; it has no part in the value
 
 
 def perplexity(model: Transformer, split: Split, device: torch.device) -> float:

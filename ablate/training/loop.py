@@ -7,7 +7,6 @@ remembers). So a run that is killed and resumed writes the bytes that it would h
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from ablate.errors import Interrupted
 from ablate.model import Transformer, build
 from ablate.store import checkpoints
 from ablate.training.loss import smoothed_cross_entropy
+from ablate.training.metrics import MetricsLog
 from ablate.training.precision import autocast
 from ablate.training.schedule import learning_rate
 
@@ -54,7 +54,6 @@ class Position:
     best_perplexity: float = math.inf
     best_step: int = 0
     evaluations_since_best: int = 0
-    metrics_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ class Trainer:
         self.order = BatchOrder(self.train, config.batch_tokens, seed)
         self.model = build(config, self.vocab_size, seed, device)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.0, betas=ADAM_BETAS, eps=ADAM_EPS, fused=True)
-        self.checkpoints, self.metrics = checkpoints_folder, metrics_file
+        self.checkpoints, self.metrics = checkpoints_folder, MetricsLog(metrics_file)
         self.micro_batch_tokens, self.keep_checkpoints = micro_batch_tokens, keep_checkpoints
         self.evaluate, self.tell, self.stop_asked, self.say = evaluate, tell, stop_asked, say
         self.at = Position()
@@ -213,10 +212,7 @@ class Trainer:
         self._record(dev_perplexity=value)
 
     def _record(self, **values: float) -> None:
-        line = json.dumps({"step": self.at.step, "tokens": self.at.tokens, **values}) + "\n"
-        with self.metrics.open("ab") as file:
-            file.write(line.encode())
-        self.at.metrics_bytes += len(line)
+        self.metrics.append(step=self.at.step, tokens=self.at.tokens, **values)
 
     def _steps(self) -> int | None:
         ends = [self.config.train_steps, (self.config.epochs or 0) * self.order.batches_per_epoch]
@@ -237,7 +233,13 @@ class Trainer:
             for key, value in self.optimizer.state[parameter].items():
                 state[f"{key}/{name}"] = value.cpu()
         weights = {name: value.detach().cpu() for name, value in self.model.state_dict().items()}
-        info = {**asdict(self.at), "loss_tokens": self.loss_tokens, "best_perplexity": _finite(self.at.best_perplexity)}
+        info = {
+            **asdict(self.at),
+            "best_perplexity": _finite(self.at.best_perplexity),
+            "loss_tokens": self.loss_tokens,
+            "metrics_bytes": self.metrics.size,
+        }
+        self.metrics.sync()
         checkpoints.save(self.checkpoints, self.at.step, to_bytes(weights), to_bytes(state), info, scheduled)
         checkpoints.prune(self.checkpoints, self._kept())
         self.last_save = time.monotonic()
@@ -253,10 +255,15 @@ class Trainer:
         generation, damaged = checkpoints.newest(self.checkpoints)
         for line in damaged:
             self.say(line)
+        if generation is not None and not self.metrics.cut(generation.info["metrics_bytes"]):
+            self.say(f"{self.metrics.path}: has lost lines that step {generation.step} had; the run starts over")
+            checkpoints.prune(self.checkpoints, set(), finished=True)
+            generation = None
         if generation is None:
-            self.metrics.write_bytes(b"")
+            self.metrics.cut(0)
             return
         info = dict(generation.info)
+        info.pop("metrics_bytes")
         self.loss_tokens = info.pop("loss_tokens")
         best = info.pop("best_perplexity")
         self.at = Position(best_perplexity=math.inf if best is None else best, **info)
@@ -265,8 +272,6 @@ class Trainer:
         self.random.set_state(state.pop("random"))
         self.losses = state.pop("losses").to(self.device)
         self._load_optimizer(state)
-        with self.metrics.open("r+b") as file:
-            file.truncate(self.at.metrics_bytes)
         self.say(f"resumed at step {self.at.step}")
 
     def _load_optimizer(self, state: dict[str, Tensor]) -> None:

@@ -9,7 +9,7 @@ from ablate.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, train_tokenizer
 from ablate.errors import DataError
 
 TEXT = [text for pair in toy.generate()["train"][:150] for text in pair]
-ODD = ["„Ja“ – ½ Maß… «Œuvre»", "①Ⅳ ﬁn é e\u0301 Ω \u2126", "\u00a0hard\u00a0space\u2028line", "中文 日本語 🙂"]
+ODD = ["„Ja“ – ½ Maß… «Œuvre»", "①Ⅳ ﬁn é e\u0301 Ω \u2126", "\u00a0hard\u00a0space\u2028line", "中文 日本語 🙂"]  # noqa: RUF001
 
 
 @pytest.fixture(scope="module")

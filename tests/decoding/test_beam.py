@@ -9,19 +9,11 @@ import torch
 from ablate.data.tokenizer import BOS, EOS, PAD, UNK
 from ablate.decoding import beam_search
 from ablate.decoding.beam import length_penalty
-from tests.model.small import ENCODINGS, sentences, small_model, unigram_model
+from tests.model.small import ENCODINGS, diverse_model, sentences, unigram_model
 
 V = 7
 WORDS = (UNK, 4, 5, 6)  # what a translation may consist of
 SOURCE_LENGTHS = (7, 2, 5)
-
-
-def decided_model(seed, vocab_size=V, **fields):
-    """Logits that spread over several nats, so that hypotheses do not all look alike."""
-    model = small_model(vocab_size, seed, **fields)
-    with torch.no_grad():
-        model.decoder[-1].after_feed_forward.norm.weight *= 3
-    return model
 
 
 def sources(*lengths, seed=1, vocab_size=V):
@@ -77,7 +69,8 @@ def unpadded(batch, i, lengths=SOURCE_LENGTHS):
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_beam_of_one_is_greedy_search(seed, encoding):
-    model, batch, limits = decided_model(seed, 31, positional_encoding=encoding), sources(*SOURCE_LENGTHS), [11, 3, 17]
+    model = diverse_model(31, seed, ends=2.0, positional_encoding=encoding)
+    batch, limits = sources(*SOURCE_LENGTHS, vocab_size=31), [11, 3, 17]
     found = beam_search(model, batch, torch.tensor(limits), beam=1, alpha=0.6)
     for i, limit in enumerate(limits):
         assert found[i].tokens == greedy(model, unpadded(batch, i), limit)
@@ -86,7 +79,7 @@ def test_a_beam_of_one_is_greedy_search(seed, encoding):
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 3.0])
 @pytest.mark.parametrize("seed", range(1, 7))
 def test_a_beam_as_wide_as_the_space_finds_the_best_of_all_translations(seed, alpha):
-    model, batch, limits = decided_model(seed), sources(*SOURCE_LENGTHS, seed=seed), [2, 4, 3]
+    model, batch, limits = diverse_model(V, seed, ends=-2.0), sources(*SOURCE_LENGTHS, seed=seed), [2, 4, 3]
     space = sum(len(WORDS) ** length for length in range(5))
     found = beam_search(model, batch, torch.tensor(limits), beam=space, alpha=alpha)
     for i, limit in enumerate(limits):
@@ -99,7 +92,7 @@ def test_a_beam_as_wide_as_the_space_finds_the_best_of_all_translations(seed, al
 @pytest.mark.parametrize("beam", [1, 2, 5, 13])
 def test_a_score_is_the_log_probability_over_the_penalty_and_none_beats_the_best_of_all(beam, alpha):
     for seed in (1, 2, 3):
-        model, batch = decided_model(seed), sources(*SOURCE_LENGTHS, seed=seed)
+        model, batch = diverse_model(V, seed, ends=-2.0), sources(*SOURCE_LENGTHS, seed=seed)
         found = beam_search(model, batch, torch.tensor([4, 3, 4]), beam, alpha)
         for i, limit in enumerate([4, 3, 4]):
             source = unpadded(batch, i)
@@ -109,7 +102,7 @@ def test_a_score_is_the_log_probability_over_the_penalty_and_none_beats_the_best
 
 def test_a_wider_beam_scores_better_on_average():
     lengths = (7, 2, 5, 3, 11, 6, 4, 9, 8, 10)
-    model, batch = decided_model(1, vocab_size=31), sources(*lengths, vocab_size=31)
+    model, batch = diverse_model(31), sources(*lengths, vocab_size=31)
     limits = torch.full((len(lengths),), 13)
     means = []
     for beam in (1, 2, 4, 16):
@@ -142,7 +135,8 @@ def test_among_translations_of_one_word_the_length_is_that_of_the_closed_form(al
 def test_without_a_penalty_the_shortest_wins_and_with_a_strong_one_the_longest():
     model = unigram_model([0.04, 0.02, 0.04, 0.3, 0.6])
     shortest, longest = (
-        beam_search(model, sources(3, vocab_size=5), torch.tensor([7]), beam=256, alpha=alpha)[0] for alpha in (0.0, 4.0)
+        beam_search(model, sources(3, vocab_size=5), torch.tensor([7]), beam=256, alpha=alpha)[0]
+        for alpha in (0.0, 4.0)
     )
     assert (shortest.tokens, longest.tokens) == ([], [4] * 7)
 
@@ -150,7 +144,7 @@ def test_without_a_penalty_the_shortest_wins_and_with_a_strong_one_the_longest()
 @pytest.mark.parametrize("beam", [1, 4])
 def test_what_comes_out_does_not_depend_on_what_else_is_in_the_batch(beam):
     lengths, limits = (7, 2, 11, 5, 3), [9, 4, 13, 1, 6]
-    model, batch = decided_model(3, vocab_size=31), sources(*lengths, vocab_size=31)
+    model, batch = diverse_model(31, seed=3, ends=2.0), sources(*lengths, vocab_size=31)
     together = beam_search(model, batch, torch.tensor(limits), beam, alpha=0.6)
     order = [3, 0, 4, 2, 1]
     moved = beam_search(model, batch[order], torch.tensor(limits)[order], beam, alpha=0.6)
@@ -175,7 +169,7 @@ def test_a_model_that_never_ends_is_ended_at_its_limit(beam):
 def test_no_translation_exceeds_its_limit(beam):
     for seed in range(1, 6):
         limits = [1, 0, 5]
-        found = beam_search(decided_model(seed), sources(*SOURCE_LENGTHS), torch.tensor(limits), beam, alpha=2.0)
+        found = beam_search(diverse_model(V, seed), sources(*SOURCE_LENGTHS), torch.tensor(limits), beam, alpha=2.0)
         assert all(len(hypothesis.tokens) <= limit for hypothesis, limit in zip(found, limits, strict=True))
 
 
@@ -215,8 +209,17 @@ def test_the_search_ends_when_no_living_hypothesis_can_still_win():
     assert (found.tokens, len(model.sizes)) == ([], 1)
 
 
+def test_the_search_ends_when_K_hypotheses_have_finished_though_longer_ones_could_still_win():
+    """The best two of each step: `end` and `4`; then `4 end` and `4 4`. The penalty alone would go on to the limit."""
+    model = Watched(unigram_model([0.05, 0.05, 0.05, 0.45, 0.4]))
+    (found,) = beam_search(model, sources(3, vocab_size=5), torch.tensor([50]), beam=2, alpha=9.0)
+    assert len(model.sizes) == 2
+    assert found.tokens == [4]
+    assert found.score == pytest.approx(math.log(0.4 * 0.45) / (7 / 6) ** 9, rel=1e-5)
+
+
 def test_decoding_needs_no_gradients_and_changes_no_weights():
-    model = decided_model(1)
+    model = diverse_model(V)
     before = [parameter.clone() for parameter in model.parameters()]
     beam_search(model, sources(*SOURCE_LENGTHS), torch.tensor([4, 4, 4]), beam=3, alpha=0.6)
     assert all(parameter.grad is None for parameter in model.parameters())

@@ -10,7 +10,7 @@ from ablate.data import toy
 from ablate.data.tokenizer import EOS, PAD, train_tokenizer
 from ablate.decoding import Hypothesis, translate
 from ablate.errors import Interrupted
-from tests.model.small import small_model
+from tests.model.small import diverse_model
 
 module = sys.modules["ablate.decoding.translate"]  # the package's name for the function hides it
 CPU = torch.device("cpu")
@@ -24,7 +24,7 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def model():
-    return small_model(67, max_positions=97)
+    return diverse_model(67, ends=2.0, max_positions=97)
 
 
 @pytest.fixture
@@ -46,7 +46,9 @@ def test_translations_come_in_the_order_of_their_sentences(model, tokenizer, cal
     assert translate(model, tokenizer, tokenizer.encode(TEXTS), DecodingConfig(), CPU) == TEXTS
 
 
-def test_batches_are_of_similar_length_and_within_their_budget_over_all_hypotheses(model, tokenizer, calls, monkeypatch):
+def test_batches_are_of_similar_length_and_within_their_budget_over_all_hypotheses(
+    model, tokenizer, calls, monkeypatch
+):
     monkeypatch.setattr(module, "BATCH_TOKENS", 600)
     translate(model, tokenizer, tokenizer.encode(TEXTS), DecodingConfig(beam=3), CPU)
     assert len(calls) > 3
@@ -86,7 +88,7 @@ def test_the_longest_source_that_a_model_takes_is_translated(model, tokenizer):
 
 
 def test_a_model_in_training_is_evaluated_without_dropout(tokenizer):
-    model = small_model(67, max_positions=97, dropout=0.5)
+    model = diverse_model(67, ends=2.0, max_positions=97, dropout=0.5)
     sentences, decoding = tokenizer.encode(TEXTS[:3]), DecodingConfig(beam=2, max_extra_length=5)
     random = model.embedding_dropout.random.get_state()
     expected = translate(model, tokenizer, sentences, decoding, CPU)

@@ -24,7 +24,7 @@ def disturbed(study: Path, results: Path, kills: int, seed: int) -> list[str]:
     done: list[str] = []
     process = _launch(study, results)
     while len(done) < kills:
-        time.sleep(draw.uniform(0.1, 8.0))
+        time.sleep(draw.uniform(0.5, 10.0))
         workers = alive_in(results)
         if process.poll() is not None:
             # It finished first: take a result away, so that there is something to disturb again.

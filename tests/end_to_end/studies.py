@@ -67,7 +67,7 @@ def alive_in(folder: Path) -> list[int]:
     for process in Path("/proc").iterdir():
         if process.name.isdecimal() and int(process.name) != os.getpid():
             try:
-                target = os.readlink(process / "fd" / "2")
+                target = str((process / "fd" / "2").readlink())
             except OSError:
                 continue
             if target.startswith(str(folder)):

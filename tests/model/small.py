@@ -3,6 +3,7 @@
 import torch
 
 from ablate.config import resolve_row
+from ablate.data.tokenizer import EOS
 from ablate.model import build
 
 V = 31
@@ -38,6 +39,22 @@ def sentences(*lengths, seed=1, vocab_size=V):
 def normal(*size, seed=1):
     """Drawn from N(0, 1)."""
     return torch.randn(size, generator=torch.Generator().manual_seed(seed))
+
+
+def diverse_model(vocab_size=V, seed=1, ends=0.0, **fields):
+    """An untrained model that says different things of different sources and pasts.
+
+    The untrained tied matrix repeats the last token for ever; this one has a product with the vocabulary of its own,
+    over nats enough to have preferences, and `ends` added to the logit of the end mark.
+    """
+    model = build(shape(**fields), vocab_size, seed).requires_grad_(False).eval()
+    matrix, bias = 0.4 * normal(vocab_size, model.config.d_model, seed=seed + 100), torch.zeros(vocab_size)
+    bias[EOS] = ends
+    model.logits = lambda states: states @ matrix.T + bias
+    for name, parameter in model.named_parameters():
+        if "W_Q" in name:
+            parameter *= 5  # attention that chooses
+    return model
 
 
 def unigram_model(probabilities):

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from ablate.model.layers import Dropout
-from ablate.model.transformer import DecoderLayer, EncoderLayer
+from ablate.model.transformer import AddNorm, DecoderLayer, EncoderLayer
 from tests.model.small import normal, sentences, shape, small_model
 
 EQUAL = {"atol": 1e-5, "rtol": 1e-5}
@@ -111,7 +111,9 @@ def test_the_whole_model_is_a_stack_of_torchs_layers(encoding):
     model = small_model(n_layers=3, positional_encoding=encoding, **HEADS)
     d = HEADS["d_model"]
     theirs = nn.Transformer(d, HEADS["n_heads"], 3, 3, HEADS["d_ff"], **AS_OURS)
-    theirs.encoder.norm = theirs.decoder.norm = None  # post-norm layers end normalised, and the paper has no further one
+    theirs.encoder.norm = theirs.decoder.norm = (
+        None  # post-norm layers end normalised, and the paper has no further one
+    )
     theirs.encoder.layers = nn.ModuleList(torch_encoder_layer(layer) for layer in model.encoder)
     theirs.decoder.layers = nn.ModuleList(torch_decoder_layer(layer) for layer in model.decoder)
     source, target = sentences(4, 7, 1), sentences(5, 2, 3, seed=2)
@@ -151,3 +153,11 @@ def test_dropout_is_on_every_sublayer_and_on_both_embedding_sums_and_nowhere_els
         for part in ("after_self_attention", "after_cross_attention", "after_feed_forward")
     ]
     assert places == ["embedding_dropout", *encoder, "embedding_dropout", *decoder]
+
+
+def test_dropout_is_on_the_sublayer_before_it_is_added_and_never_on_the_residual():
+    """LayerNorm(x + Dropout(Sublayer(x))): with all of the sub-layer dropped, what is left is LayerNorm(x)."""
+    x, sublayer = normal(3, 5, 26), normal(3, 5, 26, seed=2)
+    residual = AddNorm(26, 1 - 1e-9, torch.Generator().manual_seed(1)).train()
+    torch.testing.assert_close(residual(x, sublayer), residual.norm(x))
+    torch.testing.assert_close(residual.eval()(x, sublayer), residual.norm(x + sublayer))

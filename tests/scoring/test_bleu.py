@@ -22,7 +22,7 @@ def test_it_is_sacrebleus_corpus_score():
 
 
 def test_precisions_and_brevity_are_as_computed_by_hand():
-    """Of 5 words the last is wrong: 4/5, 3/4, 2/3 and 1/2 of the n-grams match, the fourth root of whose product is it."""
+    """Of 5 words the last is wrong: 4/5, 3/4, 2/3 and 1/2 of the n-grams match, and their product is 1/5."""
     assert bleu(["a b c d e"], ["a b c d f"]).value == pytest.approx(100 * (1 / 5) ** 0.25)
     assert bleu(["a b c d"], ["a b c d e"]).value == pytest.approx(100 * math.exp(1 - 5 / 4))
 

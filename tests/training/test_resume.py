@@ -144,3 +144,18 @@ def test_files_without_their_manifest_do_not_count(training, undisturbed):
     assert run.said == ["resumed at step 6"]
     assert run.outcome() == undisturbed
     assert not [*run.checkpoints.glob(".*")]
+
+
+@pytest.mark.parametrize("left", [10, None])
+def test_a_run_whose_metrics_were_lost_starts_over_and_says_so(left, training, undisturbed):
+    run = training(evaluate=evaluate)
+    interrupted(run, 7)
+    metrics = run.folder / "metrics.jsonl"
+    if left is None:
+        metrics.unlink()
+    else:
+        metrics.write_bytes(metrics.read_bytes()[:left])
+    run.run()
+    assert len(run.said) == 1
+    assert "has lost lines that step 7 had; the run starts over" in run.said[0]
+    assert run.outcome() == undisturbed

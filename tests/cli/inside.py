@@ -1,0 +1,40 @@
+"""The command line in this process: as a user has it, without the seconds that a new one takes."""
+
+from __future__ import annotations
+
+import io
+import signal
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from unittest.mock import patch
+
+from ablate.cli import main
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of a command."""
+
+    code: int
+    out: str
+    err: str
+
+
+def inside(*words: object, stdin: bytes = b"") -> Done:
+    """Run the command line here; an exception that it lets through is a traceback for its user, and fails the test."""
+    out, err, handler, code = io.StringIO(), io.StringIO(), signal.getsignal(signal.SIGINT), 0
+    given = io.TextIOWrapper(io.BytesIO(stdin))
+    try:
+        with (
+            patch.object(sys, "argv", ["ablate", *map(str, words)]),
+            patch.object(sys, "stdin", given),
+            redirect_stdout(out),
+            redirect_stderr(err),
+        ):
+            main()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    return Done(code, out.getvalue(), err.getvalue())

@@ -1,0 +1,186 @@
+"""What a user gets wrong: exit 2, one line a fault on standard error, nothing on standard output, nothing on disk."""
+
+import pytest
+
+from tests.cli.inside import inside
+from tests.end_to_end.studies import ablate
+
+BAD = """\
+study: bad
+data: {corpus: toy, vocab_size: 200}
+base: {drop_out: 0.1, train_steps: soon}
+rows:
+  A: {each: {h: [3]}}
+  B: {grid: {dropout: 0.1}}
+"""
+FAULTS = [
+    'bad.yaml:3:8: unknown field "drop_out"; did you mean "dropout"?',
+    "bad.yaml:3:36: train_steps: ",
+    'bad.yaml:5:18: h=3 does not divide d_model=512',
+    "bad.yaml:6:23: ",
+]  # fmt: skip
+VERBS = ("plan", "status", "table", "run")
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_every_fault_of_a_study_is_a_line(here):
+    (here / "bad.yaml").write_text(BAD)
+    done = ablate("table", "bad.yaml", check=2, cwd=here)  # a process of its own: no traceback at its end either
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    assert len(lines) == len(FAULTS)
+    assert all(line.startswith(fault) for line, fault in zip(lines, FAULTS, strict=True)), lines
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_bad_study_leaves_nothing_behind(here, verb):
+    (here / "bad.yaml").write_text(BAD)
+    done = inside(verb, "bad.yaml")
+    assert (done.code, done.out) == (2, "")
+    assert len(done.err.splitlines()) == len(FAULTS)
+    assert [path.name for path in here.iterdir()] == ["bad.yaml"]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_study_that_is_not_there_is_a_line(here, verb):
+    done = inside(verb, "nowhere.yaml")
+    assert (done.code, done.out, done.err) == (2, "", "nowhere.yaml: there is no such file\n")
+    assert not list(here.iterdir())
+
+
+@pytest.mark.parametrize("text", ["", "study: [", "- 1", "\x00", "a: &b 1", "study: x\nstudy: y"])
+def test_what_is_no_study_is_a_line_with_its_place(here, text):
+    (here / "odd.yaml").write_text(text)
+    done = inside("plan", "odd.yaml")
+    assert (done.code, done.out) == (2, "")
+    assert len(done.err.splitlines()) == 1
+    assert done.err.startswith("odd.yaml:")
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--set", "drop_out=0.1"], '--set drop_out=0.1: unknown field "drop_out"; did you mean "dropout"?'),
+        (["--set", "data.vocabsize=9"], '--set data.vocabsize=9: unknown data field "vocabsize"; did you mean "vocab_'),
+        (["--set", "train_steps"], "--set train_steps: is not of the form FIELD=VALUE"),
+        (["--rows", "A h=3"], '--rows: study "small" has no row or group "A h=3"; did you mean "A h=2"?'),
+        (["--rows", "Q"], '--rows: study "small" has no row or group "Q"; groups: base, A, D, decoding'),
+        (["--seeds", "one"], '--seeds: "one" is not a list of seeds'),
+        (["--seeds", "3-1"], '--seeds: "3-1" is not a range of seeds'),
+    ],
+)
+@pytest.mark.parametrize("verb", ["plan", "run"])
+def test_a_wrong_option_s_value_is_a_line_with_the_nearest_match(given, verb, words, line):
+    done = inside(verb, *given, *words)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(line)
+    assert len(done.err.splitlines()) == 1
+    assert not given[2].exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["paln"],
+        ["plan"],
+        ["plan", "STUDY", "--format", "xml"],
+        ["plan", "STUDY", "more"],
+        ["table", "STUDY", "--nonsense"],
+        ["table", "STUDY", "--format", "csv", "--against", "paper"],
+        ["table", "STUDY", "--against", "tradition"],
+        ["run", "STUDY", "--jobs", "0"],
+        ["run", "STUDY", "--device", "tpu"],
+        ["status", "STUDY", "--results"],
+        ["translate"],
+        ["translate", "abc", "--beam", "0"],
+        ["--nonsense"],
+    ],
+)
+def test_wrong_usage_is_told_on_standard_error(given, words):
+    done = inside(*[given[0] if word == "STUDY" else word for word in words])
+    assert (done.code, done.out) == (2, "")
+    assert "Error" in done.err
+    assert "Traceback" not in done.err
+    assert not given[2].exists()
+
+
+FILES = "study: files\ndata: {corpus: files, direction: en-de, train: train, dev: dev, test: test, vocab_size: 80}\n"
+
+
+def test_a_corpus_that_is_not_there_is_a_line_and_nothing_is_made(here):
+    (here / "files.yaml").write_text(FILES)
+    done = inside("run", "files.yaml", "--set", "data.folder=nowhere")
+    assert (done.code, done.out) == (2, "")
+    assert len(done.err.splitlines()) == 1
+    assert "nowhere/train.en" in done.err
+    assert [path.name for path in here.iterdir()] == ["files.yaml"]
+
+
+def test_a_plan_needs_no_corpus(here):
+    (here / "files.yaml").write_text(FILES)
+    assert inside("plan", "files.yaml", "--set", "data.folder=nowhere").code == 0
+    assert [path.name for path in here.iterdir()] == ["files.yaml"]
+
+
+def test_a_gpu_that_is_not_there_is_a_line(given, monkeypatch):
+    monkeypatch.setattr("ablate.launch.devices._gpu_memory", list)
+    done = inside("run", *given, "--device", "cuda")
+    assert done.code == 2
+    assert done.err == "--device cuda: torch sees no CUDA device here; use --device cpu\n"
+
+
+def test_a_damaged_result_is_a_line(fake, given):
+    fake.done("base", 1, 5.0, 25.0)
+    fake.folder("base", 1).result.write_text("{")
+    for verb in ("plan", "status", "table"):
+        done = inside(verb, *given)
+        assert (done.code, done.out) == (2, "")
+        assert done.err == f"{fake.folder('base', 1).result}: is damaged (not JSON); remove it and run again\n"
+
+
+@pytest.fixture
+def runs(fake):
+    """Two runs with the same beginning of their ids, one of them done; and one that has diverged."""
+    for label, seed in (("base", 1), ("A h=1", 1)):
+        fake.done(label, seed, 5.0, 25.0)
+    fake.diverged("A h=2", 1, 50, "the loss is not a finite number")
+    fake.at("D dropout=0.3", 1, 5, alive=False)
+    source = fake.folder("base", 1).path
+    twin = source.with_name(source.name[:-1] + ("0" if source.name[-1] != "0" else "1"))
+    twin.mkdir()
+    return fake
+
+
+@pytest.mark.parametrize(
+    ("label", "digits", "message"),
+    [
+        ("base", 11, "has 2 runs whose id begins with"),
+        ("base", 0, "has 5 runs whose id begins with"),
+        ("D dropout=0.3", 12, "is not done; `ablate run STUDY` finishes it"),
+        ("A h=2", 12, "is not done"),
+        ("decoding beam=1", 13, "has no run whose id begins with"),
+    ],
+)
+def test_translate_wants_one_run_that_is_done(runs, label, digits, message):
+    id = (runs.folder(label, 1).id + "0")[:digits]
+    done = inside("translate", id, "--results", runs.results.root, stdin=b"a b\n")
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("id", ["../runs", ".", "/", "*", "lock"])
+def test_a_run_is_an_id_and_never_a_path(runs, id):
+    assert inside("translate", id, "--results", runs.results.root).code == 2
+
+
+def test_translate_refuses_what_is_not_utf_8(runs):
+    id = runs.folder("A h=1", 1).id
+    done = inside("translate", id, "--results", runs.results.root, stdin="a\nü ".encode() + b"\xff\n")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "standard input:2: is not valid UTF-8 (byte 4 of the line)\n"

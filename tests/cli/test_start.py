@@ -1,0 +1,90 @@
+"""What is slow to load stays unloaded where it is not needed."""
+
+import json
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from tests.end_to_end.studies import command
+
+HEAVY = ("torch", "pandas", "sacrebleu", "sentencepiece", "numpy", "safetensors")
+VERBS = ("init", "plan", "run", "status", "table", "translate")
+
+# Every command in one process: after each, which of the heavy packages are there.
+PROBE = """
+import io, json, sys
+from contextlib import redirect_stdout
+from ablate.cli import main
+heavy, commands = json.loads(sys.argv[1])
+loaded = {}
+for words in commands:
+    sys.argv = ["ablate", *words]
+    try:
+        with redirect_stdout(io.StringIO()):
+            main()
+    except SystemExit as end:
+        assert not end.code, (words, end.code)
+    loaded[" ".join(words)] = [name for name in heavy if name in sys.modules]
+print(json.dumps(loaded))
+"""
+
+
+@pytest.fixture
+def some_results(fake):
+    """Runs in every state, so that every part of a report is shown."""
+    for seed in (1, 2, 3):
+        fake.done("base", seed, 5.0, 25.0)
+    fake.at("A h=1", 1, 5, alive=True)
+    fake.at("A h=1", 2, 5, alive=False)
+    fake.failed("A h=2", 1, "out of luck")
+    fake.diverged("D dropout=0.3", 1, 50, "the loss is not a finite number")
+    return fake
+
+
+def test_help_plan_status_and_table_load_nothing_heavy(some_results, given, tmp_path):
+    study = [str(word) for word in given]
+    commands = [
+        ["--help"],
+        ["--version"],
+        *([verb, "--help"] for verb in VERBS),
+        ["init", str(tmp_path / "new.yaml")],
+        *([verb, *study] for verb in ("plan", "status", "table")),
+        *([verb, *study, "--format", "json"] for verb in ("plan", "status", "table")),
+        *(["table", *study, "--format", format] for format in ("markdown", "csv")),
+        ["table", *study, "--against", "paper"],
+    ]
+    probe = [sys.executable, "-c", PROBE, json.dumps([HEAVY, commands])]
+    done = subprocess.run(probe, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == {" ".join(words): [] for words in commands}
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("verb", ["--help", "plan", "status", "table"])
+def test_an_answer_takes_less_than_half_a_second(some_results, given, verb):
+    words = [verb] if verb == "--help" else [verb, *given]
+
+    def seconds():  # of this machine's work: what it does beside that is not counted
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(command(*words), capture_output=True, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    assert min(seconds() for _ in range(2)) < 0.5
+
+
+@pytest.mark.parametrize("words", [["table"], ["table", "--format", "json"], ["plan"], ["status"], ["--help"]])
+def test_a_reader_that_goes_away_is_no_error(some_results, given, words):
+    study = [] if words == ["--help"] else given
+    process = subprocess.Popen(command(*words[:1], *study, *words[1:]), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()  # as `| true` does
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    process.wait()
+
+
+def test_a_reader_that_takes_one_line_gets_it(some_results, given):
+    words = " ".join(f"'{word}'" for word in command("plan", *given, "--format", "json"))
+    done = subprocess.run(f"{words} | head -1", shell=True, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("{\n", "")

@@ -1,0 +1,151 @@
+"""The verbs that train nothing, on results written by hand."""
+
+import json
+import re
+
+import pytest
+
+import ablate
+from ablate.cli.status import where
+from ablate.study import read_study
+from tests.cli.inside import inside
+
+
+def test_version_is_told():
+    done = inside("--version")
+    assert (done.code, done.out) == (0, f"ablate {ablate.__version__}\n")
+
+
+@pytest.mark.parametrize("words", [["-h"], ["--help"], *([verb, "-h"] for verb in ("init", "plan", "run", "table"))])
+def test_help_is_an_answer_and_no_error(words):
+    done = inside(*words)
+    assert done.code == 0
+    assert done.out.startswith("Usage: ")
+    assert done.err == ""
+
+
+def test_help_names_every_verb_once():
+    text = inside("--help").out.partition("Commands:")[2]
+    assert re.findall(r"^  (\w+)", text, re.M) == ["init", "plan", "run", "status", "table", "translate"]
+
+
+def test_init_writes_a_study_that_plans(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = inside("init", "first.yaml")
+    assert (done.code, done.out) == (0, "Wrote first.yaml. Next: ablate plan first.yaml\n")
+    study = read_study(tmp_path / "first.yaml")
+    assert study.name == "first"
+    assert {row.group for row in study.rows} == {"base", "A", "C", "D", "E"}
+    assert len({run.id for run in study.runs()}) == len(study.rows) * len(study.seeds) >= 10
+    assert study.dropped == 1
+    assert inside("plan", "first.yaml").code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["first.yaml"]
+
+
+@pytest.mark.parametrize(
+    "stem", ["null", "true", "007", "1e3", "-x", "_x", "runs", "corpora", "a b", "a.b", "ü", "x" * 65, "no", "A-1_b"]
+)
+def test_init_gives_every_file_a_study_that_can_be_read(tmp_path, stem):
+    file = tmp_path / f"{stem}.yaml"
+    assert inside("init", file).code == 0
+    assert read_study(file).name in (stem, "study")
+
+
+def test_init_replaces_nothing(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("mine")
+    done = inside("init", file)
+    assert (done.code, done.out, done.err) == (2, "", f"{file}: is there already; give another name\n")
+    assert file.read_text() == "mine"
+
+
+def test_init_says_why_it_cannot_write(tmp_path):
+    done = inside("init", tmp_path / "nowhere" / "study.yaml")
+    assert (done.code, done.err.endswith("cannot be written: No such file or directory\n")) == (2, True)
+
+
+def test_set_reaches_the_configuration_of_every_row(given):
+    words = ["--set", "train_steps=7", "--set", "P_drop=0.25", "--set", "data.vocab_size=999", "--format", "json"]
+    plain = json.loads(inside("plan", *given, "--format", "json").out)
+    changed = json.loads(inside("plan", *given, *words).out)
+    for before, after in zip(plain["rows"], changed["rows"], strict=True):
+        config = after["config"]
+        assert config["train_steps"] == 7
+        assert config["dropout"] == (0.3 if after["row"] == "D dropout=0.3" else 0.25)
+        assert after["params"] - before["params"] == (999 - 200) * config["d_model"]
+        assert {run["id"] for run in before["runs"]}.isdisjoint(run["id"] for run in after["runs"])
+
+
+def test_rows_and_seeds_pick_and_base_stays(given):
+    words = ["--rows", "D,decoding*", "--seeds", "2,7-8", "--format", "json"]
+    rows = json.loads(inside("plan", *given, *words).out)["rows"]
+    assert [row["row"] for row in rows] == ["base", "D dropout=0.3", "decoding beam=1"]
+    assert [[run["seed"] for run in row["runs"]] for row in rows] == [[2, 7, 8]] * 3
+
+
+def test_a_study_without_results_is_all_pending(given):
+    table = json.loads(inside("table", *given, "--format", "json").out)
+    assert {row["state"] for row in table["rows"]} == {"pending"}
+    assert table["rows"][0]["bleu"] == {"mean": None, "std": None, "n": 0, "values": []}
+    for words in (["table"], ["table", "--format", "markdown"], ["table", "--format", "csv"], ["status"], ["plan"]):
+        done = inside(words[0], *given, *words[1:])
+        assert (done.code, done.err) == (0, "")
+        assert "pending" in done.out
+    assert not given[2].exists()
+
+
+def statuses(given):
+    runs = json.loads(inside("status", *given, "--format", "json").out)["runs"]
+    return {(run["row"], run["seed"]): (run["state"], run["detail"]) for run in runs}
+
+
+def test_status_tells_where_every_run_stands(fake, given):
+    fake.done("base", 1, 5.0, 25.0, steps=100, seconds=125.0)
+    fake.at("base", 2, 40, alive=True, loss=2.345, perplexity=8.12, tokens_per_second=7300.4)
+    fake.at("base", 3, 100, alive=True, phase="decoding", perplexity=7.5)
+    fake.at("A h=1", 1, 60, alive=False, phase="left", loss=2.0)
+    fake.failed("A h=1", 2, "RuntimeError: out of luck")
+    fake.diverged("A h=1", 3, 50, "the loss exploded to 31.4 nats a token")
+    log = fake.folder("A h=1", 2).log
+    found = statuses(given)
+    assert found["base", 1] == ("done", "100 steps in 2 min")
+    assert found["base", 2] == ("running", "step 40 of 100, loss 2.35, PPL 8.12, 7,300 tokens/s")
+    assert found["base", 3] == ("running", "step 100 of 100, decoding, PPL 7.50")
+    assert found["A h=1", 1] == ("interrupted", "step 60 of 100, loss 2.00")
+    assert found["A h=1", 2] == ("failed", f"RuntimeError: out of luck; see {log}; --retry-failed runs it again")
+    assert found["A h=1", 3] == ("diverged", "50 steps in 5 s: the loss exploded to 31.4 nats a token")
+    assert found["A h=2", 1] == ("pending", "")
+    assert found["decoding beam=1", 1] == ("pending", "")
+    assert len(found) == 15
+
+
+def test_status_for_people_has_every_run_and_their_sum(fake, given):
+    fake.all_done()
+    fake.folder("D dropout=0.3", 2).result.unlink()
+    text = inside("status", *given).out
+    assert all(text.count(fake.folder("D dropout=0.3", seed).id) == 1 for seed in (1, 2, 3))
+    assert all(text.count(fake.folder("base", seed).id) == 2 for seed in (1, 2, 3))  # and of the row that decodes it
+    assert "12 runs: 11 done, 1 pending" in text
+
+
+@pytest.mark.parametrize(
+    ("progress", "text"),
+    [
+        ({"phase": "starting"}, "starting"),
+        ({"phase": "starting", "step": None, "steps": None, "loss": None, "perplexity": None}, "starting"),
+        ({"phase": "training", "step": 3, "steps": None}, "step 3 of ?"),
+        ({"phase": "training", "step": 3, "steps": 9, "loss": 1.0}, "step 3 of 9, loss 1.00"),
+        ({"phase": "left"}, ""),
+    ],
+)
+def test_what_is_not_known_yet_is_not_told(progress, text):
+    assert where(progress) == text
+
+
+def test_table_s_forms_are_those_of_the_report(fake, given):
+    fake.all_done()
+    assert inside("table", *given, "--format", "csv").out.startswith("row,group,n_layers,")
+    assert json.loads(inside("table", *given, "--format", "json").out)["study"] == "small"
+    assert inside("table", *given, "--format", "markdown").out.startswith("|  | N | d_model |")
+    assert "paper PPL" in inside("table", *given, "--format", "markdown", "--against", "paper").out
+    assert "5.29" in inside("table", *given, "--against", "paper").out

@@ -1,0 +1,234 @@
+"""Batches: every sentence once an epoch, within the budget, and a pure function of seed, epoch and index."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ablate.data.batches import Batch, BatchOrder, eval_batches, make_batch, micro_batches, pad
+from ablate.data.tokenizer import BOS, EOS, PAD
+from tests.data.small import split_of, split_of_lengths
+
+LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=120)
+SEEDS = st.integers(0, 2**32)
+
+
+def longer(split):
+    return np.maximum(split.source.lengths, split.target.lengths)
+
+
+def realistic(pairs=20_000):
+    """Sentences of 5 to 100 tokens, 16 in the middle, the target's length near the source's."""
+    drawn = np.random.default_rng(1)
+    source = np.clip(np.exp(drawn.normal(2.8, 0.5, pairs)), 5, 100)
+    target = np.clip(source * np.exp(drawn.normal(0.05, 0.2, pairs)), 5, 100)
+    return split_of_lengths(list(zip(source.astype(int), target.astype(int), strict=True)))
+
+
+REALISTIC = realistic()
+
+
+# The order
+
+
+@given(LENGTHS, st.integers(1, 200), SEEDS, st.integers(0, 5))
+@settings(deadline=None)
+def test_an_epoch_holds_every_sentence_once(lengths, batch_tokens, seed, epoch):
+    split = split_of_lengths(lengths)
+    batches = BatchOrder(split, batch_tokens, seed).epoch(epoch)
+    assert sorted(np.concatenate(batches)) == list(range(len(split)))
+
+
+@given(LENGTHS, st.integers(40, 200), SEEDS, st.integers(0, 5))
+@settings(deadline=None)
+def test_batches_meet_the_budget_and_none_is_empty(lengths, batch_tokens, seed, epoch):
+    split = split_of_lengths(lengths)
+    sizes = longer(split)
+    for batch in BatchOrder(split, batch_tokens, seed).epoch(epoch):
+        assert 1 <= sizes[batch].sum() <= batch_tokens + sizes.max() - 1
+
+
+def test_batches_are_filled_to_the_budget():
+    order = BatchOrder(split_of_lengths([(5, 5)] * 8), 10, seed=1)
+    assert [len(batch) for batch in order.epoch(0)] == [2, 2, 2, 2]
+
+
+@given(LENGTHS, st.integers(1, 200), SEEDS)
+@settings(deadline=None)
+def test_every_epoch_has_the_same_number_of_batches(lengths, batch_tokens, seed):
+    order = BatchOrder(split_of_lengths(lengths), batch_tokens, seed)
+    assert {len(order.epoch(epoch)) for epoch in range(4)} == {order.batches_per_epoch}
+
+
+@given(LENGTHS, SEEDS, st.lists(st.integers(1, 60), min_size=1, max_size=20))
+@settings(deadline=None)
+def test_the_batch_of_a_step_does_not_depend_on_what_was_asked_before(lengths, seed, steps):
+    split = split_of_lengths(lengths)
+    asked = BatchOrder(split, 100, seed)
+    for step in steps:
+        assert np.array_equal(asked.at(step), BatchOrder(split, 100, seed).at(step))
+
+
+def test_steps_go_through_the_epochs_one_after_another():
+    order = BatchOrder(REALISTIC, 25_000, seed=1)
+    n = order.batches_per_epoch
+    steps = [order.at(step) for step in range(1, 2 * n + 1)]
+    for epoch in (0, 1):
+        for given_at, expected in zip(steps[epoch * n : (epoch + 1) * n], order.epoch(epoch), strict=True):
+            assert np.array_equal(given_at, expected)
+
+
+def as_sets(batches):
+    return {frozenset(batch.tolist()) for batch in batches}
+
+
+def test_epochs_and_seeds_form_other_batches_in_another_order():
+    base = BatchOrder(REALISTIC, 5000, seed=1).epoch(0)
+    for other in (BatchOrder(REALISTIC, 5000, seed=1).epoch(1), BatchOrder(REALISTIC, 5000, seed=2).epoch(0)):
+        assert not np.array_equal(base[0], other[0])
+        assert len(as_sets(base) & as_sets(other)) < len(base) / 10
+
+
+def test_sentences_of_nearly_equal_length_meet_now_and_then():
+    split = split_of_lengths([(10, 12)] * 20 + [(11, 12)] * 20 + [(14, 12)] * 20)
+    met = [set(split.source.lengths[batch]) for epoch in range(5) for batch in BatchOrder(split, 240, 1).epoch(epoch)]
+    assert {10, 11} in met
+    assert not any({10, 14} <= lengths for lengths in met)
+
+
+def test_seed_and_epoch_do_not_stand_for_one_another():
+    assert as_sets(BatchOrder(REALISTIC, 5000, 1).epoch(2)) != as_sets(BatchOrder(REALISTIC, 5000, 2).epoch(1))
+
+
+def test_batches_do_not_come_by_length():
+    sizes = [REALISTIC.target.lengths[batch].mean() for batch in BatchOrder(REALISTIC, 5000, seed=1).epoch(0)]
+    assert abs(np.corrcoef(sizes, np.arange(len(sizes)))[0, 1]) < 0.3
+
+
+def padding(batches):
+    """The share of a batch's elements, both sides together, that are padding."""
+    elements = real = 0
+    for batch in batches:
+        for side in (REALISTIC.source.lengths[batch], REALISTIC.target.lengths[batch]):
+            elements += len(side) * side.max()
+            real += side.sum()
+    return 1 - real / elements
+
+
+@pytest.mark.parametrize(("batch_tokens", "share"), [(1000, 0.08), (2000, 0.12), (5000, 0.2)])
+def test_little_is_padding(batch_tokens, share):
+    order = BatchOrder(REALISTIC, batch_tokens, seed=1)
+    unsorted = np.array_split(np.random.default_rng(0).permutation(len(REALISTIC)), order.batches_per_epoch)
+    assert padding(order.epoch(0)) < share < padding(unsorted) / 3
+
+
+def test_the_global_generators_are_left_alone():
+    np.random.seed(0)
+    torch.manual_seed(0)
+    before = np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    BatchOrder(REALISTIC, 5000, seed=1).epoch(0)
+    assert (np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
+
+
+# A batch
+
+
+def test_a_batch_by_hand():
+    split = split_of([[5, 6], [7], [8, 9, 10]], [[11], [12, 13, 14], []])
+    batch = make_batch(split, [2, 0, 1])
+    assert batch.source.tolist() == [[8, 9, 10, EOS], [5, 6, EOS, PAD], [7, EOS, PAD, PAD]]
+    assert batch.target_in.tolist() == [[BOS, PAD, PAD, PAD], [BOS, 11, PAD, PAD], [BOS, 12, 13, 14]]
+    assert batch.target_out.tolist() == [[EOS, PAD, PAD, PAD], [11, EOS, PAD, PAD], [12, 13, 14, EOS]]
+    assert batch.tokens == 1 + 2 + 4
+
+
+def test_a_batch_is_as_wide_as_its_own_longest_sentence():
+    split = split_of([[5], [6] * 9], [[7], [8] * 9])
+    assert make_batch(split, [0]).source.shape == (1, 2)
+
+
+@given(LENGTHS)
+@settings(deadline=None)
+def test_marks_stand_where_they_should(lengths):
+    split = split_of_lengths(lengths)
+    batch = make_batch(split, np.arange(len(split)))
+    assert {t.dtype for t in (batch.source, batch.target_in, batch.target_out)} == {torch.int64}
+    assert batch.tokens == split.target.lengths.sum()
+    for i in range(len(split)):
+        source, target = split.source[i].tolist(), split.target[i].tolist()
+        assert [t for t in batch.source[i].tolist() if t] == [*source, EOS]
+        assert [t for t in batch.target_in[i].tolist() if t] == [BOS, *target]
+        assert [t for t in batch.target_out[i].tolist() if t] == [*target, EOS]
+    assert torch.equal(batch.target_in != PAD, batch.target_out != PAD)
+
+
+def test_a_batch_moves_as_a_whole():
+    moved = make_batch(split_of([[5]], [[7]]), [0]).to(torch.device("meta"))
+    assert isinstance(moved, Batch)
+    assert {t.device.type for t in (moved.source, moved.target_in, moved.target_out)} == {"meta"}
+
+
+def test_sequences_are_padded_at_the_end():
+    assert pad([[5, 6, 7], [], [8]]).tolist() == [[5, 6, 7], [0, 0, 0], [8, 0, 0]]
+
+
+# Its parts
+
+
+@given(LENGTHS, st.integers(1, 300), SEEDS)
+@settings(deadline=None)
+def test_micro_batches_part_a_batch_in_its_order_each_within_the_limit_or_single(lengths, limit, seed):
+    split = split_of_lengths(lengths)
+    sentences = np.random.default_rng(seed).permutation(len(split))
+    parts = list(micro_batches(split, sentences, limit))
+    for part in parts:
+        rows, width = part.source.shape[0], max(part.source.shape[1], part.target_out.shape[1])
+        assert rows == 1 or rows * width <= limit
+    sources = [[t for t in row if t] for part in parts for row in part.source.tolist()]
+    assert sources == [[*split.source[i].tolist(), EOS] for i in sentences]
+    assert sum(part.tokens for part in parts) == split.target.lengths.sum()
+
+
+@given(LENGTHS, st.integers(1, 300))
+@settings(deadline=None)
+def test_a_micro_batch_takes_as_many_sentences_as_fit(lengths, limit):
+    split = split_of_lengths(lengths)
+    parts = list(micro_batches(split, np.arange(len(split)), limit))
+    end = 0
+    for part in parts[:-1]:
+        start, end = end, end + len(part.source)
+        assert (end + 1 - start) * longer(split)[start : end + 1].max() > limit
+
+
+def test_a_batch_that_fits_stays_whole():
+    (part,) = micro_batches(split_of_lengths([(5, 3)] * 4), np.arange(4), limit=20)
+    assert part.source.shape == (4, 5)
+
+
+@given(LENGTHS, st.integers(1, 300))
+@settings(deadline=None)
+def test_evaluation_takes_every_sentence_once(lengths, tokens):
+    split = split_of_lengths(lengths)
+    seen = []
+    for sentences, batch in eval_batches(split, tokens):
+        seen += sentences.tolist()
+        assert longer(split)[sentences].sum() <= tokens + longer(split).max() - 1
+        assert batch.tokens == split.target.lengths[sentences].sum()
+        for i, row in zip(sentences, batch.source.tolist(), strict=True):
+            assert [t for t in row if t] == [*split.source[i].tolist(), EOS]
+    assert sorted(seen) == list(range(len(split)))
+
+
+def test_evaluation_batches_hold_sentences_of_similar_source_length():
+    lengths = [REALISTIC.source.lengths[sentences] for sentences, _ in eval_batches(REALISTIC, 5000)]
+    assert all(a.max() <= b.min() for a, b in pairwise(lengths))
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 3, 7])
+def test_a_sentence_longer_than_the_budget_is_still_taken_once(batch_tokens):
+    split = split_of_lengths([(9, 4), (2, 2), (1, 30)])
+    batches = BatchOrder(split, batch_tokens, seed=1).epoch(0)
+    assert sorted(np.concatenate(batches)) == [0, 1, 2]

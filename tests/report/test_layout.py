@@ -1,0 +1,316 @@
+"""The table's forms: what the paper shows, whole in every form and at every width."""
+
+import csv
+import io
+import re
+from functools import cache
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from ablate.config.decoding import DecodingConfig
+from ablate.report.layout import layouts, millions, spread, thousands
+from ablate.report.render import comma_separated, markdown, print_rich
+from ablate.report.scores import Scores
+from ablate.study import Selection, read_study
+from tests.report.fakes import SIGNATURE, STUDIES, Fake
+
+
+def starred(text):
+    return f"{text}*"
+
+
+def columns(table, against_paper=False):
+    """The paper's layout: each column's cells by its head."""
+    layout = layouts(table, starred, against_paper)[0]
+    return {column.head.replace("\n", " "): column.cells for column in layout.columns}
+
+
+def legend(table, against_paper=False):
+    return "\n".join(layouts(table, starred, against_paper)[0].legend)
+
+
+def shown(table, width=None, against_paper=False):
+    """What a terminal of this width shows; None: a pipe."""
+    out = io.StringIO()
+    terminal = {"width": width, "force_terminal": True} if width else {"width": 80}
+    print_rich(table, Console(file=out, color_system=None, legacy_windows=False, **terminal), against_paper)
+    return out.getvalue()
+
+
+def test_base_is_full_and_other_rows_are_blank_where_they_are_as_base(fake):
+    table = columns(fake(seeds="1").all_done().table())
+    assert table[""] == ("base", "(A)", "", "(D)", "(decoding)")
+    assert table["N"] == ("2", "", "", "", "")
+    assert table["d_model"] == ("64", "", "", "", "")
+    assert table["h"] == ("4", "1", "2", "", "")
+    assert table["P_drop"] == ("0.1", "", "", "0.3", "")
+    assert table["steps"] == ("100", "", "", "", "")
+    assert table["other"] == ("", "", "", "", "beam=1")
+
+
+def test_head_sizes_that_follow_from_another_change_are_shown(fake):
+    table = columns(fake(seeds="1").all_done().table())
+    assert table["d_k"] == table["d_v"] == ("16", "64", "32", "", "")
+
+
+def test_the_columns_are_the_paper_s_in_its_order(fake):
+    heads = list(columns(fake(seeds="1").all_done().table()))
+    assert heads[:10] == ["", "N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "eps_ls", "steps"]
+    assert heads[-3:] == ["PPL (dev)", "BLEU (test)", "params (10^6)"]
+
+
+def test_the_best_value_of_each_metric_is_marked(fake):
+    results = fake(seeds="1", rows=["A"])
+    results.done("base", 1, 5.0, 25.0)
+    results.done("A h=1", 1, 4.0, 24.0)
+    results.done("A h=2", 1, 6.0, 26.0)
+    table = columns(results.table())
+    assert table["PPL (dev)"] == ("5.00", "4.00*", "6.00")
+    assert table["BLEU (test)"] == ("25.0", "24.0", "26.0*")
+
+
+def test_values_that_look_the_same_are_both_best(fake):
+    results = fake(seeds="1", rows=["A"])
+    results.done("base", 1, 4.0011, 25.04)
+    results.done("A h=1", 1, 4.0013, 24.96)
+    results.done("A h=2", 1, 4.0051, 24.94)
+    table = columns(results.table())
+    assert table["PPL (dev)"] == ("4.00*", "4.00*", "4.01")
+    assert table["BLEU (test)"] == ("25.0*", "25.0*", "24.9")
+
+
+def test_a_single_row_is_not_marked_and_the_legend_does_not_speak_of_marks(fake):
+    results = fake(seeds="1")
+    results.done("base", 1, 5.0, 25.0)
+    table = results.table()
+    assert columns(table)["BLEU (test)"] == ("25.0", "", "", "", "")
+    assert "best" not in legend(table)
+
+
+def test_a_row_that_lacks_seeds_says_how_many_it_has_and_is_not_marked(fake):
+    results = fake(rows=["A"])
+    for seed in (1, 2, 3):
+        results.done("base", seed, 5.0, 25.0)
+        results.done("A h=1", seed, 6.0, 24.0)
+    results.done("A h=2", 1, 1.0, 90.0)
+    results.done("A h=2", 2, 2.0, 92.0)
+    table = columns(results.table())
+    assert table["PPL (dev)"] == ("5.00 ±0.00*", "6.00 ±0.00", "1.50 ±0.71 (2/3)")
+    assert table["BLEU (test)"] == ("25.0 ±0.0*", "24.0 ±0.0", "91.0 ±1.4 (2/3)")
+    assert table["state"] == ("", "", "2 of 3 seeds done; pending")
+
+
+@pytest.mark.parametrize(
+    ("values", "seeds", "text"),
+    [([], 3, ""), ([25.0], 1, "25.0"), ([25.0], 3, "25.0 (1/3)"), ([25.0, 26.0], 2, "25.5 ±0.7")],
+)
+def test_a_spread_is_shown_from_two_seeds_on(values, seeds, text):
+    assert spread(Scores(dict(enumerate(values))), 1, seeds) == text
+
+
+@pytest.mark.parametrize(
+    ("steps", "text"), [(None, "?"), (100, "100"), (9000, "9000"), (10_500, "10500"), (100_000, "100K")]
+)
+def test_steps_are_rounded_only_where_nothing_is_lost(steps, text):
+    assert thousands(steps) == text
+
+
+@pytest.mark.parametrize(
+    ("params", "text"), [(8576, "0.00858"), (254_336, "0.254"), (36_200_000, "36.2"), (213_900_000, "214")]
+)
+def test_parameters_are_in_millions(params, text):
+    assert millions(params) == text
+
+
+def test_there_is_a_state_column_only_while_something_is_not_done(fake):
+    results = fake(seeds="1").all_done()
+    assert "state" not in columns(results.table())
+    results.folder("A h=2", 1).result.unlink()
+    assert columns(results.table())["state"] == ("", "", "pending", "", "")
+
+
+def test_one_seed_is_warned_of(fake):
+    assert "One seed: no spread" in legend(fake(seeds="1").all_done().table())
+    assert "One seed" not in legend(fake().all_done().table())
+    assert "n = 3 seeds" in legend(fake().all_done().table())
+
+
+def test_mixed_corpora_are_warned_of(fake):
+    results = fake(seeds="1").all_done()
+    assert "WARNING" not in legend(results.table())
+    results.done("A h=1", 1, 5.0, 25.0, corpus="ba9876543210")
+    for text in (legend(results.table()), shown(results.table(), 80), markdown(results.table(), against_paper=False)):
+        assert re.search(r"WARNING: these results mix corpora\s0123456789ab,\sba9876543210", text)
+
+
+def test_every_signature_of_bleu_is_shown(fake):
+    results = fake(seeds="1").all_done()
+    other = SIGNATURE.replace("2.6.0", "2.5.1")
+    results.done("A h=1", 1, 5.0, 25.0, signature=other)
+    assert SIGNATURE in legend(results.table())
+    assert other in legend(results.table())
+
+
+# The studies of this repository with results: with one seed or three, finished or not.
+STUDIES_WITH_RESULTS = [
+    pytest.param(name, seeds, whole, id=f"{name} seeds={seeds} {'whole' if whole else 'partly'}")
+    for name in ("quickstart", "table3", "multi30k")
+    for seeds in ("1", "1-3")
+    for whole in (True, False)
+]
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    """One of those tables, by name, seeds and whether it is whole."""
+
+    @cache
+    def filled(name, seeds, whole):
+        study = read_study(STUDIES / f"{name}.yaml", Selection(seeds=seeds))
+        results = Fake(tmp_path_factory.mktemp(name), study).all_done(ppl=105.123)
+        if not whole:
+            labels = [row.label for row in study.rows]
+            for label in labels[1:4]:
+                results.folder(label, study.seeds[-1]).result.unlink()
+            results.at(labels[1], study.seeds[-1], 12_345, alive=False)
+            results.diverged(labels[2], study.seeds[-1], 12_345, "the loss exploded to 31.4 nats a token")
+            results.failed(labels[3], study.seeds[-1], "out of luck")
+        return results.table()
+
+    return filled
+
+
+def lines_of_numbers(layout):
+    """For each row, its number cells as they follow one another on a line."""
+    numbers = [column.cells for column in layout.columns if column.numeric]
+    return [r"\s+".join(re.escape(cell) for cell in cells if cell) for cells in zip(*numbers, strict=True)]
+
+
+def labels_in(text, layout):
+    """All row labels, with what is folded below them, without spaces: what stands left of the numbers."""
+    body = text.split("─\n")[1].split("\nbase:")[0]
+    numbers = "|".join(lines_of_numbers(layout))
+    return "".join(re.split(numbers, line)[0] for line in body.splitlines()).replace(" ", "")
+
+
+@pytest.mark.parametrize("against_paper", [False, True], ids=["", "against paper"])
+@pytest.mark.parametrize(("name", "seeds", "whole"), STUDIES_WITH_RESULTS)
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_a_terminal_shows_every_number_and_every_label_whole(filled, name, seeds, whole, against_paper, width):
+    table = filled(name, seeds, whole)
+    text = shown(table, width, against_paper)
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+    fitting = [
+        layout
+        for layout in layouts(table, starred, against_paper)
+        if all(re.search(numbers, text) for numbers in lines_of_numbers(layout))
+    ]
+    assert fitting
+    if fitting[0].columns[0].head == "row":
+        assert labels_in(text, fitting[0]) == "".join(row.row.label for row in table.rows).replace(" ", "")
+
+
+@pytest.mark.parametrize(("name", "seeds", "whole"), STUDIES_WITH_RESULTS)
+def test_a_pipe_gets_the_paper_s_layout_uncut(filled, name, seeds, whole):
+    table = filled(name, seeds, whole)
+    lines = shown(table, None, against_paper=True).splitlines()
+    layout = layouts(table, starred, True)[0]
+    assert "…" not in "".join(lines)
+    for cells in zip(*(column.cells for column in layout.columns), strict=True):
+        row = r"\s+".join(re.escape(cell) for cell in cells if cell)
+        assert any(re.fullmatch(rf"\s*{row}\s*", line) for line in lines), cells
+    assert [line for line in layout.legend if line not in lines] == []
+
+
+def test_a_narrow_terminal_tells_below_the_table_what_is_not_finished(fake):
+    results = fake(seeds="1")
+    results.done("base", 1, 5.0, 25.0)
+    results.diverged("A h=1", 1, 50, "the loss exploded to 31.4 nats a token")
+    text = " ".join(shown(results.table(), 40).split())
+    assert "pending: A h=2, D dropout=0.3, decoding beam=1." in text
+    assert "diverged at step 50: the loss exploded to 31.4 nats a token: A h=1." in text
+
+
+def markdown_table(text):
+    """Rows of cells, as a reader of Markdown splits them; and the lines after the table."""
+    lines = text.splitlines()
+    end = lines.index("")
+    rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines[:end]]
+    return [[cell.replace("\\|", "|") for cell in row] for row in rows], lines[end + 1 :]
+
+
+@pytest.mark.parametrize("against_paper", [False, True], ids=["", "against paper"])
+@pytest.mark.parametrize(("name", "seeds", "whole"), STUDIES_WITH_RESULTS)
+def test_markdown_is_a_table_with_a_list_below(filled, name, seeds, whole, against_paper):
+    table = filled(name, seeds, whole)
+    rows, below = markdown_table(markdown(table, against_paper))
+    layout = layouts(table, lambda text: f"**{text}**", against_paper)[0]
+    assert len({len(row) for row in rows}) == 1
+    assert rows[0] == [column.head.replace("\n", " ") for column in layout.columns]
+    assert all(re.fullmatch(r"-+:?", cell) for cell in rows[1])
+    assert [tuple(row) for row in rows[2:]] == list(zip(*(column.cells for column in layout.columns), strict=True))
+    assert all(line.startswith("- ") for line in below)
+    assert "- **bold**: best; blank: as base." in below
+
+
+def test_pipes_in_a_cell_do_not_end_it(fake):
+    results = fake(seeds="1").all_done()
+    reason = "one | two || three"
+    results.folder("A h=1", 1).result.unlink()
+    results.diverged("A h=1", 1, 5, reason)
+    rows, _ = markdown_table(markdown(results.table(), against_paper=False))
+    assert len({len(row) for row in rows}) == 1
+    assert rows[3][-1] == f"diverged at step 5: {reason}"
+
+
+def test_csv_gives_every_number_back_in_full(fake):
+    results = fake()
+    for row in results.study.rows[:-1]:
+        for seed, value in zip((1, 2, 3), (25.000000000000004, 1 / 3, 2**0.5), strict=True):
+            results.done(row.label, seed, value, value)
+    table = results.table()
+    text = comma_separated(table)
+    rows = list(csv.DictReader(io.StringIO(text)))
+    frame = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
+    assert rows == frame.to_dict("records")
+    for cells, row in zip(rows, table.rows, strict=True):
+        assert (cells["row"], cells["state"], cells["params"]) == (row.row.label, row.state, str(row.params))
+        for metric in ("ppl", "bleu", "delta_bleu"):
+            scores = getattr(row, metric)
+            assert int(cells[f"{metric}_n"]) == scores.n
+            for part in ("mean", "std"):
+                cell = cells[f"{metric}_{part}"]
+                assert (float(cell) if cell else None) == getattr(scores, part)
+
+
+def test_csv_has_what_a_row_changes_whatever_the_field(fake):
+    rows = list(csv.DictReader(io.StringIO(comma_separated(fake(seeds="1").table()))))
+    assert [row["changed"] for row in rows] == ["", "n_heads=1 d_k=64 d_v=64", "n_heads=2 d_k=32 d_v=32",
+                                                "dropout=0.3", "beam=1"]  # fmt: skip
+    assert [row["n_heads"] for row in rows] == ["4", "1", "2", "4", "4"]
+
+
+def test_the_paper_s_numbers_stand_beside_ours_only_on_request(fake):
+    table = fake(seeds="1").all_done().table()
+    assert not any("paper" in head for head in columns(table))
+    paper = columns(table, against_paper=True)
+    assert paper["paper PPL"] == ("4.92", "5.29", "", "", "")
+    assert paper["paper BLEU"] == ("25.8", "24.9", "", "", "")
+    assert paper["paper params"] == ("65", "", "", "", "")
+    assert "not the paper's: compare the order of rows" in legend(table, against_paper=True)
+
+
+def test_a_study_of_the_paper_s_base_on_its_corpus_is_compared_without_a_warning(tmp_path):
+    study = read_study(STUDIES / "table3.yaml")
+    assert "not the paper's" not in legend(Fake(tmp_path, study).all_done().table(), against_paper=True)
+
+
+def test_every_field_of_decoding_is_told_when_a_row_changes_it(fake):
+    fields = {"beam": 2, "alpha": 0.9, "max_extra_length": 10, "average_checkpoints": 3}
+    assert fields.keys() == DecodingConfig.model_fields.keys()
+    text = "study: s\ndata: {corpus: toy, vocab_size: 200}\nrows: {decoding: {set: %s}}\n"
+    table = columns(fake(text % str(fields).replace("'", "")).table())
+    assert table["other"][1] == ", ".join(f"{name}={value}" for name, value in fields.items())

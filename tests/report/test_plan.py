@@ -1,0 +1,223 @@
+"""The plan: what is to be done and what it costs, reckoned without training."""
+
+import json
+import re
+import statistics
+
+import pytest
+
+from ablate import cost
+from ablate.cost import Lengths
+from ablate.report.plan import RATE_SAMPLES, measured_rates, plan_of
+from ablate.report.plan_text import print_plan, print_status
+from ablate.store import Results
+from ablate.store.checkpoints import GENERATIONS
+from ablate.store.corpora import MANIFEST, remember
+from ablate.store.files import read_json, write_json
+from ablate.store.machine import machine
+from ablate.study import Selection, read_study
+from tests.report.fakes import CORPUS, STUDIES
+
+# Rows that cost differently, two that share a run, and two that `where` leaves out.
+COSTS = """\
+study: costs
+data: {corpus: toy, vocab_size: 200}
+base: {N: 2, d_model: 64, d_ff: 128, h: 4, train_steps: 100}
+seeds: [1, 2]
+rows:
+  C: {each: {N: [1, 4], d_ff: [512]}}
+  steps: {set: {train_steps: 300}}
+  decoding: {each: {beam: [1, 2]}}
+  big: {grid: {d_model: [128, 256], h: [8, 16]}, where: d_model / h == 8}
+"""
+
+
+def plan(results):
+    return plan_of(results.study, results.results)
+
+
+def flops(plan):
+    return {row.row.label: row.flops for row in plan.rows}
+
+
+def test_json_has_the_keys_of_the_contract(fake):
+    content = json.loads(json.dumps(plan(fake(COSTS)).as_json()))
+    assert {"study", "rows", "dropped", "totals"} <= content.keys()
+    assert (content["study"], content["dropped"]) == ("costs", 3)
+    for row in content["rows"]:
+        assert {"row", "group", "changed", "config", "params", "flops_per_step", "runs"} <= row.keys()
+        assert isinstance(row["params"], int)
+        assert [run.keys() for run in row["runs"]] == [{"id", "seed", "state"}] * 2
+        assert [run["seed"] for run in row["runs"]] == [1, 2]
+    base = content["rows"][0]
+    assert (base["row"], base["changed"]) == ("base", {})
+    assert base["config"] == fake(COSTS).study.base.config.model_dump()
+    assert content["rows"][1]["changed"] == {"n_layers": 1}
+
+
+def test_totals_count_a_shared_run_once(fake):
+    planned = plan(fake(COSTS))
+    totals, work = planned.totals(), flops(planned)
+    trained = [label for label in work if not label.startswith("decoding")]
+    assert len(work) == len(trained) + 2
+    assert (totals["rows"], totals["runs"], totals["missing"]) == (len(work), 2 * len(trained), 2 * len(trained))
+    assert totals["flops"] == pytest.approx(2 * sum(work[label] for label in trained))
+    assert totals["disk_bytes"] == sum(
+        2 * GENERATIONS * row.checkpoint_bytes for row in planned.rows if row.row.label in trained
+    )
+
+
+def test_flops_of_a_training_are_those_of_a_step_times_its_steps(fake):
+    planned = plan(fake(COSTS))
+    assert flops(planned)["steps train_steps=300"] == 3 * flops(planned)["base"]
+
+
+def test_a_run_that_one_row_still_has_to_decode_is_missing(fake):
+    results = fake(COSTS, seeds="1", rows=["decoding"])
+    results.done("base", 1, 5.0, 25.0)
+    results.done("decoding beam=1", 1, 5.0, 25.0)
+    assert plan(results).totals()["missing"] == 1
+    results.done("decoding beam=2", 1, 5.0, 25.0)
+    assert plan(results).totals()["missing"] == 0
+
+
+def test_a_diverged_run_is_a_result_and_not_missing(fake):
+    results = fake(COSTS, seeds="1", rows=["C"]).all_done()
+    results.folder("C N=4", 1).result.unlink()
+    results.diverged("C N=4", 1, 50, "the loss is not a finite number")
+    assert (plan(results).totals()["missing"], plan(results).seconds) == (0, 0.0)
+
+
+def test_time_is_unknown_until_a_run_has_finished(fake):
+    assert plan(fake(COSTS)).seconds is None
+
+
+def test_time_is_the_missing_work_at_the_rate_of_what_has_finished(fake):
+    results = fake(COSTS, seeds="1")
+    results.done("base", 1, 5.0, 25.0, seconds=60.0)
+    for label in ("decoding beam=1", "decoding beam=2"):
+        results.done(label, 1, 5.0, 25.0, seconds=60.0)
+    planned = plan(results)
+    work = flops(planned)
+    missing = [label for label in work if label != "base" and not label.startswith("decoding")]
+    assert measured_rates(results.results, []) == {"fp32": work["base"] / 60.0}
+    assert planned.seconds == pytest.approx(60.0 * sum(work[label] for label in missing) / work["base"], rel=1e-12)
+
+
+def test_the_rate_is_the_median_so_that_one_slow_run_does_not_count(fake):
+    results = fake(COSTS, seeds="1")
+    for label, seconds in (("base", 10.0), ("C N=1", 1000.0), ("C N=4", 20.0)):
+        results.done(label, 1, 5.0, 25.0, seconds=seconds)
+    work = flops(plan(results))
+    rates = [work["base"] / 10.0, work["C N=1"] / 1000.0, work["C N=4"] / 20.0]
+    assert measured_rates(results.results, [])["fp32"] == pytest.approx(statistics.median(rates), rel=1e-12)
+
+
+def test_a_run_on_one_core_is_one_of_as_many_as_there_are_cores(fake):
+    results = fake(COSTS, seeds="1")
+    results.done("base", 1, 5.0, 25.0, seconds=60.0)
+    provenance = results.folder("base", 1).provenance
+    write_json(provenance, {**read_json(provenance), "threads": 1})
+    work = flops(plan(results))["base"]
+    assert measured_rates(results.results, []) == {"fp32": pytest.approx(machine()["cores"] * work / 60.0)}
+
+
+def test_the_rate_counts_the_steps_that_were_made(fake):
+    results = fake(COSTS, seeds="1")
+    results.done("base", 1, 5.0, 25.0, seconds=60.0, steps=50)
+    assert measured_rates(results.results, [])["fp32"] == pytest.approx(flops(plan(results))["base"] / 2 / 60.0)
+
+
+def test_runs_of_other_machines_and_damaged_ones_say_nothing_of_the_rate(fake):
+    results = fake(COSTS, seeds="1")
+    for label in ("base", "C N=1", "C N=4"):
+        results.done(label, 1, 5.0, 25.0)
+    provenance = results.folder("base", 1).provenance
+    write_json(provenance, {**read_json(provenance), "machine": {**machine(), "processor": "another"}})
+    results.folder("C N=1", 1).result.write_text("{")
+    results.folder("C N=4", 1).provenance.unlink()
+    assert measured_rates(results.results, []) == {}
+
+
+def test_another_precision_has_a_rate_of_its_own(fake):
+    text = COSTS.replace("  steps:", "  bf16: {set: {precision: bf16}}\n  steps:")
+    results = fake(text, seeds="1", rows=["bf16"])
+    results.done("base", 1, 5.0, 25.0)
+    assert plan(results).seconds is None
+    results.folder("base", 1).result.unlink()
+    results.done("bf16 precision=bf16", 1, 5.0, 25.0)
+    assert measured_rates(results.results, []).keys() == {"bf16"}
+
+
+def test_a_rate_is_found_in_a_large_root_by_the_study_s_own_runs(fake):
+    results = fake(COSTS, seeds=f"1-{RATE_SAMPLES + 10}", rows=["C"])
+    last = results.study.seeds[-1]
+    assert list(plan(results).runs)[: RATE_SAMPLES // 2]
+    results.done("base", last, 5.0, 25.0, seconds=60.0)
+    assert measured_rates(results.results, [results.folder("base", last).id])
+
+
+def test_a_corpus_that_is_known_takes_the_place_of_the_assumption(fake):
+    results = fake(COSTS.replace("train_steps: 100}", "epochs: 3, batch_tokens: 1000}"))
+    assumed = plan(results)
+    assert assumed.rows[0].steps is None
+    assert (assumed.totals()["flops"], assumed.seconds) == (None, None)
+    assert assumed.as_json()["assumed_length"] == cost.ASSUMED_LENGTH
+
+    lengths = Lengths(100, 1000, 1300, 1301, 15_000, 15_500, 16_000)
+    data, corpora = results.study.data, results.results.corpora
+    write_json(corpora / CORPUS / MANIFEST, {"lengths": vars(lengths)})
+    remember(data, corpora, CORPUS)
+    known = plan(results)
+    assert known.rows[0].steps == 3 * 2  # 1301 tokens in batches of 1000
+    assert known.rows[0].flops_per_step == cost.flops_per_step(results.study.base.config, 200, lengths)
+    assert known.as_json()["assumed_length"] is None
+
+
+# Column params_exact_V37000_ffnbias_ln of the table of published and exact sizes, in Table 3's order.
+EXACT = """\
+    63045632 63045632 63045632 63045632 63045632 55967744 58327040 33644544 48345088 77746176 26816512 163815424
+    50450432 88236032 63045632 63045632 63045632 63045632"""
+BIG = 214_171_648
+
+
+def test_table3_has_the_exact_sizes_of_its_rows(tmp_path):
+    study = read_study(STUDIES / "table3.yaml", Selection(overrides=["data.vocab_size=37000"]))
+    rows = plan_of(study, Results(tmp_path)).rows
+    params = {row.row.label: row.params for row in rows}
+    learned = params.pop("E positional_encoding=learned")
+    assert list(params.values()) == [*map(int, EXACT.split()), BIG]
+    base = study.base.config
+    assert learned == params["base"] + 2 * base.max_positions * base.d_model
+    assert {row.steps for row in rows} == {100_000, 300_000}
+
+
+@pytest.mark.parametrize("width", [80, 200])
+@pytest.mark.parametrize("name", ["quickstart", "table3", "multi30k"])
+def test_the_plan_in_text_cuts_no_number(tmp_path, monkeypatch, capsys, name, width):
+    planned = plan_of(read_study(STUDIES / f"{name}.yaml"), Results(tmp_path))
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    print_plan(planned)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    table, _, below = text.partition(f"\n{len(planned.rows)} rows, ")
+    assert max(map(len, table.splitlines())) <= width
+    assert all(f" {row.params:,} " in table for row in planned.rows)
+    assert "time unknown until a run has finished here." in below
+    assert "sentences of 30 tokens are assumed" in below
+
+
+def test_the_plan_in_text_tells_what_where_has_dropped(fake, capsys):
+    print_plan(plan(fake(COSTS)))
+    assert "3 combinations were dropped by `where`." in capsys.readouterr().out
+
+
+def test_the_status_in_text_counts_runs_and_not_rows(fake, capsys):
+    results = fake(COSTS, seeds="1", rows=["decoding", "C"])
+    results.done("base", 1, 5.0, 25.0)
+    planned = plan(results)
+    print_status(planned, [(row.row.label, run.seed, run.id, s, "") for row in planned.rows for run, s in row.runs])
+    text = capsys.readouterr().out
+    assert "4 runs: 4 pending" in text  # base's is done for base, but not for the rows that decode it otherwise
+    assert "of work left" in text

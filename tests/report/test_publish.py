@@ -1,0 +1,43 @@
+"""What a study leaves behind to be kept."""
+
+import json
+
+from ablate.report.publish import publish
+from ablate.report.render import as_json, comma_separated, markdown
+from ablate.store.files import read_json
+
+
+def test_the_files_are_the_table_s_forms_the_study_and_its_provenance(fake):
+    results = fake().all_done()
+    table = results.table()
+    publish(table, results.results)
+    folder = results.results.root / "small"
+    names = ["provenance.json", "study.yaml", "table.csv", "table.json", "table.md"]
+    assert sorted(path.name for path in folder.iterdir()) == names
+    assert (folder / "table.md").read_text() == markdown(table, against_paper=False)
+    assert (folder / "table.csv").read_text() == comma_separated(table)
+    assert (folder / "table.json").read_text() == as_json(table)
+    assert (folder / "study.yaml").read_text() == results.study.path.read_text()
+
+
+def test_provenance_tells_of_every_run_and_of_each_setting_once(fake):
+    results = fake(seeds="1").all_done()
+    other = results.folder("A h=1", 1)
+    other.provenance.write_text(json.dumps({**read_json(other.provenance), "threads": 99}))
+    results.folder("A h=2", 1).result.unlink()
+    publish(results.table(), results.results)
+    found = json.loads((results.results.root / "small" / "provenance.json").read_text())
+    assert [setting["threads"] for setting in found["carried_out"]][1:] == [99]
+    assert len(found["carried_out"]) == 2
+    runs = {results.folder(label, 1).id: index for label, index in (("base", 0), ("A h=1", 1), ("D dropout=0.3", 0))}
+    assert {id: run["carried_out"] for id, run in found["runs"].items()} == runs
+
+
+def test_publishing_again_replaces_what_was_there(fake):
+    results = fake(seeds="1")
+    publish(results.table(), results.results)
+    results.all_done()
+    publish(results.table(), results.results)
+    folder = results.results.root / "small"
+    assert json.loads((folder / "table.json").read_text())["rows"][0]["state"] == "done"
+    assert not list(folder.glob(".*"))

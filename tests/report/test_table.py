@@ -1,0 +1,215 @@
+"""The table's content, from results written by hand."""
+
+import json
+import statistics
+
+import pytest
+
+from ablate.errors import StoreError
+from ablate.paper import TABLE3
+from ablate.report.render import as_json
+from ablate.report.table import paper_row
+from ablate.study import Selection, read_study
+from tests.report.fakes import SIGNATURE, STUDIES
+
+ONE_SEED = {"seeds": "1"}
+
+
+def by_label(table):
+    return {row.row.label: row for row in table.rows}
+
+
+def test_json_has_the_keys_of_the_contract(fake):
+    content = json.loads(as_json(fake().all_done().table()))
+    assert {"study", "metrics", "rows", "signatures"} <= content.keys()
+    assert content["study"] == "small"
+    assert content["metrics"] == ["ppl", "bleu"]
+    for row in content["rows"]:
+        assert {"row", "group", "changed", "params", "steps", "state", "ppl", "bleu", "delta_bleu"} <= row.keys()
+        for metric in ("ppl", "bleu", "delta_bleu"):
+            assert row[metric].keys() == {"mean", "std", "n", "values"}
+    assert [row["row"] for row in content["rows"]] == ["base", "A h=1", "A h=2", "D dropout=0.3", "decoding beam=1"]
+    assert content["rows"][1]["changed"] == {"n_heads": 1, "d_k": 64, "d_v": 64}
+    assert content["rows"][1]["group"] == "A"
+    assert content["signatures"]["bleu"] == [SIGNATURE]
+
+
+def test_json_has_every_value_in_full_in_the_order_of_the_seeds(fake):
+    results = fake()
+    values = [25.000000000000004, 1 / 3, 26.7]
+    for seed, value in zip((3, 1, 2), (values[2], values[0], values[1]), strict=True):
+        results.done("base", seed, 5.0, value)
+    row = json.loads(as_json(results.table()))["rows"][0]
+    assert row["bleu"]["values"] == values
+    assert row["bleu"]["mean"] == statistics.fmean(values)
+    assert row["bleu"]["std"] == statistics.stdev(values)
+    assert row["state"] == "done"
+
+
+def test_the_difference_to_base_is_of_the_seeds_that_both_have(fake):
+    results = fake()
+    for seed, bleu in ((1, 25.0), (2, 26.0)):
+        results.done("base", seed, 5.0, bleu)
+    for seed, bleu in ((2, 25.5), (3, 30.0)):
+        results.done("A h=1", seed, 5.0, bleu)
+    rows = by_label(results.table())
+    assert rows["A h=1"].delta_bleu.by_seed == {2: -0.5}
+    assert rows["base"].delta_bleu.n == 0
+
+
+def test_rows_that_differ_in_decoding_share_a_run_and_not_their_scores(fake):
+    results = fake(**ONE_SEED)
+    results.done("base", 1, 5.0, 25.0)
+    rows = by_label(results.table())
+    assert (rows["base"].state, rows["decoding beam=1"].state) == ("done", "pending")
+    results.done("decoding beam=1", 1, 5.0, 24.0)
+    rows = by_label(results.table())
+    assert (rows["base"].bleu.mean, rows["decoding beam=1"].bleu.mean) == (25.0, 24.0)
+    assert rows["decoding beam=1"].state == "done"
+
+
+def test_the_best_is_lowest_in_perplexity_and_highest_in_bleu(fake):
+    results = fake(**ONE_SEED)
+    results.done("base", 1, 5.0, 25.0)
+    results.done("A h=1", 1, 4.0, 24.0)
+    results.done("A h=2", 1, 6.0, 26.0)
+    table = results.table()
+    assert (table.best("ppl"), table.best("bleu")) == (4.0, 26.0)
+
+
+def test_nothing_is_best_of_one_or_of_none(fake):
+    results = fake(**ONE_SEED)
+    assert results.table().best("bleu") is None
+    results.done("base", 1, 5.0, 25.0)
+    assert results.table().best("bleu") is None
+
+
+def test_a_row_that_lacks_a_seed_is_never_best(fake):
+    results = fake()
+    for seed in (1, 2, 3):
+        results.done("base", seed, 5.0, 25.0)
+        results.done("A h=1", seed, 5.5, 24.0)
+    for seed in (1, 2):
+        results.done("A h=2", seed, 1.0, 99.0)
+    table = results.table()
+    assert (table.best("ppl"), table.best("bleu")) == (5.0, 25.0)
+
+
+def test_a_row_says_why_it_is_not_finished(fake):
+    results = fake(**ONE_SEED)
+    results.at("base", 1, 40, alive=True)
+    results.at("A h=1", 1, 60, alive=False)
+    results.failed("A h=2", 1, "out of luck")
+    results.diverged("D dropout=0.3", 1, 50, "the loss exploded to 31.4 nats a token")
+    rows = by_label(results.table())
+    assert {label: row.state for label, row in rows.items()} == {
+        "base": "running",
+        "A h=1": "interrupted",
+        "A h=2": "failed",
+        "D dropout=0.3": "diverged",
+        "decoding beam=1": "running",
+    }
+    assert rows["base"].note == "running at step 40"
+    assert rows["A h=1"].note == "interrupted at step 60"
+    assert "failed" in rows["A h=2"].note
+    assert rows["D dropout=0.3"].note == "diverged at step 50: the loss exploded to 31.4 nats a token"
+    assert rows["D dropout=0.3"].ppl.n == 0
+
+
+def test_a_row_with_several_seeds_says_how_many_are_in(fake):
+    results = fake()
+    results.done("base", 1, 5.0, 25.0)
+    results.done("base", 2, 5.0, 25.0)
+    results.done("A h=1", 1, 5.0, 25.0)
+    results.at("A h=1", 3, 7, alive=False)
+    rows = by_label(results.table())
+    assert rows["base"].note == "2 of 3 seeds done; pending"
+    assert rows["A h=1"].note == "1 of 3 seeds done; interrupted at step 7"
+    assert rows["A h=2"].note == "0 of 3 seeds done; pending"
+
+
+def test_a_failure_of_one_seed_is_not_hidden_by_what_the_others_do(fake):
+    results = fake()
+    results.done("base", 1, 5.0, 25.0)
+    results.at("base", 2, 5, alive=True)
+    results.failed("base", 3, "out of luck")
+    assert by_label(results.table())["base"].state == "failed"
+
+
+def test_steps_are_those_made_where_training_has_ended_early(fake):
+    results = fake(**ONE_SEED)
+    results.done("base", 1, 5.0, 25.0, steps=70)
+    rows = by_label(results.table())
+    assert (rows["base"].steps, rows["A h=1"].steps) == (70, 100)
+
+
+def test_every_corpus_and_every_signature_behind_the_scores_is_told(fake):
+    results = fake(**ONE_SEED)
+    other = SIGNATURE.replace("2.6.0", "2.5.1")
+    results.done("base", 1, 5.0, 25.0)
+    results.done("A h=1", 1, 5.0, 25.0, corpus="ba9876543210", signature=other)
+    table = results.table()
+    assert table.corpora == ("0123456789ab", "ba9876543210")
+    assert table.signatures["bleu"] == sorted([SIGNATURE, other])
+
+
+def test_a_damaged_result_is_an_error_and_no_empty_cell(fake):
+    results = fake(**ONE_SEED).all_done()
+    results.folder("base", 1).result.write_text('{"outcome": "do')
+    with pytest.raises(StoreError, match=r"result\.json: is damaged"):
+        results.table()
+
+
+def test_a_damaged_progress_report_costs_nothing(fake):
+    results = fake(**ONE_SEED).all_done()
+    for row in results.study.rows:
+        results.folder(row.label, 1).progress.write_text("{")
+    assert {row.state for row in results.table().rows} == {"done"}
+
+
+def test_every_row_of_table3_stands_beside_its_own_row_of_the_paper():
+    study = read_study(STUDIES / "table3.yaml")
+    assert [paper_row(row) for row in study.rows] == list(TABLE3)
+
+
+def papers(study):
+    found = {row.label: paper_row(row) for row in study.rows}
+    return {label: paper and (paper.ppl, paper.bleu) for label, paper in found.items()}
+
+
+def test_a_small_study_s_row_stands_beside_the_same_change_to_the_paper_s_base():
+    found = papers(read_study(STUDIES / "quickstart.yaml"))
+    assert found["base"] == (4.92, 25.8)
+    assert found["A h=1"] == (5.29, 24.9)
+    assert found["D label_smoothing=0.0"] == (4.67, 25.3)
+    assert found["E positional_encoding=learned"] == (4.92, 25.7)
+    none = ("B d_k=2", "C N=1", "C d_ff=64", "D dropout=0.3", "no position positional_encoding=none")
+    assert [found[label] for label in none] == [None] * 5
+
+
+OTHER_CHANGES = """\
+study: other
+data: {corpus: toy, vocab_size: 200}
+base: {d_model: 64, d_ff: 128, h: 4, train_steps: 100}
+rows:
+  same: {set: {h: 1}}
+  written out: {set: {h: 16, d_k: 4, d_v: 4}}
+  more: {each: {beam: [1], batch_tokens: [4096], warmup_steps: [10], train_steps: [50]}}
+  both: {grid: {h: [1], beam: [2], train_steps: [100]}}
+  less: {set: {h: 1, train_steps: 50}}
+  big: {set: {preset: big, train_steps: 300}}
+  two: {set: {dropout: 0.0, label_smoothing: 0.0}}
+  one head size: {set: {d_k: 16, d_v: 32}}
+"""
+
+
+def test_a_row_that_changes_anything_else_stands_beside_none(tmp_path):
+    (tmp_path / "other.yaml").write_text(OTHER_CHANGES)
+    found = papers(read_study(tmp_path / "other.yaml", Selection()))
+    has = {label: score for label, score in found.items() if score}
+    assert has == {
+        "base": (4.92, 25.8),
+        "same h=1": (5.29, 24.9),
+        "written out h=16 d_k=4 d_v=4": (4.91, 25.8),
+        "big preset=big train_steps=300": (4.33, 26.4),
+    }

@@ -1,0 +1,214 @@
+"""Files that are whole or absent, whatever fails or is killed while they are written."""
+
+import errno
+import hashlib
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ablate.errors import StoreError
+from ablate.store.files import read_json, remove_temporaries, sha256, sync_folder, write_bytes, write_json
+
+ROOT = Path(__file__).parents[2]
+FULL = OSError(errno.ENOSPC, "No space left on device")
+BROKEN = OSError(errno.EIO, "Input/output error")
+
+
+class Failing:
+    """Lets calls through until the n-th, which fails."""
+
+    def __init__(self, call, n, error):
+        self.call, self.left, self.error = call, n, error
+
+    def __call__(self, *given, **named):
+        self.left -= 1
+        if self.left == 0:
+            raise self.error
+        return self.call(*given, **named)
+
+    def __get__(self, owner, kind=None):  # stands for a method too
+        return lambda *given, **named: self(owner, *given, **named)
+
+
+def test_what_is_written_is_read(tmp_path):
+    write_bytes(tmp_path / "a" / "b", b"\0\xff")
+    assert (tmp_path / "a" / "b").read_bytes() == b"\0\xff"
+    write_json(tmp_path / "c.json", {"x": [1, None, 0.1], "y": "½"})
+    assert read_json(tmp_path / "c.json") == {"x": [1, None, 0.1], "y": "½"}
+
+
+def test_a_file_is_replaced_and_nothing_lies_beside_it(tmp_path):
+    for content in (b"old", b"new", b""):
+        write_bytes(tmp_path / "file", content)
+        assert (tmp_path / "file").read_bytes() == content
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("error", [FULL, BROKEN, KeyboardInterrupt()], ids=["full", "broken", "interrupted"])
+@pytest.mark.parametrize(
+    ("owner", "name", "n"),
+    [(Path, "open", 1), (os, "fsync", 1), (Path, "replace", 1)],
+    ids=["open", "flush", "rename"],
+)
+def test_a_failure_before_the_rename_leaves_the_old_content(tmp_path, monkeypatch, owner, name, n, error):
+    write_bytes(tmp_path / "file", b"old")
+    monkeypatch.setattr(owner, name, Failing(getattr(owner, name), n, error))
+    with pytest.raises(type(error)):
+        write_bytes(tmp_path / "file", b"new")
+    monkeypatch.undo()
+    assert (tmp_path / "file").read_bytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_full_disk_leaves_the_old_content(tmp_path, monkeypatch):
+    write_bytes(tmp_path / "file", b"old")
+    opened = Path.open
+
+    def open_full(self, *given):
+        file = opened(self, *given)
+
+        class Full:
+            def __enter__(self):
+                return self
+
+            def __exit__(self, *error):
+                file.close()
+
+            def write(self, content):
+                file.write(content[:1])
+                raise FULL
+
+        return Full()
+
+    monkeypatch.setattr(Path, "open", open_full)
+    with pytest.raises(OSError, match="No space left"):
+        write_bytes(tmp_path / "file", b"new")
+    monkeypatch.undo()
+    assert (tmp_path / "file").read_bytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_failure_after_the_rename_leaves_the_new_content_whole(tmp_path, monkeypatch):
+    write_bytes(tmp_path / "file", b"old")
+    monkeypatch.setattr(os, "fsync", Failing(os.fsync, 2, BROKEN))
+    with pytest.raises(OSError, match="Input/output"):
+        write_bytes(tmp_path / "file", b"new")
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
+def test_the_content_is_on_the_disk_before_it_takes_its_name_and_the_name_after(tmp_path, monkeypatch):
+    done = []
+    fsync, replace = os.fsync, Path.replace
+
+    def noted_fsync(file):
+        done.append("folder" if stat.S_ISDIR(os.fstat(file).st_mode) else "content")
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(Path, "replace", lambda self, to: (done.append("rename"), replace(self, to)))
+    write_bytes(tmp_path / "file", b"new")
+    assert done == ["content", "rename", "folder"]
+    done.clear()
+    write_bytes(tmp_path / "file", b"newer", durable=False)
+    assert done == ["rename"]
+
+
+@pytest.mark.parametrize(("at", "expected"), [("fsync", "old"), ("replace", "old"), ("sync_folder", "new")])
+def test_a_kill_leaves_the_file_whole_and_what_else_it_leaves_is_removed(tmp_path, at, expected):
+    write_bytes(tmp_path / "file", b"old")
+    script = """
+import os, signal, sys
+from pathlib import Path
+from ablate.store import files
+def die(*given):
+    os.kill(os.getpid(), signal.SIGKILL)
+owner = {"fsync": os, "replace": Path, "sync_folder": files}[sys.argv[2]]
+setattr(owner, sys.argv[2], die)
+files.write_bytes(Path(sys.argv[1]), b"new")
+"""
+    killed = subprocess.run([sys.executable, "-c", script, str(tmp_path / "file"), at], cwd=ROOT, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert (tmp_path / "file").read_text() == expected
+    left = [path for path in tmp_path.iterdir() if path.name != "file"]
+    assert len(left) == (expected == "old")
+    assert all(path.name.startswith(".") for path in left)  # no reader that looks for results takes it for one
+    remove_temporaries(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_only_temporaries_are_removed(tmp_path):
+    names = ["file", "file.tmp", ".hidden", ".file.1a2b3c4d.tmp"]
+    for name in names:
+        (tmp_path / name).write_text("")
+    remove_temporaries(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[:3])
+
+
+def test_json_without_its_file_is_none(tmp_path):
+    assert read_json(tmp_path / "nothing.json") is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b'{"a": 1', b'{"a": 1}}', b"\xff\xfe", b"\0\0\0\0", b'{"a": "\xff"}', b"[1]", b"null", b"3", b'"a"'],
+)
+def test_damaged_json_is_refused_in_one_line_that_names_it(tmp_path, content):
+    path = tmp_path / "result.json"
+    path.write_bytes(content)
+    with pytest.raises(StoreError) as caught:
+        read_json(path)
+    (line,) = caught.value.lines
+    assert line.startswith(f"{path}: is damaged (not ")
+    assert line.endswith("; remove it and run again")
+    assert "\n" not in line
+
+
+def test_json_cut_anywhere_is_refused(tmp_path):
+    path = tmp_path / "result.json"
+    write_json(path, {"id": "0123456789ab", "values": [1, 2.5], "none": None})
+    whole = path.read_bytes().rstrip(b"\n")
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        with pytest.raises(StoreError):
+            read_json(path)
+
+
+def test_json_that_cannot_be_read_is_refused_in_one_line(tmp_path):
+    with pytest.raises(StoreError, match="cannot be read: Is a directory"):
+        read_json(tmp_path)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_numbers_that_json_does_not_have_are_not_written(tmp_path, value):
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(tmp_path / "a.json", {"x": value})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_json_is_written_for_people_too(tmp_path):
+    write_json(tmp_path / "a.json", {"x": 1, "y": 2})
+    assert (tmp_path / "a.json").read_text() == '{\n "x": 1,\n "y": 2\n}\n'
+
+
+def test_numbers_come_back_to_the_last_bit(tmp_path):
+    values = [0.1 + 0.2, 1e-300, 1 / 3, 2**63]
+    write_json(tmp_path / "a.json", {"values": values})
+    assert json.loads((tmp_path / "a.json").read_text())["values"] == values
+
+
+@pytest.mark.parametrize("size", [0, 1, 1 << 20, (1 << 20) + 1])
+def test_hashes_are_of_the_whole_content(tmp_path, size):
+    content = os.urandom(size)
+    (tmp_path / "file").write_bytes(content)
+    assert sha256(tmp_path / "file") == hashlib.sha256(content).hexdigest()
+
+
+def test_a_folder_that_is_not_there_cannot_be_made_durable(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        sync_folder(tmp_path / "nowhere")
