@@ -50,6 +50,8 @@ class BatchOrder:
     def __init__(self, split: Split, batch_tokens: int, seed: int) -> None:
         self.source, self.target = split.source.lengths, split.target.lengths
         self.longer = np.maximum(self.source, self.target)
+        if int(self.longer.max()) > batch_tokens:
+            raise ValueError(f"a sentence of {self.longer.max()} tokens does not fit in batch_tokens={batch_tokens}")
         self.batch_tokens = batch_tokens
         self.seed = seed
         self._epoch: tuple[int, list[NDArray[np.int64]]] = (-1, [])

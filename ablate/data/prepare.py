@@ -24,7 +24,7 @@ from ablate.data.files import read_pairs, split_files
 from ablate.data.tokenizer import Tokenizer, train_tokenizer
 from ablate.errors import DataError
 from ablate.store.corpora import MANIFEST, remember
-from ablate.store.files import sha256, sync_folder, write_json
+from ablate.store.files import sha256, sync_file, sync_folder, write_json
 
 FORMAT = 1  # raised when the same text would be prepared otherwise
 SPLITS = ("train", "dev", "test")
@@ -56,6 +56,7 @@ def prepare(data: DataConfig, folder: Path, corpora: Path) -> Corpus:
 
     Raises:
         DataError: the corpus is missing or malformed, or holds fewer pieces than vocab_size.
+        StoreError: the prepared corpus was damaged since.
     """
     identity = _content_id(data, folder)
     place = corpora / identity
@@ -64,8 +65,10 @@ def prepare(data: DataConfig, folder: Path, corpora: Path) -> Corpus:
         with FileLock(corpora / f"{identity}.lock"):
             if not (place / MANIFEST).exists():
                 _build(data, folder, place)
+    corpus = Corpus(place)
+    corpus.verify()
     remember(data, corpora, identity)
-    return Corpus(place)
+    return corpus
 
 
 def _content_id(data: DataConfig, folder: Path) -> str:
@@ -175,4 +178,6 @@ def _write(
         "types": {"ids": IDS.str, "offsets": OFFSETS.str},
         "files": {path.name: sha256(path) for path in sorted(folder.iterdir())},
     }
+    for path in folder.iterdir():
+        sync_file(path)  # the manifest must not be on the disk before what it speaks of
     write_json(folder / MANIFEST, manifest)

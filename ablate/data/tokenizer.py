@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Iterable, Iterator
 
+from ablate.data.files import MAX_LINE_BYTES
 from ablate.errors import DataError
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
@@ -59,6 +60,7 @@ def train_tokenizer(sentences: Iterable[str], vocab_size: int) -> Tokenizer:
             unk_id=UNK,
             bos_id=BOS,
             eos_id=EOS,
+            max_sentence_length=MAX_LINE_BYTES,
             minloglevel=2,
         )
     except RuntimeError as error:

@@ -1,6 +1,6 @@
 """The toy corpus: a generated language pair, small enough to learn in seconds, in which parts matter.
 
-The source is a scrap of English, `the old dog near these rivers quickly feeds a crane`. The target
+The source is a scrap of English, `the tall dog near these rivers quickly feeds a crane`. The target
 is invented, and its grammar asks something of each part of a Transformer:
 
 - order: the verb comes last, adjectives and determiners follow their noun, prepositions follow
@@ -45,7 +45,7 @@ _NOUNS = (
     Noun("seal", ("fok", "sigil"), 0), Noun("mouse", ("mus", "klikil"), 1),
 )  # fmt: skip
 _ADJECTIVES = {
-    "old": "vet", "young": "jun", "red": "rub", "small": "parv", "big": "gran", "quiet": "kvet", "wet": "humid",
+    "tall": "vet", "young": "jun", "red": "rub", "small": "parv", "big": "gran", "quiet": "kvet", "wet": "humid",
     "tired": "lac",
 }  # fmt: skip
 # Two kinds of verb: of the living, and of tools. The kind decides the sense of an ambiguous noun.

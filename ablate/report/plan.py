@@ -63,12 +63,13 @@ class Plan:
         """Sums over the runs: each shared one counted once."""
         runs = self.runs.values()
         flops = [row.flops for row, _ in runs]
+        written = GENERATIONS + 1  # the newest is whole before the oldest goes
         return {
             "rows": len(self.rows),
             "runs": len(self.runs),
             "missing": sum(state not in ("done", "diverged") for _, state in runs),
             "flops": sum(f for f in flops if f is not None) if None not in flops else None,
-            "disk_bytes": sum(_kept_bytes(row) for row, _ in runs),
+            "disk_bytes": sum(cost.run_bytes(row.row.config, self.study.data.vocab_size, written) for row, _ in runs),
             "seconds": self.seconds,
         }
 
@@ -106,12 +107,6 @@ def _plan_row(study: Study, row: Row, results: Results, lengths: Lengths | None)
         peak_memory=cost.peak_memory(row.config, V, row.config.micro_batch_tokens or row.config.batch_tokens),
         runs=tuple((run, state_of(results.run(run.id), row.decoding)) for run in study.runs_of(row)),
     )
-
-
-def _kept_bytes(row: PlanRow) -> int:
-    """Two resumable generations while a run trains; weights alone once it is done."""
-    weights = row.checkpoint_bytes // 3
-    return GENERATIONS * row.checkpoint_bytes + max(0, row.row.config.average_checkpoints - GENERATIONS) * weights
 
 
 def _seconds(plan: Plan, results: Results) -> float | None:

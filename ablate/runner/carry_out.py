@@ -21,7 +21,7 @@ from ablate.runner.unit import Unit
 from ablate.scoring.bleu import bleu
 from ablate.scoring.perplexity import perplexity
 from ablate.store import RunFolder, checkpoints
-from ablate.store.files import read_json, sha256, write_bytes, write_json
+from ablate.store.files import read_json, remove_temporaries, sha256, write_bytes, write_json
 from ablate.training import Diverged, Trained, Trainer
 from ablate.training.averaging import average
 
@@ -58,6 +58,7 @@ class _Work:
     ) -> None:
         self.folder, self.unit, self.config, self.seed = folder, unit, config, seed
         self.stop_asked, self.say = stop_asked, say
+        remove_temporaries(folder.path)
         self.corpus = Corpus(Path(unit.corpus))
         self.execution = self._execution()
         self.device = torch.device(unit.device)

@@ -57,6 +57,12 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return content
 
 
+def sync_file(path: Path) -> None:
+    """Wait until a file's content is on the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
 def sync_folder(folder: Path) -> None:
     """Make renames in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY)

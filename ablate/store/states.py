@@ -16,6 +16,7 @@ STATES: tuple[State, ...] = ("done", "running", "interrupted", "pending", "faile
 
 # A worker elsewhere whose progress is older than this is taken for dead; here its process is looked up.
 HEARTBEAT_SECONDS = 120.0
+CLOCK_SECONDS = 2.0  # the system reckons a process' start from a clock that may be set
 
 
 def state_of(folder: RunFolder, decoding: str) -> State:
@@ -60,7 +61,8 @@ def is_alive(progress: dict[str, Any]) -> bool:
     if progress.get("host") != socket.gethostname():
         return time.time() - float(progress.get("time", 0.0)) < HEARTBEAT_SECONDS
     born = _born(int(progress.get("pid", -1)))
-    return born is not None and born == progress.get("born")
+    reported = progress.get("born")
+    return born is not None and reported is not None and abs(born - reported) < CLOCK_SECONDS
 
 
 def _born(pid: int) -> float | None:

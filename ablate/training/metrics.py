@@ -6,6 +6,8 @@ import json
 import os
 from pathlib import Path
 
+from ablate.store.files import sync_file
+
 
 class MetricsLog:
     """A file of lines that is cut back to a checkpoint's size before a run goes on from there."""
@@ -24,8 +26,7 @@ class MetricsLog:
     def sync(self) -> None:
         """Wait for the disk, so that the log is never behind a checkpoint that speaks of it."""
         if self.path.exists():
-            with self.path.open("rb") as file:
-                os.fsync(file.fileno())
+            sync_file(self.path)
 
     def cut(self, size: int) -> bool:
         """Cut the file to a size; false, and nothing done, where it does not hold as much."""

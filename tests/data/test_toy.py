@@ -18,7 +18,7 @@ NOUNS = {
 }  # fmt: skip
 PLURALS = {"children": "child", "mice": "mouse", **{f"{noun}s": noun for noun in NOUNS}}
 ADJECTIVES = {
-    "old": "vet", "young": "jun", "red": "rub", "small": "parv", "big": "gran", "quiet": "kvet", "wet": "humid",
+    "tall": "vet", "young": "jun", "red": "rub", "small": "parv", "big": "gran", "quiet": "kvet", "wet": "humid",
     "tired": "lac",
 }  # fmt: skip
 VERBS = {
@@ -99,7 +99,7 @@ def test_the_corpus_is_what_it_has_always_been(corpus):
             digest.update(f"{split}\t{source}\t{target}\n".encode())
     assert (toy.VERSION, digest.hexdigest()) == (
         1,
-        "72e85bfebc1afc9b860c637ae0fa892de99ae4811f06db478c8138f55e6fa816",
+        "3376b2c218e084b4d98436232613cdebe25c44c4cc232aac24ef0542b32e0485",
     )
 
 
@@ -125,9 +125,9 @@ def test_no_source_stands_twice_in_a_split_or_in_two(pairs):
     [
         ("the dog hears a cat", "kana la felo uno audat"),
         ("the cats hear a dog", "felos lo kana una audont"),
-        ("these old children often sell the house", "ninos veto esto domo lo saep vendont"),
+        ("these tall children often sell the house", "ninos veto esto domo lo saep vendont"),
         (
-            "the old dog near these rivers quickly feeds a crane",
+            "the tall dog near these rivers quickly feeds a crane",
             "flumas esta prok kana veta la grua una rapid nutrat",
         ),
         ("a mouse buys a mouse", "klikilo uno klikilo uno kupot"),

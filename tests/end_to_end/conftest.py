@@ -1,0 +1,73 @@
+"""One finished study that the tests share: it is trained once, and copied where a test would change it."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ablate.store import Results, RunFolder
+from ablate.study import Selection, Study, read_study
+from tests.cli.inside import Done, inside
+from tests.end_to_end.studies import ablate, write_study
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A study, its results root, and what the command said that trained it."""
+
+    file: Path
+    root: Path
+    said: str = ""
+
+    @property
+    def study(self) -> Study:
+        return read_study(self.file)
+
+    def run(self, *words: object) -> Done:
+        """`ablate run` on it, in this process."""
+        return inside("run", self.file, "--results", self.root, *words)
+
+    def ask(self, verb: str, *words: object) -> Done:
+        """Another verb on it."""
+        return inside(verb, self.file, "--results", self.root, *words)
+
+    def folder(self, label: str, seed: int = 1) -> RunFolder:
+        """A row's run."""
+        study = read_study(self.file, Selection(seeds=str(seed)))
+        row = next(row for row in study.rows if row.label == label)
+        return Results(self.root).run(study.runs_of(row)[0].id)
+
+
+@pytest.fixture(scope="session")
+def calm(tmp_path_factory):
+    """The tiny study, trained without disturbance."""
+    folder = tmp_path_factory.mktemp("calm")
+    file, root = write_study(folder), folder / "results"
+    return Trained(file, root, ablate("run", file, "--results", root).stdout)
+
+
+@pytest.fixture
+def copy(calm, tmp_path):
+    """A copy of the finished study."""
+    shutil.copytree(calm.root, tmp_path / "results")
+    return Trained(shutil.copy(calm.file, tmp_path), tmp_path / "results")
+
+
+@pytest.fixture
+def fresh(calm, tmp_path):
+    """The tiny study with nothing trained; only the corpus is prepared."""
+    shutil.copytree(calm.root / "corpora", tmp_path / "results" / "corpora")
+    return Trained(shutil.copy(calm.file, tmp_path), tmp_path / "results")
+
+
+@pytest.fixture
+def no_workers(monkeypatch):
+    """From here on, a worker that is started is a failure."""
+
+    def refuse(place):
+        raise AssertionError("a worker was started")
+
+    monkeypatch.setattr("ablate.launch.pool._Worker", refuse)

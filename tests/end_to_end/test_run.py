@@ -1,0 +1,247 @@
+"""A study from its file to its table, and again."""
+
+import csv
+import gzip
+import json
+import os
+import socket
+
+import pytest
+
+from ablate.store.files import read_json
+from tests.cli.inside import inside
+from tests.end_to_end.conftest import Trained
+from tests.end_to_end.studies import TINY, write_study
+
+
+def stamps(folder):
+    """What every file in there is: its bytes, and when it was written."""
+    return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.rglob("*") if path.is_file()}
+
+
+def trainings(root):
+    """The runs that were trained: those that left metrics."""
+    return {path.parent.name for path in root.glob("runs/*/metrics.jsonl")}
+
+
+def test_a_run_says_what_it_does_and_prints_the_table(calm):
+    said, table = calm.said.split("4 of 4)\n")
+    assert "4 of 4 runs to do" in said
+    assert said.count("started  ") == said.count("done     ") + 0 == 4
+    assert table == calm.ask("table").out
+    assert "pending" not in table
+
+
+def test_every_row_has_numbers_and_a_row_that_only_decodes_has_no_training(calm):
+    rows = json.loads(calm.ask("table", "--format", "json").out)["rows"]
+    assert [row["row"] for row in rows] == ["base", "A h=1", "decoding beam=1 average_checkpoints=2"]
+    for row in rows:
+        assert row["state"] == "done"
+        assert row["steps"] == 30
+        assert row["ppl"]["n"] == row["bleu"]["n"] == 2
+        assert all(1 < value < 200 for value in row["ppl"]["values"])  # better than a uniform guess
+        assert all(0 <= value <= 100 for value in row["bleu"]["values"])
+    assert len(trainings(calm.root)) == 4  # 3 rows, 2 seeds, and base's runs serve two rows
+
+
+def test_another_run_trains_nothing(copy, no_workers):
+    before = stamps(copy.root / "runs")
+    done = copy.run()
+    assert done.code == 0
+    assert done.out == copy.ask("table").out
+    assert stamps(copy.root / "runs") == before
+
+
+def test_a_row_that_is_added_is_the_only_one_that_is_trained(copy):
+    before = stamps(copy.root / "runs")
+    old = trainings(copy.root)
+    copy.file.write_text(TINY + "  C: {each: {d_ff: [8]}}\n")
+    done = copy.run("--seeds", "1")
+    assert done.code == 0
+    assert "1 of 3 runs to do" in done.out
+    assert trainings(copy.root) - old == {copy.folder("C d_ff=8").id}
+    assert {path: stamp for path, stamp in stamps(copy.root / "runs").items() if path in before} == before
+
+
+def test_a_way_of_decoding_that_is_added_trains_nothing(copy):
+    old, run = trainings(copy.root), copy.folder("base")
+    before = {path: path.read_bytes() for path in (run.metrics, *run.checkpoints.iterdir())}
+    scores = run.read_result()["decodings"]
+    copy.file.write_text(TINY + "  greedy: {set: {beam: 1}}\n")
+    done = copy.run("--seeds", "1", "--rows", "greedy")
+    assert done.code == 0
+    assert "1 of 1 runs to do" in done.out
+    assert trainings(copy.root) == old
+    assert {path: path.read_bytes() for path in before} == before
+    after = run.read_result()["decodings"]
+    assert after.items() > scores.items()
+    assert len(after) == len(scores) + 1
+
+
+def test_more_averaging_than_was_kept_fails_that_row_alone_and_says_why(copy):
+    copy.file.write_text(TINY + "  average: {set: {average_checkpoints: 3}}\n")
+    done = copy.run("--seeds", "1")
+    assert done.code == 1
+    states = {run["row"]: run for run in json.loads(copy.ask("status", "--seeds", "1", "--format", "json").out)["runs"]}
+    failed = states.pop("average average_checkpoints=3")
+    assert failed["state"] == "failed"
+    assert "keeps 2 checkpoints, and average_checkpoints=3 asks for more" in failed["detail"]
+    assert {run["state"] for run in states.values()} == {"done"}
+    copy.file.write_text(TINY)
+    assert copy.run("--seeds", "1").code == 0
+
+
+def test_a_run_that_two_studies_want_is_trained_once(copy, tmp_path, no_workers):
+    text = TINY.replace("study: tiny", "study: other").replace("A: {each: {h: [1]}}", "heads: {set: {h: 1}}")
+    other = Trained(write_study(tmp_path, text, "other.yaml"), copy.root)
+    assert other.run().code == 0
+    mine, theirs = (json.loads((copy.root / name / "table.json").read_text()) for name in ("tiny", "other"))
+    assert theirs["rows"][1]["row"] == "heads h=1"
+    assert theirs["rows"][1]["bleu"] == mine["rows"][1]["bleu"]
+
+
+def test_a_study_is_done_when_the_rows_that_were_asked_for_are(copy, no_workers):
+    copy.file.write_text(TINY + "  C: {each: {d_ff: [8]}}\n")
+    assert copy.run("--rows", "A,decoding").code == 0
+
+
+def test_one_job_takes_all_cores_and_one_run_at_a_time(fresh):
+    done = fresh.run("--rows", "A", "--seeds", "1", "--jobs", "1")
+    assert done.code == 0
+    assert "2 of 2 runs to do, 1 at once on cpu" in done.out
+    events = [line.split()[0] for line in done.out.splitlines() if line.startswith(("started", "done"))]
+    assert events == ["started", "done"] * 2
+    cores = len(os.sched_getaffinity(0))
+    assert f"{cores} threads each" in done.out
+    assert read_json(fresh.folder("base").execution)["threads"] == cores
+
+
+def test_what_is_kept_is_small_readable_and_names_no_one(calm):
+    folder = calm.root / "tiny"
+    files = {path.name: path.read_text() for path in folder.iterdir()}
+    assert sorted(files) == ["provenance.json", "study.yaml", "table.csv", "table.json", "table.md"]
+    assert files["study.yaml"] == calm.file.read_text()
+    assert files["table.md"] == calm.ask("table", "--format", "markdown").out
+    assert files["table.csv"] == calm.ask("table", "--format", "csv").out
+    assert files["table.json"] == calm.ask("table", "--format", "json").out
+    sentences = [line for path in calm.root.glob("corpora/*/*.txt") for line in path.read_text().splitlines()]
+    assert len(sentences) == 1200
+    secrets = [socket.gethostname(), str(calm.root), str(calm.file.parent), os.getcwd(), os.path.expanduser("~/")]
+    for name, text in files.items():
+        assert [secret for secret in secrets if secret in text] == [], name
+        assert [sentence for sentence in sentences if sentence in text] == [], name
+    provenance = json.loads(files["provenance.json"])
+    assert len(provenance["runs"]) == 4
+    assert {run["steps"] for run in provenance["runs"].values()} == {30}
+
+
+def test_the_results_of_a_run_name_no_one_either(calm):
+    for path in calm.root.glob("runs/*/*.json"):
+        if path.name != "progress.json":  # which process is at it, while it is
+            text = path.read_text()
+            assert str(calm.root) not in text, path
+            assert socket.gethostname() not in text, path
+
+
+def test_what_took_part_is_written_down(calm):
+    for path in calm.root.glob("runs/*/provenance.json"):
+        provenance = read_json(path)
+        assert provenance["packages"].keys() == {"torch", "numpy", "sentencepiece", "sacrebleu", "safetensors"}
+        assert all(provenance["packages"].values())
+        assert provenance["device"] == "cpu"
+
+
+def test_the_plan_knows_the_time_once_runs_have_finished(copy):
+    copy.file.write_text(TINY + "  C: {each: {N: [2]}}\n")
+    plan = json.loads(copy.ask("plan", "--format", "json").out)
+    assert plan["totals"]["missing"] == 2
+    assert 0 < plan["totals"]["seconds"] < 1000
+    assert plan["assumed_length"] is None
+
+
+WORDS = ("ein", "haus", "baum", "steht", "im", "wald", "und", "der", "hund", "läuft", "weit", "fort")
+
+
+def pairs(count, seed):
+    """Sentences, and the same backwards."""
+    for number in range(count):
+        words = [
+            WORDS[(number * (7 + seed) + place * (3 + number % 5)) % len(WORDS)] for place in range(3 + number % 4)
+        ]
+        yield " ".join(words), " ".join(reversed(words))
+
+
+FILES = """\
+study: files
+data: {corpus: files, direction: de-rev, train: train, dev: dev, test: test.tsv, vocab_size: 60}
+base: {N: 1, d_model: 16, d_ff: 32, h: 2, train_steps: 10, batch_tokens: 512, warmup_steps: 20, eval_every: 10,
+       checkpoint_every: 10}
+"""
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A study of one's own text: plain, packed, and in columns, with a pair to leave out and one with odd characters."""
+    folder = tmp_path / "text"
+    folder.mkdir()
+    train, dev, test = list(pairs(200, 0)), list(pairs(20, 1)), list(pairs(20, 2))
+    train[5] = ("", "nichts")
+    test[3] = ("ein\u2028baum 🌳", "baum 🌳 ein")
+    for side, language in enumerate(("de", "rev")):
+        (folder / f"train.{language}").write_text("".join(f"{pair[side]}\r\n" for pair in train), newline="")
+        (folder / f"dev.{language}.gz").write_bytes(gzip.compress("".join(f"{p[side]}\n" for p in dev).encode()))
+    (folder / "test.tsv").write_text("".join("\t".join(pair) + "\n" for pair in test))
+    return Trained(write_study(folder, FILES, "files.yaml"), tmp_path / "results")
+
+
+def test_one_s_own_text_is_trained_on_in_every_form_and_not_mixed_with_other_text(files):
+    done = files.run()
+    assert done.code == 0
+    assert "199 pairs, 1 left out (empty), dev 20, test 20" in done.out
+    result = files.folder("base").read_result()
+    (translations,) = files.folder("base").path.glob("translations/*.txt")
+    assert translations.read_bytes().count(b"\n") == 20
+    rows = list(csv.DictReader((files.root / "files" / "table.csv").read_text().splitlines()))
+    assert [row["state"] for row in rows] == ["done"]
+
+    before = stamps(files.root / "runs")
+    with (files.file.parent / "train.de").open("a") as one, (files.file.parent / "train.rev").open("a") as other:
+        one.write("noch ein haus\n")
+        other.write("haus ein noch\n")
+    changed = files.run()
+    assert (changed.code, changed.out) == (2, "")
+    assert len(changed.err.splitlines()) == 1
+    new = {path.parent.name for path in files.root.glob("corpora/*/corpus.json")} - {result["corpus"]}
+    assert len(new) == 1
+    assert result["corpus"] in changed.err
+    assert new.pop() in changed.err
+    assert stamps(files.root / "runs") == before
+    assert files.ask("table").code == 0
+
+
+def test_a_trained_run_translates_line_by_line(calm):
+    id = calm.folder("base").id
+    corpus = next(calm.root.glob("corpora/*/test.source.txt")).read_text().splitlines()[:3]
+    lines = [corpus[0], "", corpus[1], "  ", corpus[2] + "\r", "\u2028"]
+    done = inside("translate", id[:6], "--results", calm.root, stdin="\n".join(lines).encode())
+    assert (done.code, done.err) == (0, "")
+    out = done.out.split("\n")
+    assert len(out) == len(lines) + 1
+    assert [bool(text) for text in out] == [True, False, True, False, True, False, False]
+    stored = calm.folder("base").path / "translations"
+    row = calm.study.base
+    expected = (stored / f"{row.decoding}.txt").read_text().splitlines()[:3]
+    assert [text for text in out if text] == expected
+
+
+def test_nothing_is_translated_to_nothing(calm):
+    done = inside("translate", calm.folder("base").id, "--results", calm.root)
+    assert (done.code, done.out, done.err) == (0, "", "")
+
+
+def test_a_sentence_that_is_too_long_is_a_line(calm):
+    long = b"word " * 1100
+    done = inside("translate", calm.folder("base").id, "--results", calm.root, stdin=b"a b\n" + long + b"\n")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("standard input:2: has ")
+    assert len(done.err.splitlines()) == 1
