@@ -74,7 +74,7 @@ def worker_environment(threads: int) -> dict[str, str]:
     """The environment of a worker: its threads, and an allocator that keeps what it has.
 
     By default glibc gives every large activation back to the system and faults its pages in anew at
-    each step; kept, training is faster by a third (benchmarks/LOG.md).
+    each step; kept, training was measured at more than twice the speed (benchmarks/LOG.md).
     """
     return {
         **os.environ,
