@@ -45,6 +45,12 @@ TABLE3 = (
     PaperRow("big", 4.33, 26.4, 213, {"d_model": 1024, "d_ff": 4096, "n_heads": 16, "dropout": 0.3}),
 )
 
+# Where Table 3 starts from. A row's head sizes are d_model / h unless it says otherwise.
+BASE: dict[str, Any] = {
+    "n_layers": 6, "d_model": 512, "d_ff": 2048, "n_heads": 8, "d_k": 64, "d_v": 64, "dropout": 0.1,
+    "label_smoothing": 0.1, "positional_encoding": "sinusoidal",
+}  # fmt: skip
+
 # The fields that Table 3 varies; train_steps, which only big changes, is part of that row's recipe.
 FIELDS = (
     "n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "dropout", "label_smoothing", "positional_encoding",

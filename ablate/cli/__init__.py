@@ -12,7 +12,8 @@ from ablate.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, AblateError, Interru
 
 def main() -> None:
     """Run the command line; the exit codes are the contract's."""
-    signal.signal(signal.SIGINT, _interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     try:
         from ablate.cli.app import app
 
@@ -25,6 +26,9 @@ def main() -> None:
         sys.exit(EXIT_INTERRUPTED)
     except BrokenPipeError:  # the reader of a pipe has gone, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:  # a folder that cannot be written, a full disk
+        print(f"{error.filename or 'ablate'}: {error.strerror or error}", file=sys.stderr)
+        sys.exit(EXIT_BAD_INPUT)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ablate.cli.status import where
 from ablate.launch.devices import Place
-from ablate.report.plan import Plan, plan_of
+from ablate.report.plan import PlanRow, plan_of
 from ablate.report.plan_text import plain_table
 from ablate.report.units import duration
 from ablate.store import Results
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live as RichLive
 
-    from ablate.data import Corpus
+    from ablate.data.corpus import Corpus
 
 SAY_EVERY_SECONDS = 60.0  # where lines are printed, between two of them
 
@@ -35,8 +35,8 @@ class Live:
         self.active: dict[str, float] = {}  # run -> when it started
         self.view: RichLive | None = None
         self.said = self.began = time.monotonic()
-        self.plan: Plan | None = None
-        self.work_before = 0.0
+        self.rows: dict[str, PlanRow] = {}  # of each run, once work begins
+        self.work = self.work_before = self.work_ended = 0.0  # FLOPs: in all, at the start, of ended runs
 
     def __enter__(self) -> Live:
         return self
@@ -50,9 +50,14 @@ class Live:
 
     def announce(self, corpus: Corpus, places: list[Place], missing: int) -> None:
         """The corpus is ready and work begins."""
-        self.plan = plan_of(self.study, self.results)
+        runs = plan_of(self.study, self.results).runs
+        self.rows = {id: row for id, (row, _) in runs.items()}
         self.ended = self.total - missing
-        self.work_before = self._work_done()
+        self.work = sum(row.flops or 1.0 for row in self.rows.values())
+        self.work_ended = sum(row.flops or 1.0 for row, state in runs.values() if state in ("done", "diverged"))
+        self.work_before = self.work_ended + sum(
+            self._begun(id) for id, (_, state) in runs.items() if state == "interrupted"
+        )
         self.began = time.monotonic()
         left_out = "".join(f", {count} left out ({why})" for why, count in corpus.manifest["left_out"].items())
         pairs = corpus.manifest["pairs"]
@@ -71,14 +76,16 @@ class Live:
 
     def started(self, run: str) -> None:
         """A worker was given this run."""
+        again = run in self.active
         self.active[run] = time.monotonic()
-        if self.view is None:
+        if self.view is None and not again:
             self._say(f"started  {self.labels[run]}")
 
     def finished(self, run: str, outcome: str) -> None:
         """A run is done, diverged or failed."""
         began = self.active.pop(run, time.monotonic())
         self.ended += 1
+        self.work_ended += self.rows[run].flops or 1.0
         scores = self._scores(run) if outcome == "done" else ""
         took = duration(time.monotonic() - began)
         self._say(f"{outcome:8} {self.labels[run]}{scores} ({took}; {self.ended} of {self.total}{self._eta()})")
@@ -114,39 +121,24 @@ class Live:
         table = plain_table("running", "")
         for run in list(self.active):
             table.add_row(Text(self.labels[run]), Text(self._where(run), overflow="ellipsis", no_wrap=True))
-        share = self._share()
+        share = self._work_done() / self.work if self.work else 0.0
         bar = Table.grid()
         bar.add_row(ProgressBar(total=1.0, completed=share, width=min(60, self.console.width)))
         line = Text(f"{self.study.name}: {self.ended} of {self.total} runs{self._eta()}", style="bold")
         return Group(line, bar, table)
 
-    def _work(self) -> float:
-        """FLOPs of the whole study, or its runs where their steps are not known."""
-        assert self.plan is not None
-        return sum(row.flops or 1.0 for row, _ in self.plan.runs.values())
+    def _begun(self, run: str) -> float:
+        """FLOPs that a run has behind it."""
+        row, progress = self.rows[run], read_progress(self.results.run(run))
+        return row.flops_per_step * min(progress["step"] or 0, row.steps or 0) if progress else 0.0
 
     def _work_done(self) -> float:
-        """Of that, what is done."""
-        if self.plan is None:
-            return 0.0
-        done = 0.0
-        for id, (row, _) in self.plan.runs.items():
-            folder = self.results.run(id)
-            if folder.result.exists():
-                done += row.flops or 1.0
-            elif row.steps and (progress := read_progress(folder)) and progress.get("step"):
-                done += row.flops_per_step * min(progress["step"], row.steps)
-        return done
-
-    def _share(self) -> float:
-        return self._work_done() / self._work() if self.plan else 0.0
+        return self.work_ended + sum(self._begun(run) for run in self.active)
 
     def _eta(self) -> str:
         """`, 3 min left`, at the rate of this launch so far; empty until there is one."""
-        if self.plan is None:
-            return ""
         done, elapsed = self._work_done(), time.monotonic() - self.began
-        left = self._work() - done
+        left = self.work - done
         if done <= self.work_before or left <= 0 or elapsed < 5:
             return ""
         return f", {duration(elapsed * left / (done - self.work_before))} left"

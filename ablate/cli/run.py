@@ -55,10 +55,15 @@ def command(
                 announce=live.announce,
             )
     except Interrupted:
-        console.print("Interrupted; all is saved. The same command goes on from here.", soft_wrap=True)
+        console.print("Interrupted. The same command goes on from here.", soft_wrap=True)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     table = table_of(content, root)
-    publish.publish(table, root)
     render.print_rich(table, console, against_paper=False)
+    if content.selected:
+        console.print(
+            f"Not written to {root.study(content.name)}: it holds the study as its file has it.", soft_wrap=True
+        )
+    else:
+        publish.publish(table, root)
     if not done.complete:
         raise typer.Exit(EXIT_RUN_FAILED)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, cast
 
 from ablate.errors import DataError
 
@@ -46,6 +49,19 @@ def read_pairs(files: tuple[Path, ...]) -> Iterator[tuple[int, str, str]]:
         raise DataError(f"{files[0]}: has {count} lines, but {files[1]} has {count + rest}: they must pair")
 
 
+def text_hash(file: Path) -> str:
+    """The SHA-256 of a file's text, the same plain and compressed.
+
+    Raises:
+        DataError: it cannot be read, or is a broken archive.
+    """
+    digest = hashlib.sha256()
+    with _readable(file), _open(file) as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
 def _read_tsv(file: Path) -> Iterator[tuple[int, str, str]]:
     for number, line in _lines(file):
         columns = line.split("\t")
@@ -56,9 +72,9 @@ def _read_tsv(file: Path) -> Iterator[tuple[int, str, str]]:
 
 def _lines(file: Path) -> Iterator[tuple[int, str]]:
     """Lines are ended by LF alone (or CR LF): U+2028 and its like are part of a sentence."""
+    number = 0
     try:
-        with gzip.open(file, "rb") if file.suffix == ".gz" else file.open("rb") as stream:
-            number = 0
+        with _readable(file), _open(file) as stream:
             while raw := stream.readline(MAX_LINE_BYTES + 1):
                 number += 1
                 if len(raw) > MAX_LINE_BYTES:
@@ -69,6 +85,17 @@ def _lines(file: Path) -> Iterator[tuple[int, str]]:
                 yield number, text.rstrip("\r\n") if file.name.endswith(TSV) else text.strip()
     except UnicodeDecodeError as error:
         raise DataError(f"{file}:{number}: is not valid UTF-8 (byte {error.start + 1} of the line)") from None
+
+
+def _open(file: Path) -> IO[bytes]:
+    return cast("IO[bytes]", gzip.open(file, "rb")) if file.suffix == ".gz" else file.open("rb")
+
+
+@contextmanager
+def _readable(file: Path) -> Iterator[None]:
+    """Turn what reading may raise into one line."""
+    try:
+        yield
     except (gzip.BadGzipFile, zlib.error, EOFError):
         raise DataError(f"{file}: is not a whole gzip archive") from None
     except OSError as error:

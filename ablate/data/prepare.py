@@ -20,7 +20,7 @@ from filelock import FileLock
 from ablate.config import DataConfig
 from ablate.data import toy
 from ablate.data.corpus import IDS, OFFSETS, SIDES, TOKENIZER, Corpus, lengths_of, write_side
-from ablate.data.files import read_pairs, split_files
+from ablate.data.files import read_pairs, split_files, text_hash
 from ablate.data.tokenizer import Tokenizer, train_tokenizer
 from ablate.errors import DataError
 from ablate.store.corpora import MANIFEST, remember
@@ -76,7 +76,7 @@ def _content_id(data: DataConfig, folder: Path) -> str:
         content = [f"toy {toy.VERSION}"]
     else:
         files = [file for split in SPLITS for file in split_files(folder, getattr(data, split), data.languages)]
-        content = [sha256(file) for file in files]
+        content = [text_hash(file) for file in files]
     how = [FORMAT, data.vocab_size, data.max_length, content]
     return hashlib.sha256(json.dumps(how).encode()).hexdigest()[:12]
 

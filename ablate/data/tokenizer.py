@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from ablate.data.files import MAX_LINE_BYTES
 from ablate.errors import DataError
@@ -50,7 +50,7 @@ def train_tokenizer(sentences: Iterable[str], vocab_size: int) -> Tokenizer:
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_iterator(sentences),
+            sentence_iterator=iter(sentences),
             model_writer=model,
             model_type="bpe",
             vocab_size=vocab_size,
@@ -66,10 +66,6 @@ def train_tokenizer(sentences: Iterable[str], vocab_size: int) -> Tokenizer:
     except RuntimeError as error:
         raise DataError(_reason(str(error), vocab_size)) from None
     return Tokenizer(model.getvalue())
-
-
-def _iterator(sentences: Iterable[str]) -> Iterator[str]:
-    return iter(sentences)
 
 
 def _reason(message: str, vocab_size: int) -> str:

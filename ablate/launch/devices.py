@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from ablate.config import RowConfig
@@ -21,6 +22,7 @@ GPU_MEMORY_SHARE = 0.7
 CPU_MEMORY_SHARE = 0.4
 # On a CPU larger parts are no faster, they only take more memory.
 CPU_MICRO_BATCH = 4096
+PADDED = 2  # a batch of batch_tokens real tokens has fewer padded ones than this many times that
 SMALLEST_MICRO_BATCH = 256
 
 
@@ -33,18 +35,18 @@ class Place:
     memory: float
 
 
-def places(device: Device, jobs: int | None, configs: Sequence[RowConfig], vocab_size: int) -> list[Place]:
+def places(device: Device, jobs: int | None, configs: Sequence[RowConfig], vocab_size: int, runs: int) -> list[Place]:
     """The places for a study's runs.
 
     On GPUs, one worker each, or `jobs` workers shared out over them. On a CPU, one worker a core
     (small models gain little from a second thread), fewer where memory is short or runs are few, or
-    `jobs`. It depends on the study and the machine and not on what is left to do, because the number
-    of threads changes the last digits of a run.
+    `jobs`. It depends on the machine and on `runs`, the size of the whole study, and not on what is
+    picked or left to do, because the number of threads changes the last digits of a run.
 
     Raises:
         UsageError: a GPU was asked for and there is none.
     """
-    gpus = _gpu_memory() if device != "cpu" else []
+    gpus = _gpu_memory() if device == "cuda" or (device == "auto" and _has_driver()) else []
     if device == "cuda" and not gpus:
         raise UsageError("--device cuda: torch sees no CUDA device here; use --device cpu")
     if gpus:
@@ -56,13 +58,13 @@ def places(device: Device, jobs: int | None, configs: Sequence[RowConfig], vocab
         ]
     memory = CPU_MEMORY_SHARE * _memory()
     largest = max(peak_memory(c, vocab_size, SMALLEST_MICRO_BATCH) for c in configs)
-    count = jobs or max(1, min(cores(), len(configs), int(memory // largest)))
+    count = jobs or max(1, min(cores(), runs, int(memory // largest)))
     return [Place("cpu", max(1, cores() // count), memory / count)] * count
 
 
 def micro_batch(config: RowConfig, vocab_size: int, place: Place) -> int:
-    """The largest micro-batch, in tokens, that is estimated to fit: batch_tokens, halved as often as needed."""
-    tokens = config.batch_tokens
+    """The largest micro-batch, in padded tokens, that is estimated to fit: a whole batch, halved as often as needed."""
+    tokens = PADDED * config.batch_tokens
     if place.device == "cpu":
         tokens = min(tokens, CPU_MICRO_BATCH)
     while tokens > SMALLEST_MICRO_BATCH and peak_memory(config, vocab_size, tokens) > place.memory:
@@ -87,16 +89,25 @@ def worker_environment(threads: int) -> dict[str, str]:
     }
 
 
+def _has_driver() -> bool:
+    """Whether to ask torch for GPUs, which takes seconds to load."""
+    return any(Path(path).exists() for path in ("/dev/nvidiactl", "/dev/dxg")) or shutil.which("nvidia-smi") is not None
+
+
 def _gpu_memory() -> list[int]:
-    """Bytes of each GPU; torch is asked only where there is a driver, since loading it takes seconds."""
-    if shutil.which("nvidia-smi") is None:
-        return []
+    """Bytes of each GPU that torch sees."""
     import torch
 
     return [torch.cuda.get_device_properties(i).total_memory for i in range(torch.cuda.device_count())]
 
 
 def _memory() -> int:
+    """Bytes that this process may fill: the machine's, or its control group's where that is less."""
     import psutil
 
-    return int(psutil.virtual_memory().total)
+    total = int(psutil.virtual_memory().total)
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    except OSError:
+        return total
+    return min(total, int(limit)) if limit.isdecimal() else total

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from ablate.config import DecodingConfig
-from ablate.data import Corpus, prepare
+from ablate.config.identity import NOT_IDENTITY
+from ablate.data.corpus import Corpus
+from ablate.data.prepare import prepare
 from ablate.errors import StoreError
 from ablate.launch.devices import Device, Place, micro_batch, places
 from ablate.launch.pool import Pool, Watcher
@@ -56,10 +58,10 @@ def launch(
         _lay_out(run, results, corpus)
     missing = [id for id in runs if _is_missing(study, results, id, retry_failed)]
     if missing:
-        workplaces = places(device, jobs, [run.config for run in runs.values()], study.data.vocab_size)
+        workplaces = places(device, jobs, [run.config for run in runs.values()], study.data.vocab_size, study.whole)
         announce(corpus, workplaces, len(missing))
         make = partial(_unit, study, results, corpus, runs)
-        Pool(workplaces, make, partial(_outcome, study, results), watcher).carry_out(missing)
+        Pool(workplaces, make, results.run, partial(_outcome, study, results), watcher).carry_out(missing)
     return Launch(len(runs), Counter(run_state(study, results, id) for id in runs))
 
 
@@ -89,7 +91,7 @@ def _lay_out(run: Run, results: Results, corpus: Corpus) -> None:
         content = {
             "id": run.id,
             "seed": run.seed,
-            "config": run.config.model_dump(),
+            "config": run.config.model_dump(exclude=set(NOT_IDENTITY)),
             "data": run.data.model_dump(exclude={"folder"}),
         }
         write_json(folder.run, content, durable=False)
@@ -111,5 +113,6 @@ def _unit(study: Study, results: Results, corpus: Corpus, runs: dict[str, Run], 
         decodings={name: config.model_dump(include=fields) for name, config in study.decodings[id].items()},
         device=place.device,
         threads=place.threads,
-        micro_batch_tokens=micro_batch(run.config, study.data.vocab_size, place),
+        settings=run.config.model_dump(include=set(NOT_IDENTITY)),
+        fitting_tokens=micro_batch(run.config, study.data.vocab_size, place),
     )

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from ablate.errors import Interrupted
+from ablate.errors import Interrupted, StoreError
 from ablate.launch.devices import Place, worker_environment
 from ablate.runner.unit import Unit
 from ablate.store import RunFolder
@@ -80,6 +80,7 @@ class Pool:
         self,
         places: Sequence[Place],
         unit_for: Callable[[str, Place], Unit],
+        folder_of: Callable[[str], RunFolder],
         outcome_of: Callable[[str], str | None],
         watcher: Watcher,
     ) -> None:
@@ -88,15 +89,18 @@ class Pool:
         Args:
             places: one for each worker.
             unit_for: makes the unit of a run at a place.
+            folder_of: the folder of a run.
             outcome_of: what a run has come to by now, by whoever's work; None while it is missing.
             watcher: is told what happens.
         """
-        self.places, self.unit_for, self.outcome_of, self.watcher = places, unit_for, outcome_of, watcher
+        self.places, self.unit_for, self.folder_of = places, unit_for, folder_of
+        self.outcome_of, self.watcher = outcome_of, watcher
         self.workers: dict[int, _Worker] = {}  # by place
         self.queue: deque[str] = deque()
         self.busy: dict[str, float] = {}  # runs that others have, and when to look again
         self.deaths: Counter[str] = Counter()
         self.stopping = 0
+        self.proven = False  # a worker has answered once: so they can start here
         self.selector = selectors.DefaultSelector()
 
     def carry_out(self, runs: Sequence[str]) -> None:
@@ -158,25 +162,41 @@ class Pool:
             self._died(index, worker)
             return
         event = json.loads(line)
-        worker.run = None
-        if event["outcome"] == "busy":
-            self.busy[event["run"]] = time.monotonic() + BUSY_SECONDS
-        elif event["outcome"] != "interrupted":
-            self.watcher.finished(event["run"], event["outcome"])
+        worker.run, self.proven = None, True
+        run, outcome = event["run"], event["outcome"]
+        if outcome == "busy":
+            self.busy[run] = time.monotonic() + BUSY_SECONDS
+        elif outcome != "interrupted":
+            self.watcher.finished(run, outcome)
+        elif not self.stopping:  # someone has asked the worker alone to leave
+            self._again(run, "the worker was asked to leave")
+        if outcome in ("failed", "interrupted"):
+            self._retire(index, worker)  # it leaves by itself, and must not be given another run on its way out
 
     def _died(self, index: int, worker: _Worker) -> None:
         """A worker is gone: as it was asked to, or with the run that it had."""
+        self._retire(index, worker)
+        if worker.run is None or self.stopping:
+            return
+        code = worker.process.returncode
+        if code >= 0 and not self.proven:
+            raise StoreError(f"a worker could not start (exit code {code}); what it said stands above")
+        self._again(worker.run.id, _cause(code))
+
+    def _retire(self, index: int, worker: _Worker) -> None:
         self.selector.unregister(worker.process.stdout)  # type: ignore[arg-type]
         worker.close()
         del self.workers[index]
-        if worker.run is None or self.stopping:
+
+    def _again(self, run: str, cause: str) -> None:
+        """A run's worker was ended from outside: its last checkpoint is as good as ever, a few times over."""
+        self.deaths[run] += 1
+        if self.deaths[run] < DEATHS:
+            self.queue.appendleft(run)
             return
-        self.deaths[worker.run.id] += 1
-        if worker.process.returncode < 0 and self.deaths[worker.run.id] < DEATHS:
-            self.queue.appendleft(worker.run.id)  # ended from outside: its last checkpoint is as good as ever
-            return
-        write_json(worker.run.failure, {"reason": _cause(worker.process.returncode), "time": time.time()})
-        self.watcher.finished(worker.run.id, "failed")
+        with suppress(OSError):  # on a full disk the others go on all the same
+            write_json(self.folder_of(run).failure, {"reason": cause, "time": time.time()})
+        self.watcher.finished(run, "failed")
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         """The first signal asks the workers to save and leave, the second ends them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections import defaultdict
 from dataclasses import dataclass
@@ -111,7 +112,11 @@ def _plan_row(study: Study, row: Row, results: Results, lengths: Lengths | None)
 
 def _seconds(plan: Plan, results: Results) -> float | None:
     """Time for what is missing, at the rate that this machine has shown."""
-    missing = [row for row, state in plan.runs.values() if state not in ("done", "diverged")]
+    missing = [
+        row
+        for id, (row, state) in plan.runs.items()
+        if state not in ("done", "diverged") and not results.run(id).result.exists()  # else only a decoding is
+    ]
     flops = [row.flops for row in missing]
     if not missing:
         return 0.0
@@ -128,7 +133,8 @@ def measured_rates(results: Results, first: list[str]) -> dict[str, float]:
     A CPU's rate counts all its cores: a run on 1 of 2 threads is one of two at once.
     """
     found: dict[str, list[float]] = defaultdict(list)
-    for id in list(dict.fromkeys([*first, *results.run_ids()]))[:RATE_SAMPLES]:
+    finished = (id for id in dict.fromkeys([*first, *results.run_ids()]) if results.run(id).result.exists())
+    for id in itertools.islice(finished, RATE_SAMPLES):
         rate = _rate(results, id)
         if rate is not None:
             found[rate[0]].append(rate[1])

@@ -22,7 +22,7 @@ def publish(table: Table, results: Results) -> None:
         "table.md": markdown(table, against_paper=False),
         "table.csv": comma_separated(table),
         "table.json": as_json(table),
-        "study.yaml": study.path.read_text(encoding="utf-8-sig"),
+        "study.yaml": study.text,
         "provenance.json": json.dumps(_provenance(table, results), indent=1) + "\n",
     }
     for name, content in files.items():

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table as RichTable
 
-FORMATS = ("rich", "markdown", "csv", "json")
-
 
 def print_rich(table: Table, console: Console, against_paper: bool) -> None:
     """Print to a terminal in the widest layout that it holds; piped, in the paper's, however wide."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ablate import cost
-from ablate.paper import FIELDS, TABLE3, PaperRow
+from ablate.paper import BASE, FIELDS, TABLE3, PaperRow
 from ablate.report.scores import Scores
 from ablate.store import Results, State, state_of
 from ablate.store.states import read_progress
@@ -122,7 +122,7 @@ class _Reader:
             ppl=Scores(ppl),
             bleu=scores,
             delta_bleu=scores.minus(base.bleu) if base else Scores(),
-            paper=paper_row(row),
+            paper=paper_row(row, self.study.base),
         )
 
 
@@ -139,11 +139,13 @@ def _note(states: dict[int, State], notes: list[str]) -> str:
     return what if len(states) == 1 else f"{counts['done']} of {len(states)} seeds done; {what}"
 
 
-def paper_row(row: Row) -> PaperRow | None:
-    """The row of Table 3 that makes the same change to its base, if there is one."""
+def paper_row(row: Row, base: Row) -> PaperRow | None:
+    """The row of Table 3 that makes the same change: the same fields, from the paper's values to the paper's values."""
     changed = _change(row)
     if not changed and row.changed:
         return None
+    if any(getattr(base.config, name) != BASE[name] for name in changed):
+        return None  # a d_ff of 1024 is a loss from 2048, and a gain from 256
     found = next((paper for paper in TABLE3 if paper.changed == changed), None)
     recipe = {*FIELDS, "train_steps"} if found and found.group == "big" else set(FIELDS)
     return found if set(row.changed) <= recipe else None

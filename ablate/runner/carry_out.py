@@ -11,7 +11,7 @@ import torch
 
 from ablate.config import DecodingConfig, RowConfig
 from ablate.cost import parameters
-from ablate.data import Corpus
+from ablate.data.corpus import Corpus
 from ablate.decoding import translate
 from ablate.errors import Interrupted, StoreError
 from ablate.model import Transformer, build
@@ -23,7 +23,7 @@ from ablate.scoring.perplexity import perplexity
 from ablate.store import RunFolder, checkpoints
 from ablate.store.files import read_json, remove_temporaries, sha256, write_bytes, write_json
 from ablate.training import Diverged, Trained, Trainer
-from ablate.training.averaging import average
+from ablate.training.averaging import average, checkpoints_until
 
 Outcome = Literal["done", "diverged"]
 RESULT_FORMAT = 1
@@ -40,7 +40,8 @@ def carry_out(unit: Unit, stop_asked: Callable[[], bool], say: Callable[[str], N
     run = read_json(folder.run)
     if run is None:
         raise StoreError(f"{folder.run}: is missing")
-    work = _Work(folder, unit, RowConfig(**run["config"]), run["seed"], stop_asked, say)
+    config = RowConfig(**{**run["config"], **unit.settings})
+    work = _Work(folder, unit, config, run["seed"], stop_asked, say)
     return work.do()
 
 
@@ -76,14 +77,24 @@ class _Work:
     def _do(self) -> Outcome:
         self.folder.failure.unlink(missing_ok=True)
         result = self.folder.read_result() or self._train()
-        if result["outcome"] == "done":
-            for id, settings in self.unit.decodings.items():
-                if id not in result["decodings"]:
-                    result["decodings"][id] = self._decode(id, settings, result["chosen_step"])
+        refused = self._decode_missing(result) if result["outcome"] == "done" else None
         write_json(self.folder.result, result)
         checkpoints.prune(self.folder.checkpoints, set(result["kept_steps"]), finished=True)
+        if refused is not None:
+            raise refused
         outcome: Outcome = result["outcome"]
         return outcome
+
+    def _decode_missing(self, result: dict[str, Any]) -> StoreError | None:
+        """Add the decodings that are missing; one that is not possible is told when the others are safe."""
+        refused = None
+        for id, settings in self.unit.decodings.items():
+            if id not in result["decodings"]:
+                try:
+                    result["decodings"][id] = self._decode(id, settings, result)
+                except StoreError as error:
+                    refused = error
+        return refused
 
     def _execution(self) -> dict[str, Any]:
         """How the run is carried out: as it was begun, since threads and micro-batches change the last digits."""
@@ -99,13 +110,17 @@ class _Work:
                 f"{self.folder.path}: was begun on {begun['device']}, and its random state is of no use on {kind}; "
                 f"use --device {begun['device']}, or another --results"
             )
-        if begun is not None:
+        if begun is not None and self.config.micro_batch_tokens in (None, begun["micro_batch_tokens"]):
             return begun
+        if begun is not None:
+            execution = {**begun, "micro_batch_tokens": self.config.micro_batch_tokens}
+            write_json(self.folder.execution, execution)
+            return execution
         execution = {
             "corpus": self.corpus.id,
             "device": kind,
             "threads": self.unit.threads,
-            "micro_batch_tokens": self.config.micro_batch_tokens or self.unit.micro_batch_tokens,
+            "micro_batch_tokens": self.config.micro_batch_tokens or self.unit.fitting_tokens,
         }
         write_json(self.folder.execution, execution)
         write_json(self.folder.provenance, provenance(self.unit.device, self.unit.threads))
@@ -152,14 +167,15 @@ class _Work:
         return {
             "outcome": "done",
             "chosen_step": trained.chosen,
+            "checkpoints_made": checkpoints_until(self.config, trained.chosen),
             "tokens": trained.tokens,
             "weights": {"file": weights.name, "sha256": sha256(weights)},
         }
 
-    def _decode(self, id: str, settings: dict[str, Any], chosen: int) -> dict[str, Any]:
+    def _decode(self, id: str, settings: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
         """Perplexity and BLEU of one way of decoding, and its translations on disk."""
         config = DecodingConfig(**settings)
-        model = load_model(self.folder, self.config, self.corpus, chosen, config.average_checkpoints, self.device)
+        model = load_model(self.folder, self.config, self.corpus, result, config.average_checkpoints, self.device)
         dev, test = self.corpus.split("dev"), self.corpus.split("test")
         self._between("measuring")
         value = perplexity(model, dev, self.device)
@@ -190,16 +206,15 @@ class _Work:
 
 
 def load_model(
-    folder: RunFolder, config: RowConfig, corpus: Corpus, chosen: int, count: int, device: torch.device
+    folder: RunFolder, config: RowConfig, corpus: Corpus, result: dict[str, Any], count: int, device: torch.device
 ) -> Transformer:
     """The trained model of a run: the mean of its last `count` checkpoints up to the chosen step.
 
     Raises:
         StoreError: fewer are kept than asked for, or one is damaged.
     """
-    kept = checkpoints.scheduled(folder.checkpoints, until=chosen)[-count:]
-    were_made = -(-chosen // config.checkpoint_every)
-    if not kept or len(kept) < min(count, were_made):
+    kept = checkpoints.scheduled(folder.checkpoints, until=result["chosen_step"])[-count:]
+    if not kept or len(kept) < min(count, result["checkpoints_made"]):
         raise StoreError(
             f"{folder.checkpoints}: keeps {len(kept)} checkpoints, and average_checkpoints={count} asks for more; "
             "they were pruned when the run finished: train it in another --results to average more"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from ablate.config import DecodingConfig, RowConfig
-from ablate.data import Corpus
+from ablate.data.corpus import Corpus
 from ablate.decoding import translate
 from ablate.errors import DataError, StoreError
 from ablate.runner.carry_out import load_model
@@ -27,7 +27,7 @@ def translate_text(folder: RunFolder, results: Results, sentences: Sequence[str]
         raise StoreError(f"{folder.path}: is not a finished run")
     config, corpus = RowConfig(**run["config"]), Corpus(results.corpora / result["corpus"])
     device = torch.device("cpu")
-    model = load_model(folder, config, corpus, result["chosen_step"], 1, device)
+    model = load_model(folder, config, corpus, result, 1, device)
     ids = corpus.tokenizer.encode([sentence.strip() for sentence in sentences])
     for number, sentence in enumerate(ids, 1):
         if len(sentence) >= config.max_positions:

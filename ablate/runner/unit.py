@@ -15,15 +15,17 @@ class Unit:
     corpus: the prepared corpus' folder.
     decodings: the ways to decode it, by identity.
     device: `cpu` or `cuda:0`.
-    threads, micro_batch_tokens: how, unless the run has begun and says so itself.
+    settings: what the study says of the carrying out, now: it may have changed since the run was laid out.
+    threads, fitting_tokens: how, unless the run has begun and says so itself, or the study says so.
     """
 
     folder: str
     corpus: str
     decodings: dict[str, dict[str, Any]]
     device: str
+    settings: dict[str, Any]
     threads: int
-    micro_batch_tokens: int
+    fitting_tokens: int
 
     def line(self) -> str:
         """For a worker's standard input."""

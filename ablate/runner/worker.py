@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
@@ -57,6 +58,8 @@ def main(launcher: int) -> int:
             return EXIT_INTERRUPTED
         if stop():
             return EXIT_INTERRUPTED
+        if outcome == "failed":
+            return 0  # what made it fail may still be in this process: the next run gets a fresh one
     return 0
 
 
@@ -72,7 +75,8 @@ def _one(unit: Unit, stop: _Stop) -> str:
                 return "interrupted"
             except Exception as error:
                 print(_stamp(traceback.format_exc()), file=log, flush=True)
-                write_json(folder.failure, {"reason": reason(error), "time": time.time()})
+                with suppress(OSError):  # the disk may be what has failed; the launcher is told in any case
+                    write_json(folder.failure, {"reason": reason(error), "time": time.time()})
                 return "failed"
     except Timeout:
         return "busy"

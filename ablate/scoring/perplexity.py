@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from ablate.data import eval_batches
+from ablate.data.batches import eval_batches
 from ablate.data.corpus import Split
 from ablate.model import Transformer
 from ablate.training.loss import negative_log_likelihood

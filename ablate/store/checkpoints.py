@@ -54,7 +54,7 @@ def save(folder: Path, step: int, weights: bytes, state: bytes, info: Mapping[st
     for part, content in (("weights", weights), ("state", state)):
         path = _path(folder, step, f"{part}.safetensors")
         write_bytes(path, content)
-        hashes[part] = sha256(path)
+        hashes[part] = hashlib.sha256(content).hexdigest()
     manifest = {"step": step, "scheduled": scheduled, "sha256": hashes, "info": dict(info)}
     write_json(_path(folder, step, "json"), {**manifest, "check": _check(manifest)})
 

@@ -80,11 +80,11 @@ class Node:
         return self.value
 
 
-def read_file(path: Path) -> Node:
-    """Read a study file.
+def file_text(path: Path) -> str:
+    """The text of a study file.
 
     Raises:
-        StudyError: it cannot be opened, is too large, or is not the YAML that a study may hold.
+        StudyError: it cannot be opened, is too large, or is not UTF-8.
     """
     mark = Mark(str(path))
     try:
@@ -99,18 +99,17 @@ def read_file(path: Path) -> Node:
     if len(content) > MAX_BYTES:
         raise StudyError(mark.fault(f"is larger than a study may be ({MAX_BYTES} bytes)"))
     try:
-        text = content.decode("utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise StudyError(Mark(str(path), line, 1).fault("is not valid UTF-8")) from None
-    return read_text(text, str(path))
 
 
 def read_text(text: str, source: str) -> Node:
     """Read YAML text; `source` names it in messages.
 
     Raises:
-        StudyError: as for `read_file`.
+        StudyError: it is not the YAML that a study may hold.
     """
     try:
         return _Composer(text, source).document()

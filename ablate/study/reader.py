@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,12 @@ from ablate.config import DataConfig, RowConfig, canonical, resolve_data, resolv
 from ablate.config.resolve import SYMBOL_OF, provisional
 from ablate.config.section import faults_of
 from ablate.errors import StudyError, listed
-from ablate.study.nodes import Mark, Node, read_file, read_text
+from ablate.study.nodes import Mark, Node, file_text, read_text
 from ablate.study.rows import MAX_ROWS, Draft, drafts, known_fields, single_value, unknown
-from ablate.study.select import MAX_SEEDS, Selection, select
+from ablate.study.select import MAX_RUNS, MAX_SEEDS, Selection, select
 from ablate.study.study import Row, Study
 
 SECTIONS = ("study", "data", "base", "seeds", "rows")
-MAX_RUNS = 100_000
 MAX_FAULTS = 100  # printed
 MAX_FOUND = 1000  # then the reading stops
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -36,7 +35,9 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
         UsageError: --rows or --seeds names what the study does not have.
     """
     selection = selection or Selection()
-    study = _Reader(path).read(read_file(path), selection.overrides)
+    text = file_text(path)
+    study = _Reader(path).read(read_text(text, str(path)), selection.overrides)
+    study = replace(study, text=text, whole=len(study.rows) * len(study.seeds))
     return select(study, selection)
 
 
@@ -126,12 +127,18 @@ class _Reader:
             elif single_value(key, value, self.report):
                 settings[key] = value
         try:
-            return resolve_data({key: value.value for key, value in settings.items()})
+            data = resolve_data({key: value.value for key, value in settings.items()})
+            return data.model_copy(update={"folder": self.place(settings["folder"])}) if data.folder else data
         except ValidationError as error:
             self.invalid(error, settings, node.mark)
         except ValueError as error:
             self.report(settings["corpus"].mark if "corpus" in settings else node.mark, str(error))
         return None
+
+    def place(self, folder: Node) -> str:
+        """A folder named in the file lies relative to the file, one named in --set to where the user stands."""
+        path = Path(folder.value).expanduser()
+        return str(self.path.parent / path if folder.mark.line else path)
 
     def seeds(self, node: Node | None) -> list[int]:
         if node is None:

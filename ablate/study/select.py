@@ -11,6 +11,7 @@ from ablate.study.nodes import Mark
 from ablate.study.study import Row, Study
 
 MAX_SEEDS = 1000
+MAX_RUNS = 100_000
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,10 @@ def select(study: Study, selection: Selection) -> Study:
         rows = tuple(row for row in rows if row.label in picked or row is study.base)
     if selection.seeds is not None:
         seeds = _seed_list(selection.seeds)
-    return replace(study, rows=rows, seeds=seeds)
+    if len(rows) * len(seeds) > MAX_RUNS:
+        raise UsageError(Mark("--seeds").fault(f"{len(rows) * len(seeds):,} runs; a study has at most {MAX_RUNS:,}"))
+    changes = [text for text in selection.overrides if text.partition("=")[0].strip() != "data.folder"]
+    return replace(study, rows=rows, seeds=seeds, selected=bool(changes or selection.rows or selection.seeds))
 
 
 def _matching(study: Study, pattern: str) -> list[Row]:
@@ -60,4 +64,6 @@ def _seed_list(text: str) -> tuple[int, ...]:
             allowed = f"a range of seeds from 0 to {2**32 - 1}, at most {MAX_SEEDS}"
             raise UsageError(Mark("--seeds").fault(f'"{part.strip()}" is not {allowed}'))
         seeds += range(low, high + 1)
+        if len(seeds) > MAX_SEEDS:
+            raise UsageError(Mark("--seeds").fault(f"more than {MAX_SEEDS} seeds"))
     return tuple(dict.fromkeys(seeds))

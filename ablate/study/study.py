@@ -46,7 +46,9 @@ class Study:
     rows: tuple[Row, ...]
     seeds: tuple[int, ...]
     dropped: int = 0
-    notes: tuple[str, ...] = ()
+    text: str = field(default="", repr=False, compare=False)  # of the file, as it was read
+    selected: bool = field(default=False, compare=False)  # on the command line: not the study as its file has it
+    whole: int = 1  # runs of the study before any selection, shared ones counted for each row
 
     @property
     def base(self) -> Row:

@@ -19,8 +19,8 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from ablate.config import RowConfig
-from ablate.data import Batch, BatchOrder, Corpus
-from ablate.data.batches import micro_batches
+from ablate.data.batches import Batch, BatchOrder, micro_batches
+from ablate.data.corpus import Corpus
 from ablate.errors import Interrupted
 from ablate.model import Transformer, build
 from ablate.store import checkpoints
@@ -248,7 +248,8 @@ class Trainer:
         """Steps whose weights averaging may still ask for: the window's, and what patience may go back to."""
         chosen = self.at.best_step if self.config.patience else self.at.step
         window = [g.step for g in checkpoints.scheduled(self.checkpoints, until=chosen)][-self.keep_checkpoints :]
-        later = {g.step for g in checkpoints.scheduled(self.checkpoints) if g.step > chosen}
+        # A later evaluation may turn out best, and its window begins here.
+        later = [g.step for g in checkpoints.scheduled(self.checkpoints) if g.step > chosen][-self.keep_checkpoints :]
         return {*window, *later}
 
     def _resume(self) -> None:

@@ -88,3 +88,9 @@ def test_a_reader_that_takes_one_line_gets_it(some_results, given):
     words = " ".join(f"'{word}'" for word in command("plan", *given, "--format", "json"))
     done = subprocess.run(f"{words} | head -1", shell=True, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("{\n", "")
+
+
+def test_the_launcher_leaves_torch_to_its_workers():
+    probe = 'import sys, ablate.cli.live, ablate.launch; print({"torch", "pandas"} & set(sys.modules))'
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from ablate.config import resolve_data
-from ablate.data import prepare, toy
+from ablate.data import toy
 from ablate.data.corpus import Side, Split
+from ablate.data.prepare import prepare
 
 _TOY = toy.generate()
 PAIRS = {"train": _TOY["train"][:200], "dev": _TOY["dev"][:20], "test": _TOY["test"][:20]}

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from ablate.config import resolve_data
-from ablate.data import prepare, toy
+from ablate.data import toy
+from ablate.data.prepare import prepare
 from ablate.data.tokenizer import UNK
 from ablate.errors import DataError
 from tests.data.small import PAIRS, SETTINGS, Files
@@ -139,7 +140,7 @@ PRELUDE = """
 import json, os, signal, sys
 from pathlib import Path
 from ablate.config import resolve_data
-from ablate.data import prepare
+from ablate.data.prepare import prepare
 module = sys.modules["ablate.data.prepare"]
 job = json.loads(sys.argv[1])
 

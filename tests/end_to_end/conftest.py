@@ -41,6 +41,14 @@ class Trained:
         return Results(self.root).run(study.runs_of(row)[0].id)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def polite():
+    """Threads that wait for one another sleep meanwhile: on a busy machine those that spin take ten times as long."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_WAIT_POLICY", "passive")
+        yield
+
+
 @pytest.fixture(scope="session")
 def calm(tmp_path_factory):
     """The tiny study, trained without disturbance."""
@@ -53,14 +61,14 @@ def calm(tmp_path_factory):
 def copy(calm, tmp_path):
     """A copy of the finished study."""
     shutil.copytree(calm.root, tmp_path / "results")
-    return Trained(shutil.copy(calm.file, tmp_path), tmp_path / "results")
+    return Trained(Path(shutil.copy(calm.file, tmp_path)), tmp_path / "results")
 
 
 @pytest.fixture
 def fresh(calm, tmp_path):
     """The tiny study with nothing trained; only the corpus is prepared."""
     shutil.copytree(calm.root / "corpora", tmp_path / "results" / "corpora")
-    return Trained(shutil.copy(calm.file, tmp_path), tmp_path / "results")
+    return Trained(Path(shutil.copy(calm.file, tmp_path)), tmp_path / "results")
 
 
 @pytest.fixture

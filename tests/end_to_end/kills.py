@@ -18,13 +18,13 @@ from pathlib import Path
 from tests.end_to_end.studies import ablate, alive_in, command, outcome, write_study
 
 
-def disturbed(study: Path, results: Path, kills: int, seed: int) -> list[str]:
-    """Run the study, killing launcher or workers `kills` times at random moments; tells what was done."""
+def disturbed(study: Path, results: Path, kills: int, seed: int, longest: float) -> list[str]:
+    """Run the study, killing launcher or workers `kills` times, up to `longest` seconds apart; tells what was done."""
     draw = random.Random(seed)
     done: list[str] = []
     process = _launch(study, results)
     while len(done) < kills:
-        time.sleep(draw.uniform(0.5, 10.0))
+        time.sleep(draw.uniform(0.5, longest))
         workers = alive_in(results)
         if process.poll() is not None:
             # It finished first: take a result away, so that there is something to disturb again.
@@ -49,13 +49,17 @@ def _launch(study: Path, results: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command("run", study, "--results", results), stdout=subprocess.DEVNULL)
 
 
-def compare(kills: int, seed: int, folder: Path) -> tuple[list[str], list[str]]:
-    """(what was done, which files differ)."""
+def compare(
+    kills: int, seed: int, folder: Path, longest: float = 10.0, undisturbed: Path | None = None
+) -> tuple[list[str], list[str]]:
+    """(what was done, which files differ); `undisturbed`: results to compare with, where there are some already."""
     study = write_study(folder)
-    ablate("run", study, "--results", folder / "calm")
-    done = disturbed(study, folder / "rough", kills, seed)
+    if undisturbed is None:
+        undisturbed = folder / "calm"
+        ablate("run", study, "--results", undisturbed)
+    done = disturbed(study, folder / "rough", kills, seed, longest)
     ablate("run", study, "--results", folder / "rough")
-    calm, rough = outcome(folder / "calm"), outcome(folder / "rough")
+    calm, rough = outcome(undisturbed), outcome(folder / "rough")
     return done, sorted(name for name in {*calm, *rough} if calm.get(name) != rough.get(name))
 
 

@@ -34,7 +34,7 @@ for line in sys.stdin:
     if isinstance(first, int): sys.exit(first) if first >= 0 else os.kill(os.getpid(), -first)
     note("ended")
     print(json.dumps({"run": os.path.basename(folder), "outcome": first}), flush=True)
-    if first == "interrupted": break
+    if first in ("interrupted", "failed"): break
 """
 
 
@@ -69,9 +69,12 @@ class Play:
         for run, plan in plans.items():
             (self.runs / run).mkdir()
             (self.runs / run / "plan.json").write_text(json.dumps(plan))
-        unit_for = lambda run, place: Unit(str(self.runs / run), "", {}, place.device, place.threads, 1)  # noqa: E731
-        Pool([Place("cpu", 1, 1e9)] * places, unit_for, self.elsewhere.get, self.told).carry_out(list(plans))
+        pool = Pool([Place("cpu", 1, 1e9)] * places, self.unit, self.results.run, self.elsewhere.get, self.told)
+        pool.carry_out(list(plans))
         return self.told
+
+    def unit(self, run, place):
+        return Unit(str(self.runs / run), "", {}, place.device, {}, place.threads, 1)
 
     def notes(self, what="began"):
         """(run, process) of each attempt that the players noted, in order."""

@@ -9,8 +9,9 @@ from ablate.cost import peak_memory
 from ablate.errors import UsageError
 from ablate.launch import devices
 from ablate.launch.devices import (
+    CPU_MEMORY_SHARE,
     CPU_MICRO_BATCH,
-    MEMORY_SHARE,
+    GPU_MEMORY_SHARE,
     SMALLEST_MICRO_BATCH,
     Place,
     micro_batch,
@@ -30,6 +31,7 @@ def here(monkeypatch):
     def here(cores=8, memory=16 * GB, gpus=()):
         monkeypatch.setattr(devices, "cores", lambda: cores)
         monkeypatch.setattr(devices, "_memory", lambda: memory)
+        monkeypatch.setattr(devices, "_has_driver", lambda: bool(gpus))
         monkeypatch.setattr(devices, "_gpu_memory", lambda: list(gpus))
 
     return here
@@ -51,18 +53,18 @@ def here(monkeypatch):
 )
 def test_cores_are_shared_out(here, cores, jobs, runs, count, threads):
     here(cores)
-    found = places("auto", jobs, [SMALL] * runs, V)
+    found = places("auto", jobs, [SMALL], V, runs)
     assert len(found) == count
     assert {(place.device, place.threads) for place in found} == {("cpu", threads)}
-    assert sum(place.memory for place in found) == pytest.approx(MEMORY_SHARE * 16 * GB)
+    assert sum(place.memory for place in found) == pytest.approx(CPU_MEMORY_SHARE * 16 * GB)
 
 
 def test_fewer_work_at_once_where_memory_is_short(here):
     need = peak_memory(SMALL, V, SMALLEST_MICRO_BATCH)
-    here(8, memory=2.5 * need / MEMORY_SHARE)
-    assert len(places("cpu", None, [SMALL] * 20, V)) == 2
+    here(8, memory=2.5 * need / CPU_MEMORY_SHARE)
+    assert len(places("cpu", None, [SMALL], V, 20)) == 2
     here(8, memory=0.1 * need)
-    assert len(places("cpu", None, [SMALL] * 20, V)) == 1
+    assert len(places("cpu", None, [SMALL], V, 20)) == 1
 
 
 @pytest.mark.parametrize(
@@ -77,36 +79,36 @@ def test_fewer_work_at_once_where_memory_is_short(here):
 def test_gpus_come_first_and_are_shared_out(here, gpus, jobs, found, threads):
     here(8, gpus=[80 * GB] * gpus)
     for device in ("auto", "cuda"):
-        shared = places(device, jobs, [SMALL] * 20, V)
+        shared = places(device, jobs, [SMALL], V, 20)
         assert [place.device for place in shared] == found
         assert {place.threads for place in shared} == {threads}
         fullest = max(found.count(name) for name in found)
-        assert {place.memory for place in shared} == {MEMORY_SHARE * 80 * GB / fullest}
+        assert {place.memory for place in shared} == {GPU_MEMORY_SHARE * 80 * GB / fullest}
 
 
 def test_a_cpu_that_is_asked_for_is_taken_whatever_else_there_is(here):
     here(8, gpus=[80 * GB])
-    assert {place.device for place in places("cpu", None, [SMALL] * 20, V)} == {"cpu"}
+    assert {place.device for place in places("cpu", None, [SMALL], V, 20)} == {"cpu"}
 
 
 def test_a_gpu_that_is_asked_for_and_not_there_is_told(here):
     here()
     with pytest.raises(UsageError, match="use --device cpu"):
-        places("cuda", None, [SMALL], V)
+        places("cuda", None, [SMALL], V, 1)
 
 
 def test_torch_is_not_asked_where_there_is_no_driver(monkeypatch):
-    monkeypatch.setattr(devices.shutil, "which", lambda name: None)
+    monkeypatch.setattr(devices, "_has_driver", lambda: False)
     monkeypatch.setitem(sys.modules, "torch", None)  # importing it would be an error
-    assert devices._gpu_memory() == []
+    assert {place.device for place in places("auto", None, [SMALL], V, 1)} == {"cpu"}
 
 
 BIG = resolve_row({"preset": "base", "batch_tokens": 25_000})
 
 
 def test_a_whole_batch_is_taken_at_once_where_it_fits():
-    assert micro_batch(SMALL, V, Place("cuda:0", 1, 80 * GB)) == SMALL.batch_tokens
-    assert micro_batch(BIG, 37_000, Place("cuda:0", 1, 80 * GB)) == 25_000
+    assert micro_batch(SMALL, V, Place("cuda:0", 1, 80 * GB)) == 2 * SMALL.batch_tokens
+    assert micro_batch(BIG, 37_000, Place("cuda:0", 1, 80 * GB)) == 50_000
 
 
 def test_a_micro_batch_is_the_largest_half_of_a_half_that_fits():

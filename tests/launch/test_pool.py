@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from ablate.errors import Interrupted
+from ablate.errors import Interrupted, StoreError
 from ablate.launch.pool import DEATHS
 
 A, B, C, D = (letter * 12 for letter in "abcd")
@@ -63,10 +63,36 @@ def test_a_run_whose_workers_are_killed_again_and_again_has_failed_and_the_other
     assert play.failure(A) == "the worker was ended by SIGKILL: the system may have run out of memory"
 
 
-def test_a_worker_that_leaves_by_itself_has_failed_at_once(play):
-    told = play({A: [3], B: ["done"]}, places=1)
-    assert told.outcomes == [(A, "failed"), (B, "done")]
-    assert play.failure(A) == "the worker ended with exit code 3; see log.txt"
+def test_a_run_whose_workers_leave_again_and_again_has_failed_and_the_others_go_on(play):
+    told = play({A: ["done"], B: [3] * 9, C: ["done"]}, places=1)
+    assert told.outcomes == [(A, "done"), (B, "failed"), (C, "done")]
+    assert [run for run, _ in play.notes()].count(B) == DEATHS
+    assert play.failure(B) == "the worker ended with exit code 3; see log.txt"
+
+
+def test_workers_that_cannot_start_are_no_fault_of_a_run(play):
+    with pytest.raises(StoreError, match=r"a worker could not start \(exit code 3\)"):
+        play({A: [3], B: ["done"]}, places=1)
+    assert play.told.outcomes == []
+    assert not (play.runs / A / "failure.json").exists()
+
+
+def test_a_worker_in_which_a_run_has_failed_gets_no_other(play):
+    play({A: ["failed"], B: ["done"], C: ["done"]}, places=1)
+    pids = dict(play.notes())
+    assert pids[A] != pids[B] == pids[C]
+
+
+def test_a_run_whose_worker_alone_was_asked_to_leave_goes_on_in_another(play):
+    told = play({A: ["interrupted", "done"], B: ["done"]}, places=1)
+    assert told.outcomes == [(A, "done"), (B, "done")]
+    assert len({pid for run, pid in play.notes() if run == A}) == 2
+
+
+def test_a_run_that_cannot_say_why_it_failed_does_not_stop_the_others(play):
+    play.told.on_start = lambda run: (play.runs / A / "failure.json").mkdir(exist_ok=True)  # nothing can be written
+    told = play({A: [-signal.SIGKILL] * 9, B: ["done"]}, places=1)
+    assert sorted(told.outcomes) == [(A, "failed"), (B, "done")]
 
 
 def test_a_run_that_another_has_is_asked_for_again(play):

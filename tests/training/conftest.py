@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ablate.config import resolve_data, resolve_row
-from ablate.data import prepare
+from ablate.data.prepare import prepare
 from ablate.store import checkpoints
 from ablate.training import Trainer
 from ablate.training import loop as training_loop

@@ -7,8 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ablate.data import BatchOrder
-from ablate.data.batches import make_batch
+from ablate.data.batches import BatchOrder, make_batch
 from ablate.decoding import beam_search
 from ablate.model import build
 from ablate.store import checkpoints

@@ -1,0 +1,130 @@
+"""Runs that fail, runs that diverge, and what a terminal shows meanwhile."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import shutil
+import struct
+import subprocess
+import termios
+from contextlib import suppress
+
+import pytest
+import torch
+
+from ablate.config import DecodingConfig
+from ablate.runner.carry_out import carry_out
+from ablate.runner.unit import Unit
+from ablate.store.files import read_json
+from tests.end_to_end.studies import command, outcome
+
+LABEL = "A h=1"
+
+
+def take_back(run):
+    """Undo a run: as if it had never been finished."""
+    run.result.unlink()
+    shutil.rmtree(run.checkpoints)
+
+
+def statuses(trained):
+    runs = json.loads(trained.ask("status", "--format", "json").out)["runs"]
+    return {(run["row"], run["seed"]): run for run in runs}
+
+
+def test_a_run_that_fails_is_told_left_alone_and_repaired_on_request(copy, calm, monkeypatch):
+    run = copy.folder(LABEL)
+    take_back(run)
+    run.checkpoints.write_text("in the way")
+
+    failed = copy.run()
+    assert failed.code == 1
+    assert "failed   A h=1 seed 1" in failed.out
+    assert failed.err == ""
+    table = failed.out[failed.out.index("   PPL") :]
+    assert "1 of 2 seeds done; failed" in table
+    found = statuses(copy)
+    assert [key for key, status in found.items() if status["state"] != "done"] == [(LABEL, 1)]
+    detail = found[LABEL, 1]["detail"]
+    assert re.search(r"^\w*Error: .*; see .*log\.txt; --retry-failed runs it again$", detail)
+    assert str(run.log) in detail
+    assert "Traceback" in run.log.read_text()
+
+    with monkeypatch.context() as no_workers:
+        no_workers.setattr("ablate.launch.pool._Worker", None)
+        again = copy.run()
+    assert again.code == 1
+    assert again.out == table_of(copy)
+
+    run.checkpoints.unlink()
+    repaired = copy.run("--retry-failed")
+    assert repaired.code == 0
+    assert "1 of 4 runs to do" in repaired.out
+    assert not run.failure.exists()
+    assert outcome(copy.root) == outcome(calm.root)
+
+
+def table_of(trained):
+    return trained.ask("table").out
+
+
+@pytest.fixture
+def diverged(copy, monkeypatch):
+    """A run that has diverged, since here a loss explodes early."""
+    run, row = copy.folder(LABEL), copy.study.rows[1]
+    take_back(run)
+    threads = torch.get_num_threads()
+    monkeypatch.setattr("ablate.training.loop.EXPLODED", 0.1)
+    fields = set(DecodingConfig.model_fields)
+    decodings = {row.decoding: row.config.model_dump(include=fields)}
+    corpus = copy.root / "corpora" / read_json(run.execution)["corpus"]
+    try:
+        unit = Unit(str(run.path), str(corpus), decodings, "cpu", {}, threads=1, fitting_tokens=512)
+        assert carry_out(unit, bool, [].append) == "diverged"
+    finally:
+        torch.set_num_threads(threads)
+    return copy
+
+
+def test_a_run_that_diverges_is_a_result_and_never_tried_again(diverged, no_workers):
+    for words in ([], ["--retry-failed"]):
+        done = diverged.run(*words)
+        assert done.code == 1
+        assert "1 of 2 seeds done; diverged at step 10: the loss exploded to" in done.out
+    found = statuses(diverged)
+    assert [key for key, status in found.items() if status["state"] != "done"] == [(LABEL, 1)]
+    assert found[LABEL, 1]["state"] == "diverged"
+    assert re.fullmatch(r"10 steps in \d+ s: the loss exploded to [\d.]+ nats a token", found[LABEL, 1]["detail"])
+    row = json.loads(diverged.ask("table", "--format", "json").out)["rows"][1]
+    assert (row["state"], row["bleu"]["n"]) == ("diverged", 1)
+    assert not list(diverged.folder(LABEL).checkpoints.glob("*"))
+
+
+def in_a_terminal(words, columns):
+    """(exit code, what a terminal of so many columns was sent)."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    environment = {**os.environ, "TERM": "xterm"}
+    process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    sent = b""
+    with suppress(OSError):  # which is how the other end closes
+        while part := os.read(ours, 1 << 16):
+            sent += part
+    os.close(ours)
+    return process.wait(), sent.decode()
+
+
+def test_a_terminal_sees_the_work_go_on_and_then_a_table_that_fits(copy):
+    take_back(copy.folder(LABEL))
+    code, sent = in_a_terminal(command("run", copy.file, "--results", copy.root), columns=80)
+    assert code == 0
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", sent).replace("\r\n", "\n")
+    assert "tiny: 3 of 4 runs" in text
+    assert "A h=1 seed 1" in text
+    table = text[text.rindex("done     A h=1 seed 1") :].splitlines()[1:]
+    assert max(map(len, table)) <= 80
+    assert "…" not in "".join(table)
+    assert any(re.fullmatch(r"A h=1\s+\S+ ±\S+\s+\S+ ±\S+\s+0\.00858\s*", line) for line in table)
