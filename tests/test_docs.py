@@ -84,3 +84,11 @@ def test_every_study_in_a_documents_yaml_block_reads(tmp_path):
         path = tmp_path / "study.yaml"
         path.write_text(text)
         assert read_study(path).rows
+
+
+def test_the_readme_shows_a_table_of_the_quickstart_as_it_is():
+    from ablate.study import read_study
+
+    shown = (ROOT / "README.md").read_text().split("<!-- quickstart -->")[1].split("<!-- /quickstart -->")[0]
+    lines = [line for line in shown.splitlines() if line.startswith("| ")]
+    assert len(lines) == 2 + len(read_study(ROOT / "studies/quickstart.yaml").rows)
