@@ -12,6 +12,7 @@ from ablate.report.plan import PlanRow, plan_of
 from ablate.report.plan_text import plain_table
 from ablate.report.units import duration
 from ablate.store import Results
+from ablate.store.files import read_json
 from ablate.store.states import read_progress
 from ablate.study import Run, Study
 
@@ -86,7 +87,7 @@ class Live:
         began = self.active.pop(run, time.monotonic())
         self.ended += 1
         self.work_ended += self.rows[run].flops or 1.0
-        scores = self._scores(run) if outcome == "done" else ""
+        scores = self._scores(run) if outcome == "done" else self._why(run) if outcome == "failed" else ""
         took = duration(time.monotonic() - began)
         self._say(f"{outcome:8} {self.labels[run]}{scores} ({took}; {self.ended} of {self.total}{self._eta()})")
 
@@ -107,6 +108,11 @@ class Live:
         result = self.results.run(run).read_result() or {}
         found = list(result.get("decodings", {}).values())
         return f": PPL {found[0]['ppl']:.2f}, BLEU {found[0]['bleu']:.1f}" if found else ""
+
+    def _why(self, run: str) -> str:
+        folder = self.results.run(run)
+        failure = read_json(folder.failure)
+        return f": {failure['reason']}; see {folder.log}" if failure else f"; see {folder.log}"
 
     def _where(self, run: str) -> str:
         progress = read_progress(self.results.run(run))

@@ -214,7 +214,11 @@ def load_model(
         StoreError: fewer are kept than asked for, or one is damaged.
     """
     kept = checkpoints.scheduled(folder.checkpoints, until=result["chosen_step"])[-count:]
-    if not kept or len(kept) < min(count, result["checkpoints_made"]):
+    if not kept:
+        raise StoreError(
+            f"{folder.checkpoints}: holds no whole checkpoint; remove {folder.path} to train the run again"
+        )
+    if len(kept) < min(count, result["checkpoints_made"]):
         raise StoreError(
             f"{folder.checkpoints}: keeps {len(kept)} checkpoints, and average_checkpoints={count} asks for more; "
             "they were pruned when the run finished: train it in another --results to average more"

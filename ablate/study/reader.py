@@ -118,7 +118,10 @@ class _Reader:
 
     def data(self, node: Node | None, root: Node) -> DataConfig | None:
         if node is None or not isinstance(node.value, dict):
-            self.report(node.mark if node else root.mark, 'the study needs a "data" section, such as {corpus: toy}')
+            self.report(
+                node.mark if node else root.mark,
+                'the study needs a "data" section, such as {corpus: toy, vocab_size: 350}',
+            )
             return None
         settings = {}
         for key, mark, value in node.items():
@@ -197,7 +200,8 @@ class _Reader:
         elif node is not None and node.value is not None:
             for group, mark, spec in node.items():
                 if not _GROUP.fullmatch(group) or ".." in group or group == "base":
-                    self.report(mark, f'"{group[:60]}" cannot name a group: letters, digits, spaces, not "base"')
+                    allowed = 'letters a-z, digits, spaces and . _ + - (at most 40), not "base"'
+                    self.report(mark, f'"{group[:60]}" cannot name a group: {allowed}')
                 all_drafts += drafts(group, spec, self.report, MAX_ROWS - len(all_drafts))
         base_config = resolve_row({name: value.value for name, value in base.items()})
         rows = {"base": Row("base", "base", base_config)}

@@ -23,7 +23,7 @@ def disturbed(study: Path, results: Path, kills: int, seed: int, longest: float)
     draw = random.Random(seed)
     done: list[str] = []
     process = _launch(study, results)
-    while len(done) < kills:
+    while sum(what.endswith("killed") for what in done) < kills:
         time.sleep(draw.uniform(0.5, longest))
         workers = alive_in(results)
         if process.poll() is not None:

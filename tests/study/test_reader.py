@@ -343,8 +343,9 @@ def test_every_fault_comes_at_once_in_the_files_order(faults):
         f'table3.yaml:11:12: "-1" is not a seed: a whole number from 0 to {2**32 - 1}',
         f'table3.yaml:11:16: "x" is not a seed: a whole number from 0 to {2**32 - 1}',
         "table3.yaml:11:19: seed 1 stands twice",
-        'table3.yaml:13:3: "A/B" cannot name a group: letters, digits, spaces, not "base"',
-        'table3.yaml:14:3: "base" cannot name a group: letters, digits, spaces, not "base"',
+        'table3.yaml:13:3: "A/B" cannot name a group: letters a-z, digits, spaces and . _ + - (at most 40), not "base"',
+        'table3.yaml:14:3: "base" cannot name a group: letters a-z, digits, spaces and . _ + - (at most 40), '
+        'not "base"',
         "table3.yaml:15:12: the lists under zip must be equally long: h has 2, d_k has 1",
         'table3.yaml:16:14: unknown field "dropuot"; did you mean "dropout"?',
         "table3.yaml:16:37: beam: 0 is not allowed: must be greater than or equal to 1",
@@ -365,11 +366,14 @@ def test_every_fault_comes_at_once_in_the_files_order(faults):
             "{}",
             [
                 'table3.yaml:1:1: the study has no name: "study: NAME"',
-                'table3.yaml:1:1: the study needs a "data" section, such as {corpus: toy}',
+                'table3.yaml:1:1: the study needs a "data" section, such as {corpus: toy, vocab_size: 350}',
             ],
         ),
         ("study:\ndata: {corpus: toy}", ['table3.yaml:1:7: the study has no name: "study: NAME"']),
-        ("study: t\ndata: toy", ['table3.yaml:2:7: the study needs a "data" section, such as {corpus: toy}']),
+        (
+            "study: t\ndata: toy",
+            ['table3.yaml:2:7: the study needs a "data" section, such as {corpus: toy, vocab_size: 350}'],
+        ),
         ("study: t\ndata: {}", ["table3.yaml:2:7: data needs a corpus: toy, multi30k, wmt14 or files"]),
         (
             "study: t\ndata: {corpus: files, train: a, dev: b}",
