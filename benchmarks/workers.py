@@ -24,8 +24,8 @@ SIZES = {
     "XS": {"n_layers": 2, "d_model": 128, "d_ff": 512, "n_heads": 4},
     "S": {"n_layers": 3, "d_model": 256, "d_ff": 1024, "n_heads": 4},
 }
-SECONDS = 12.0  # of measured training; the steps of the first three seconds do not count
-WARM_UP = 3.0
+SECONDS = 12.0  # of measured training
+WARM_UP = 3.0  # seconds before it, which do not count
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ def command(
     render.print_rich(table, console, against_paper=False)
     if content.selected:
         console.print(
-            f"Not written to {root.study(content.name)}: it holds the study as its file has it.", soft_wrap=True
+            f"Not written to {root.study(content.name)}: that is for the study as its file has it.", soft_wrap=True
         )
     else:
         publish.publish(table, root)
