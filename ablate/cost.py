@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ablate.config import RowConfig
+from ablate.config import ModelConfig, RowConfig
+from ablate.config.model import LINEAR_CHUNK, T5_BUCKETS
 
 BYTES = 4  # fp32: weights, gradients and both Adam moments, whatever the precision of the products
 FORWARD_AND_BACKWARD = 3
@@ -37,26 +38,80 @@ class Lengths:
 
 
 def parameters(config: RowConfig, vocab_size: int) -> int:
-    """Exact number of trained parameters."""
-    d = config.d_model
-    attention = _attention_weights(config)
-    feed_forward = 2 * d * config.d_ff + config.d_ff + d
-    norm = 2 * d
-    encoder_layer = attention + feed_forward + 2 * norm
-    decoder_layer = 2 * attention + feed_forward + 3 * norm
-    positions = 2 * config.max_positions * d if config.positional_encoding == "learned" else 0
-    return vocab_size * d + positions + config.n_layers * (encoder_layer + decoder_layer)
+    """Exact number of trained parameters; what a user's own variant adds cannot be known here and is left out."""
+    c, d = config, config.d_model
+    encoder, decoder = c.depths
+    around = norm_parameters(c) if c.norm_position != "none" else 0
+    feed_forward = (3 if is_gated(c) else 2) * d * _inner_width(c) + _inner_width(c) * (2 if is_gated(c) else 1) + d
+    cross = _attention_parameters(c) + around if c.has_encoder else 0
+    total = encoder * (_mixer_parameters(c, causal=False) + feed_forward + 2 * around)
+    total += decoder * (_mixer_parameters(c, causal=True) + cross + feed_forward + 2 * around)
+    if c.norm_position == "pre":
+        total += around * (2 if c.has_encoder else 1)
+    return total + _matrices(c) * vocab_size * d + _position_parameters(c)
 
 
-def _attention_weights(config: RowConfig) -> int:
-    return 2 * config.d_model * config.n_heads * (config.d_k + config.d_v)
+def is_gated(config: ModelConfig) -> bool:
+    """Whether the activation of ours multiplies two projections."""
+    return config.activation == "swiglu"
+
+
+def _inner_width(c: ModelConfig) -> int:
+    return c.inner_width(is_gated(c))
+
+
+def norm_parameters(config: ModelConfig) -> int:
+    """A gain, and in LayerNorm a bias."""
+    return {"layernorm": 2, "rmsnorm": 1}.get(config.norm, 0) * config.d_model
+
+
+def _matrices(c: ModelConfig) -> int:
+    """How many matrices of V vectors there are: source, target and pre-softmax, as far as they are not one."""
+    if c.tied_embeddings == "none":
+        return 3 if c.has_encoder else 2
+    return 2 if c.tied_embeddings == "decoder" else 1
+
+
+def _mixer_parameters(c: ModelConfig, causal: bool) -> int:
+    if c.mixer == "attention":
+        return _attention_parameters(c)
+    width, directions = (c.d_model, 1) if causal else (c.d_model // 2, 2)
+    return directions * 4 * width * (c.d_model + width + 2)
+
+
+def _attention_parameters(c: ModelConfig) -> int:
+    biases = c.n_heads * c.d_k + c.kv_heads * (c.d_k + c.d_v) + c.d_model
+    return _asking(c) + _asked(c) + (biases if c.attention_bias else 0)
+
+
+def _asking(c: ModelConfig) -> int:
+    """Weights of the projections of queries and of the output."""
+    return c.d_model * c.n_heads * (c.d_k + c.d_v)
+
+
+def _asked(c: ModelConfig) -> int:
+    """Weights of the projections of keys and values."""
+    return c.d_model * c.kv_heads * (c.d_k + c.d_v)
+
+
+def _position_parameters(c: ModelConfig) -> int:
+    stacks = 2 if c.has_encoder else 1
+    if c.positional_encoding == "learned":
+        return stacks * c.max_positions * c.d_model
+    if c.positional_encoding == "t5":
+        return stacks * T5_BUCKETS * c.n_heads
+    if c.positional_encoding == "relative":
+        encoder, decoder = c.depths
+        return (encoder * (2 * c.relative_clip + 1) + decoder * (c.relative_clip + 1)) * (c.d_k + c.d_v)
+    return 0
 
 
 def flops_per_step(config: RowConfig, vocab_size: int, lengths: Lengths) -> float:
     """Mean FLOPs of one optimizer step: forward and backward over batch_tokens tokens of the longer sides.
 
     Encoder weights see source tokens, decoder weights target tokens, and the keys and values of
-    attention over the source see source tokens. Causal attention is counted in full.
+    attention over the source see source tokens. Causal and local attention are counted in full, as
+    they are computed; what a user's own variant does is counted as if it were the paper's.
     """
     batch = config.batch_tokens / lengths.longer_tokens
     return FORWARD_AND_BACKWARD * batch * forward_flops(config, vocab_size, lengths)
@@ -64,15 +119,37 @@ def flops_per_step(config: RowConfig, vocab_size: int, lengths: Lengths) -> floa
 
 def forward_flops(config: RowConfig, vocab_size: int, lengths: Lengths) -> float:
     """FLOPs of one forward pass over all the pairs that `lengths` sums over."""
-    c, d = config, config.d_model
-    queries_and_output = d * c.n_heads * (c.d_k + c.d_v)
-    keys_and_values = queries_and_output
-    feed_forward = 2 * d * c.d_ff
-    source_weights = queries_and_output + keys_and_values + feed_forward + keys_and_values
-    target_weights = 2 * queries_and_output + keys_and_values + feed_forward
-    scores = c.n_heads * (c.d_k + c.d_v) * (lengths.source_squares + lengths.products + lengths.target_squares)
-    layer = source_weights * lengths.source_tokens + target_weights * lengths.target_tokens + scores
-    return 2 * (c.n_layers * layer + vocab_size * d * lengths.target_tokens)
+    c, d, n = config, config.d_model, lengths
+    encoder, decoder = c.depths
+    feed_forward = (3 if is_gated(c) else 2) * d * _inner_width(c)
+    if not c.has_encoder:
+        tokens = n.source_tokens + n.target_tokens
+        squares = n.source_squares + 2 * n.products + n.target_squares
+        stacks = decoder * (_mixing(c, True, tokens, squares) + feed_forward * tokens)
+    else:
+        cross = _asking(c) * n.target_tokens + _asked(c) * n.source_tokens + _scores(c) * n.products
+        stacks = encoder * (_mixing(c, False, n.source_tokens, n.source_squares) + feed_forward * n.source_tokens)
+        own = _mixing(c, True, n.target_tokens, n.target_squares) + feed_forward * n.target_tokens
+        stacks += decoder * (own + cross)
+    return 2 * (stacks + vocab_size * d * n.target_tokens)
+
+
+def _mixing(c: ModelConfig, causal: bool, tokens: int, squares: int) -> float:
+    """Multiplications of a layer's mixer over sequences of so many tokens, and of so many squared lengths."""
+    if c.mixer == "lstm":
+        width, directions = (c.d_model, 1) if causal else (c.d_model // 2, 2)
+        return directions * 4 * width * (c.d_model + width) * tokens
+    if c.attention == "linear":  # sums of K^T V and Q times them; and in a causal chunk the weights of its tokens
+        state = 2 * c.n_heads * c.d_k * (c.d_v + 1) * tokens
+        near = min(squares, LINEAR_CHUNK * tokens) * c.n_heads * (c.d_k + c.d_v + 1) if causal else 0
+        return (_asking(c) + _asked(c)) * tokens + state + near
+    twice = 2 if c.positional_encoding == "relative" else 1  # its vectors are multiplied as keys and values are
+    return (_asking(c) + _asked(c)) * tokens + twice * _scores(c) * squares
+
+
+def _scores(c: ModelConfig) -> int:
+    """Multiplications for one query and one key: the score, and the value under its weight."""
+    return c.n_heads * (c.d_k + c.d_v)
 
 
 def checkpoint_bytes(config: RowConfig, vocab_size: int) -> int:
@@ -90,20 +167,29 @@ def peak_memory(config: RowConfig, vocab_size: int, micro_batch_tokens: int) -> 
     """Estimate of the bytes that training holds at its peak, without the interpreter and its libraries.
 
     Weights, gradients, two moments; the activations that one micro-batch keeps for its backward
-    pass; and a chunk of the loss' logits. Attention weights are not kept.
+    pass; and a chunk of the loss' logits.
     """
     c, d, tokens = config, config.d_model, micro_batch_tokens
     width = BYTES if c.precision == "fp32" else BYTES // 2
-    heads = c.n_heads * (c.d_k + c.d_v)
+    heads = (c.n_heads + c.kv_heads) * (c.d_k + c.d_v)
     # An attention keeps its input, Q, K, V and its output before W^O; a residual its mask, its sum and its norm.
-    attention = (d + 2 * heads) * width
-    feed_forward = (d + 2 * c.d_ff) * width
+    attention = (d + heads) * width
+    mixer = attention + _weights_kept(c) if c.mixer == "attention" else 7 * d * width
+    feed_forward = (d + (4 if is_gated(c) else 2) * _inner_width(c)) * width
     residual = (BYTES + BYTES + 1) * d
-    encoder_layer = attention + feed_forward + 2 * residual
-    decoder_layer = 2 * attention + feed_forward + 3 * residual
-    activations = tokens * (c.n_layers * (encoder_layer + decoder_layer) + 2 * (2 * BYTES + 1) * d)
+    encoder, decoder = c.depths
+    encoder_layer = mixer + feed_forward + 2 * residual
+    decoder_layer = encoder_layer + (attention + residual if c.has_encoder else 0)
+    sides = 1 if c.has_encoder else 2  # tokens of a causal stack over both sides, for one of the longer side
+    activations = tokens * (encoder * encoder_layer + sides * decoder * decoder_layer + 2 * (2 * BYTES + 1) * d)
     loss = 2 * min(_LOSS_ROWS, tokens) * vocab_size * BYTES + vocab_size * d * BYTES
     return 4 * BYTES * parameters(c, vocab_size) + activations + loss
+
+
+def _weights_kept(c: ModelConfig) -> int:
+    """Bytes a token of attention weights and scores that are kept, where they are formed at all."""
+    formed = c.positional_encoding in ("relative", "t5", "alibi") or c.attention_dropout > 0
+    return 3 * BYTES * c.n_heads * ASSUMED_LENGTH if formed else 0
 
 
 def steps(config: RowConfig, lengths: Lengths | None) -> int | None:

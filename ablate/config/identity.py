@@ -27,6 +27,12 @@ INTRODUCED: dict[str, Any] = {
     "train_steps": 100_000, "epochs": None, "patience": None, "batch_tokens": 25_000,
     "warmup_steps": 4000, "label_smoothing": 0.1, "precision": "fp32",
     "eval_every": 1000, "checkpoint_every": 1000,
+    "architecture": "encoder-decoder", "encoder_layers": None, "decoder_layers": None, "n_kv_heads": None,
+    "attention_dropout": 0.0, "activation_dropout": 0.0, "relative_clip": 16, "mixer": "attention",
+    "attention": "full", "attention_window": 16, "attention_scale": "1/sqrt(d_k)", "attention_bias": False,
+    "activation": "relu", "norm": "layernorm", "norm_position": "post", "residual": True, "tied_embeddings": "all",
+    "schedule": "inverse_sqrt", "learning_rate": None, "optimizer": "adam", "adam_beta1": 0.9, "adam_beta2": 0.98,
+    "adam_eps": 1e-9, "weight_decay": 0.0, "gradient_clipping": None,
 }  # fmt: skip
 INTRODUCED_DATA: dict[str, Any] = {
     "corpus": REQUIRED, "direction": REQUIRED, "vocab_size": 37_000,

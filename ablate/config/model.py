@@ -1,36 +1,140 @@
-"""Fields of the Transformer itself (section 3 of the paper)."""
+"""Fields of the Transformer itself (section 3 of the paper), and of what came after it."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from ablate.config.own import Variants
 from ablate.config.section import Section
 
 # Sizes are bounded so that a typing error is refused here and not by the machine's memory.
 MAX_SIZE = 65_536
 
+# What tells the order of tokens: added to the embeddings, or at work inside self-attention.
+ADDED_POSITIONS = ("sinusoidal", "learned", "none")
+ATTENDED_POSITIONS = ("rope", "relative", "t5", "alibi")
+
+T5_BUCKETS = 32  # of distances, in positional_encoding=t5
+LINEAR_CHUNK = 64  # tokens of a causal sequence that attention=linear takes at once
+
 
 class ModelConfig(Section):
-    """The shape of the encoder-decoder. Defaults are the paper's base model."""
+    """The shape of the model and the parts it is made of. Defaults are the paper's base model."""
 
+    architecture: Literal["encoder-decoder", "decoder-only"] = Field(
+        "encoder-decoder", description="two stacks (3.1), or one causal stack over source and target in a row"
+    )
     n_layers: int = Field(6, ge=1, le=256, description="N: layers in the encoder, and as many in the decoder")
+    encoder_layers: int | None = Field(None, ge=1, le=256, description="layers in the encoder alone; unset: N")
+    decoder_layers: int | None = Field(None, ge=1, le=256, description="layers in the decoder alone; unset: N")
     d_model: int = Field(512, ge=2, le=MAX_SIZE, description="width of embeddings and of every sub-layer's output")
     d_ff: int = Field(2048, ge=1, le=MAX_SIZE, description="inner width of the feed-forward network (3.3)")
     n_heads: int = Field(8, ge=1, le=1024, description="h: attention heads (3.2.2)")
+    n_kv_heads: int | None = Field(
+        None, ge=1, le=1024, description="heads of keys and values, shared by groups of query heads (Ainslie et al., "
+        "2023); 1 is multi-query attention (Shazeer, 2019); unset: h"
+    )  # fmt: skip
     d_k: int = Field(ge=1, le=MAX_SIZE, description="query and key size of one head; d_model / h unless set")
     d_v: int = Field(ge=1, le=MAX_SIZE, description="value size of one head; d_model / h unless set")
     dropout: float = Field(0.1, ge=0.0, lt=1.0, description="P_drop on sub-layer outputs and on embedding sums (5.4)")
-    positional_encoding: Literal["sinusoidal", "learned", "none"] = Field(
+    attention_dropout: float = Field(0.0, ge=0.0, lt=1.0, description="dropout on attention weights")
+    activation_dropout: float = Field(0.0, ge=0.0, lt=1.0, description="dropout after the feed-forward activation")
+    positional_encoding: Annotated[str, Variants(ADDED_POSITIONS + ATTENDED_POSITIONS)] = Field(
         "sinusoidal", description="what tells the model the order of tokens (3.5; row E of Table 3)"
+    )
+    relative_clip: int = Field(
+        16, ge=1, le=MAX_SIZE, description="distance at which `relative` positions are clipped (Shaw et al., 2018)"
     )
     max_positions: int = Field(
         1024, ge=8, le=MAX_SIZE, description="longest sequence in tokens; the rows of each learned position table"
     )
+    mixer: Literal["attention", "lstm"] = Field(
+        "attention", description="what mixes a sequence with itself: self-attention, or recurrence in its place"
+    )
+    attention: Annotated[str, Variants(("full", "local", "linear"))] = Field(
+        "full", description="self-attention; attention over the source is full in any case"
+    )
+    attention_window: int = Field(
+        16, ge=1, le=MAX_SIZE, description="tokens at either side that `local` attention reaches"
+    )
+    attention_scale: Literal["1/sqrt(d_k)", 1] = Field(
+        "1/sqrt(d_k)", description="what scores are multiplied by (3.2.1)"
+    )
+    attention_bias: bool = Field(False, description="biases in the projections of attention")
+    activation: Annotated[str, Variants(("relu", "gelu", "swiglu"))] = Field(
+        "relu", description="of the feed-forward network; a gated one gets 2/3 of d_ff, for equal parameters"
+    )
+    norm: Annotated[str, Variants(("layernorm", "rmsnorm"))] = Field(
+        "layernorm", description="normalisation (Ba et al., 2016; Zhang and Sennrich, 2019)"
+    )
+    norm_position: Literal["post", "pre", "none"] = Field(
+        "post", description="after the residual sum (3.1), before the sub-layer, or nowhere"
+    )
+    residual: bool = Field(True, description="residual connections around sub-layers (3.1)")
+    tied_embeddings: Literal["all", "decoder", "none"] = Field(
+        "all", description="one matrix for source, target and pre-softmax (3.4), for the latter two, or one each"
+    )
+
+    @field_validator("attention_scale", mode="before")
+    @classmethod
+    def _not_true(cls, value: Any) -> Any:
+        if value is True:  # which Python holds to be 1
+            raise ValueError("true is not allowed: must be 1/sqrt(d_k) or 1")
+        return value
 
     @model_validator(mode="after")
-    def _sinusoids_pair(self) -> ModelConfig:
-        if self.positional_encoding == "sinusoidal" and self.d_model % 2:
-            raise ValueError(f"d_model={self.d_model} is odd, and sinusoidal positions pair a sine with a cosine")
+    def _possible(self) -> ModelConfig:
+        faults = [reason for holds, reason in _impossible(self) if holds]
+        if faults:
+            raise ValueError("; ".join(faults))
         return self
+
+    @property
+    def depths(self) -> tuple[int, int]:
+        """Layers of the encoder and of the decoder; a decoder-only model has no encoder."""
+        decoder = self.decoder_layers or self.n_layers
+        return (self.encoder_layers or self.n_layers if self.has_encoder else 0), decoder
+
+    @property
+    def has_encoder(self) -> bool:
+        """Whether there are two stacks."""
+        return self.architecture == "encoder-decoder"
+
+    def places(self, source: int, target: int) -> int:
+        """Positions that a pair of so many tokens takes with its marks: its sides stand side by side, or in a row."""
+        return max(source, target) + 1 if self.has_encoder else source + target + 2
+
+    def inner_width(self, gated: bool) -> int:
+        """Inner width of the feed-forward network: 2/3 of d_ff where three matrices share what two have otherwise."""
+        return max(1, round(2 * self.d_ff / 3)) if gated else self.d_ff
+
+    @property
+    def kv_heads(self) -> int:
+        """Heads of keys and values."""
+        return self.n_kv_heads or self.n_heads
+
+
+def _impossible(c: ModelConfig) -> list[tuple[bool, str]]:
+    """What cannot work together, and why."""
+    positions = f"positional_encoding={c.positional_encoding}"
+    attended = c.positional_encoding in ATTENDED_POSITIONS
+    return [
+        (c.positional_encoding == "sinusoidal" and c.d_model % 2 == 1,
+         f"d_model={c.d_model} is odd, and sinusoidal positions pair a sine with a cosine"),
+        (c.positional_encoding == "rope" and c.d_k % 2 == 1,
+         f"d_k={c.d_k} is odd, and rope rotates pairs of a head's entries"),
+        (c.n_heads % c.kv_heads != 0,
+         f"n_kv_heads={c.kv_heads} does not divide h={c.n_heads}: groups of query heads must be equal"),
+        (attended and c.mixer == "lstm",
+         f"{positions} acts inside self-attention, which mixer=lstm replaces"),
+        (attended and c.attention == "linear",
+         f"{positions} acts on scores between two tokens, which attention=linear never forms"),
+        (c.attention_dropout > 0 and c.attention == "linear",
+         f"attention_dropout={c.attention_dropout} drops attention weights, which attention=linear never forms"),
+        (c.mixer == "lstm" and c.has_encoder and c.d_model % 2 == 1,
+         f"d_model={c.d_model} is odd, and the encoder's mixer=lstm gives half of it to each direction"),
+        (c.tied_embeddings == "decoder" and not c.has_encoder,
+         "tied_embeddings=decoder means all in a decoder-only model, which has no source embedding: all or none"),
+    ]  # fmt: skip

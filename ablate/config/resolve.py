@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ablate.config.data import CORPORA, LAYOUTS, DataConfig
 from ablate.config.decoding import DecodingConfig
+from ablate.config.effect import settled, without_effect
 from ablate.config.model import MAX_SIZE, ModelConfig
 from ablate.config.training import TrainingConfig
 from ablate.errors import did_you_mean, listed
@@ -47,18 +48,27 @@ def canonical(name: str) -> str | None:
     return name if name in RowConfig.model_fields else None
 
 
-def resolve_row(settings: Mapping[str, Any]) -> RowConfig:
+def resolve_row(settings: Mapping[str, Any], own: Collection[str] = ()) -> RowConfig:
     """Resolve settings under standard names, in the order of their writing, `preset` included.
 
+    Args:
+        settings: base's, and the row's over them.
+        own: the fields that must have an effect: those that are written for this row, not inherited.
+
     Raises:
-        pydantic.ValidationError: a value is of the wrong type or out of range.
-        ValueError: h does not divide d_model and d_k or d_v is not set.
+        pydantic.ValidationError: a value is of the wrong type or out of range, or values cannot go together.
+        ValueError: h does not divide d_model and d_k or d_v is not set; or a field in `own` has no effect.
     """
     merged = _merged(settings)
     for head_size in ("d_k", "d_v"):
         if merged.get(head_size) is None:
             merged[head_size] = _head_size(merged, head_size)
-    return RowConfig(**merged)
+    config = RowConfig(**merged)
+    idle = dict(without_effect(config))
+    for name in own:
+        if name in idle and settings.get(name) is not None:
+            raise ValueError(f"{name}={settings[name]} has no effect with {idle[name]}: leave it out here")
+    return config.model_copy(update=settled(config.model_dump(), idle))
 
 
 def provisional(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from ablate.data.tokenizer import BOS, EOS, PAD
-from ablate.model import Memory, Transformer
-from ablate.model.attention import KeysValues
+from ablate.model import Cache, Transformer
 
 NEVER = float("-inf")
 
@@ -61,8 +60,7 @@ class _Search:
         self.best = [Hypothesis([], NEVER)] * B
         self.sentences = torch.arange(B, device=device)  # which sentence each row of the batch is
         self.limits = limits.to(device)
-        self.memory: Memory = model.encode(source)
-        self.past: list[KeysValues | None] = [None] * len(self.memory.layers)
+        self.cache: Cache = model.start(source, beam)
         self.tokens = torch.full((B, beam, 1), BOS, device=device)  # (B, K, 1 + t)
         self.scores = torch.full((B, beam), NEVER, device=device)  # log-probabilities
         self.scores[:, 0] = 0.0  # K copies of an empty hypothesis are one
@@ -83,7 +81,7 @@ class _Search:
 
     def _continuations(self, position: int) -> Tensor:
         """Log-probability of each hypothesis with each token after it."""
-        states, self.past = self.model.step(self.tokens[:, :, -1], position, self.past, self.memory)
+        states = self.model.step(self.tokens[:, :, -1], self.cache)
         log_probs = self.model.logits(states).float().log_softmax(-1)
         log_probs[:, :, [PAD, BOS]] = NEVER
         at_limit = self.limits == position
@@ -117,10 +115,8 @@ class _Search:
         hope = self.scores[:, 0] / length_penalty(self.limits + 1, self.alpha).to(self.scores.device)
         done = (self.finished >= self.K) | (hope <= self.best_scores) | (self.limits == position)
         stay = (~done).nonzero()[:, 0]
-        rows = (stay[:, None] * self.K + self.origins[stay]).flatten()
-        self.past = [layer.select(rows) if layer else None for layer in self.past]
+        self.cache.select(stay, self.origins)
         if len(stay) < len(done):
-            self.memory = self.memory.select(stay)
             self.sentences, self.limits, self.tokens = self.sentences[stay], self.limits[stay], self.tokens[stay]
             self.scores, self.finished = self.scores[stay], self.finished[stay]
             self.best_scores = self.best_scores[stay]

@@ -28,17 +28,21 @@ def translate(
     A translation has at most its source's length plus `max_extra_length` tokens.
     """
     model.eval()
-    longest = model.config.max_positions - 1
     order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
     translations = [""] * len(sentences)
     for batch in _batches(order, sentences, BATCH_TOKENS // decoding.beam):
         sources = [[*sentences[i], EOS] for i in batch]
-        limits = [min(len(sentences[i]) + decoding.max_extra_length, longest) for i in batch]
+        limits = [min(len(sentences[i]) + decoding.max_extra_length, _room(model, len(sentences[i]))) for i in batch]
         found = beam_search(model, pad(sources).to(device), torch.tensor(limits), decoding.beam, decoding.alpha)
         for i, text in zip(batch, tokenizer.decode([hypothesis.tokens for hypothesis in found]), strict=True):
             translations[i] = text
         after_batch()
     return translations
+
+
+def _room(model: Transformer, source: int) -> int:
+    """Tokens that the translation of a source may have at most for both to find their places."""
+    return model.config.max_positions - model.config.places(source if not model.config.has_encoder else 0, 0)
 
 
 def _batches(order: list[int], sentences: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from ablate.config import DecodingConfig
 from ablate.config.identity import NOT_IDENTITY
+from ablate.config.own import Reference, references
 from ablate.data.corpus import Corpus
 from ablate.data.prepare import prepare
 from ablate.errors import StoreError
@@ -16,7 +17,7 @@ from ablate.launch.devices import Device, Place, micro_batch, places
 from ablate.launch.pool import Pool, Watcher
 from ablate.runner.unit import Unit
 from ablate.store import Results, State, state_of
-from ablate.store.files import read_json, write_json
+from ablate.store.files import read_json, write_bytes, write_json
 from ablate.study import Run, Study
 
 
@@ -49,13 +50,15 @@ def launch(
 
     Raises:
         DataError: the corpus is missing or malformed.
+        StudyError: a variant of the user's own does not fit.
         StoreError: results on disk belong to other data, or are damaged.
         Interrupted: a signal came; everything is saved.
     """
     corpus = prepare(study.data, study.data_folder, results.corpora)
     runs = {run.id: run for run in study.runs()}
     for run in runs.values():
-        _lay_out(run, results, corpus)
+        _lay_out(run, results, corpus, study.sources)
+    _try_out(study, runs.values(), results)
     missing = [id for id in runs if _is_missing(study, results, id, retry_failed)]
     if missing:
         workplaces = places(device, jobs, [run.config for run in runs.values()], study.data.vocab_size, study.whole)
@@ -80,13 +83,33 @@ def _outcome(study: Study, results: Results, id: str) -> str | None:
     return None if _is_missing(study, results, id, retry_failed=False) else run_state(study, results, id)
 
 
-def _lay_out(run: Run, results: Results, corpus: Corpus) -> None:
+def _try_out(study: Study, runs: Iterable[Run], results: Results) -> None:
+    """Try the user's own variants before anything is trained; torch is loaded only where there are some.
+
+    Raises:
+        StudyError: one does not fit.
+    """
+    tried: set[tuple[Reference, ...]] = set()
+    for run in runs if study.sources else ():
+        own = references(run.config)
+        if own and own not in tried:
+            from ablate.model.trial import try_out
+
+            try_out(run.config, results.run(run.id).sources)
+            tried.add(own)
+
+
+def _lay_out(run: Run, results: Results, corpus: Corpus, sources: Mapping[str, bytes]) -> None:
     """Write what the run is, and refuse to go on with results of other data.
 
     Raises:
         StoreError: the run was begun on another corpus.
     """
     folder = results.run(run.id)
+    for own in references(run.config):
+        file = folder.sources / own.file
+        if not file.exists():
+            write_bytes(file, sources[str(own.digest)])
     if not folder.run.exists():
         content = {
             "id": run.id,

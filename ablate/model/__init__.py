@@ -1,9 +1,10 @@
 """The shared Transformer core, one mechanism a file.
 
 Shapes everywhere: B sentences in the batch, S source tokens, T target tokens, K hypotheses a
-sentence, h heads, d_k and d_v head sizes, V vocabulary.
+sentence, h heads of queries, g heads of keys and values, d_k and d_v head sizes, V vocabulary.
 """
 
-from ablate.model.transformer import Memory, Transformer, build
+from ablate.model.build import build
+from ablate.model.transformer import Cache, Transformer
 
-__all__ = ["Memory", "Transformer", "build"]
+__all__ = ["Cache", "Transformer", "build"]

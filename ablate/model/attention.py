@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.model.layers import Linear
+from ablate.config import ModelConfig
+from ablate.model.layers import Dropout, Linear
+from ablate.model.mechanisms import Mechanism
+from ablate.model.mixer import Mixer
+from ablate.model.sight import Sight
 
 
 @dataclass
 class KeysValues:
-    """Projected keys (B, h, S, d_k) and values (B, h, S, d_v)."""
+    """Projected keys (B, g, S, d_k) and values (B, g, S, d_v) of g heads."""
 
     K: Tensor
     V: Tensor
@@ -27,48 +31,74 @@ class KeysValues:
         return KeysValues(torch.cat([self.K, later.K], dim=2), torch.cat([self.V, later.V], dim=2))
 
 
-class MultiHeadAttention(nn.Module):
-    """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O; projections without biases, as the paper has them."""
+class MultiHeadAttention(Mixer):
+    """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O; projections without biases, as the paper has them.
 
-    def __init__(self, d_model: int, n_heads: int, d_k: int, d_v: int, init: torch.Generator) -> None:
+    With fewer heads of keys and values than of queries, each serves a group of neighbouring query heads.
+    """
+
+    def __init__(self, config: ModelConfig, mechanism: Mechanism, init: torch.Generator, random: torch.Generator):
         super().__init__()
-        self.h = n_heads
-        self.W_Q = Linear(d_model, n_heads * d_k, init, bias=False)
-        self.W_K = Linear(d_model, n_heads * d_k, init, bias=False)
-        self.W_V = Linear(d_model, n_heads * d_v, init, bias=False)
-        self.W_O = Linear(n_heads * d_v, d_model, init, bias=False)
+        c = config
+        self.h, self.g = c.n_heads, c.kv_heads
+        self.scale = c.d_k**-0.5 if c.attention_scale == "1/sqrt(d_k)" else 1.0
+        self.W_Q = Linear(c.d_model, self.h * c.d_k, init, bias=c.attention_bias)
+        self.W_K = Linear(c.d_model, self.g * c.d_k, init, bias=c.attention_bias)
+        self.W_V = Linear(c.d_model, self.g * c.d_v, init, bias=c.attention_bias)
+        self.W_O = Linear(self.h * c.d_v, c.d_model, init, bias=c.attention_bias)
+        self.mechanism = mechanism
+        self.dropout = Dropout(c.attention_dropout, random)
+        self.watch: Callable[[Tensor], None] | None = None  # is shown the weights (B, h, T, S)
+        self.gate: Tensor | None = None  # (h,), what each head's output is multiplied by
 
-    def keys_values(self, x: Tensor) -> KeysValues:
-        """(B, S, d_model) -> keys and values, to attend to once or many times."""
-        return KeysValues(self._heads(self.W_K(x)), self._heads(self.W_V(x)))
+    def keys_values(self, x: Tensor, sight: Sight) -> KeysValues:
+        """(B, S, d_model), whose places are the queries of `sight` -> keys and values, to attend to once or often."""
+        K = self._heads(self.W_K(x), self.g)
+        if sight.order is not None:
+            K = sight.order.rotate(K, sight.queries)
+        return KeysValues(K, self._heads(self.W_V(x), self.g))
 
-    def forward(self, x: Tensor, memory: KeysValues, mask: Tensor | None = None, causal: bool = False) -> Tensor:
-        """Scaled dot-product attention (3.2.1, eq. 1) of each position of x over the memory.
+    def forward(self, x: Tensor, past: KeysValues | None, sight: Sight) -> tuple[Tensor, KeysValues]:
+        """Self-attention: each position of x over those of the past and of x itself.
 
         Args:
-            x: (B, T, d_model), what asks.
-            memory: what is asked.
-            mask: (B, 1, 1, S), true where a key may be attended to; None lets all be.
-            causal: position t sees keys 0..t only.
+            x: (B, T, d_model).
+            past: keys and values of earlier positions; None where there are none.
+            sight: what may be seen.
 
         Returns:
-            (B, T, d_model).
+            (B, T, d_model), and the keys and values with those of x.
         """
-        Q = self._heads(self.W_Q(x))  # (B, h, T, d_k)
-        heads = _attend(Q, memory.K, memory.V, mask, causal)
+        now = self.keys_values(x, sight)
+        now = now if past is None else past.append(now)
+        return self.over(x, now, sight), now
+
+    def over(self, x: Tensor, memory: KeysValues, sight: Sight) -> Tensor:
+        """Attention of each position of x (B, T, d_model) over the memory -> (B, T, d_model)."""
+        Q = self._heads(self.W_Q(x), self.h)  # (B, h, T, d_k)
+        if sight.order is not None:
+            Q = sight.order.rotate(Q, sight.queries)
+        K, V = (self._shared(heads) for heads in (memory.K, memory.V))
+        sight = replace(sight, scale=self.scale, dropout=self.dropout, watch=self.watch)
+        heads = _in_fp32_on_a_cpu(self.mechanism, Q, K, V, sight)
+        if self.gate is not None:
+            heads = heads * self.gate[:, None, None]
         return self.W_O(heads.transpose(1, 2).flatten(2))  # (B, T, h * d_v) -> (B, T, d_model)
 
-    def _heads(self, x: Tensor) -> Tensor:
-        return x.unflatten(2, (self.h, -1)).transpose(1, 2)  # (B, T, h * d) -> (B, h, T, d)
+    def _heads(self, x: Tensor, count: int) -> Tensor:
+        return x.unflatten(2, (count, -1)).transpose(1, 2)  # (B, T, count * d) -> (B, count, T, d)
+
+    def _shared(self, heads: Tensor) -> Tensor:
+        return heads if self.g == self.h else heads.repeat_interleave(self.h // self.g, dim=1)  # (B, g -> h, S, d)
 
 
-def _attend(Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-    """softmax(Q K^T / sqrt(d_k)) V.
+def _in_fp32_on_a_cpu(mechanism: nn.Module, Q: Tensor, K: Tensor, V: Tensor, sight: Sight) -> Tensor:
+    """The mechanism, on a CPU in fp32 also where the products around it are in bf16.
 
-    On a CPU in fp32 also where the products around it are in bf16: it is a small part of the work, and torch's
-    bf16 kernel is many times slower at sentences' lengths (benchmarks/LOG.md).
+    It is a small part of the work, and torch's bf16 kernel is many times slower at sentences' lengths
+    (benchmarks/LOG.md).
     """
     if Q.device.type == "cpu" and Q.dtype == torch.bfloat16:
         Q, K, V = Q.float(), K.float(), V.float()
     with torch.autocast(Q.device.type, enabled=False):
-        return F.scaled_dot_product_attention(Q, K, V, attn_mask=mask, is_causal=causal)
+        return mechanism(Q, K, V, sight)

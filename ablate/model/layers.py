@@ -28,22 +28,8 @@ class Linear(nn.Module):
         return F.linear(x, self.weight, self.bias)
 
 
-class LayerNorm(nn.Module):
-    """Layer normalisation over the last axis, with a gain and a bias (Ba et al., 2016)."""
-
-    def __init__(self, d_model: int, eps: float = 1e-6) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(d_model))
-        self.bias = nn.Parameter(torch.zeros(d_model))
-        self.eps = eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(..., d_model) -> (..., d_model)."""
-        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
-
-
 class Embedding(nn.Module):
-    """One V x d_model matrix for source, target and pre-softmax, times sqrt(d_model) when looked up (3.4).
+    """A V x d_model matrix, times sqrt(d_model) when looked up (3.4).
 
     Entries are drawn from N(0, 1/d_model), so that a looked-up vector has variance 1 and a logit starts near it.
     """

@@ -1,7 +1,7 @@
 """What tells the model the order of tokens (section 3.5; row E of Table 3).
 
-A positional encoding is a module that maps embedded tokens and the position of the first of them to
-embedded tokens of the same shape. A new one is a class here and an entry in POSITIONS.
+A positional encoding belongs to a stack of layers. It may act on the embeddings, on queries and keys,
+on the scores, and on what attention returns. A new one is a class here and an entry in POSITIONS.
 """
 
 from __future__ import annotations
@@ -12,39 +12,154 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from ablate.config import ModelConfig
+from ablate.config.model import T5_BUCKETS
 
-class Sinusoidal(nn.Module):
+T5_DISTANCE = 128
+
+
+class PositionalEncoding(nn.Module):
+    """What a stack knows of order: nothing, unless a method below is overridden.
+
+    Positions are places in a sentence, counted from 0: (T,) where all sentences agree, else (B, T).
+    """
+
+    biases = False  # true where bias or values is overridden
+
+    def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
+        """A stack's encoding.
+
+        Args:
+            config: the shape.
+            causal: whether tokens see only those before them, as in a decoder.
+            init: draws the initial weights.
+        """
+        super().__init__()
+
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Embedded tokens (B, T, d_model) -> the same with their places."""
+        return x
+
+    def rotate(self, heads: Tensor, positions: Tensor) -> Tensor:
+        """Queries or keys (B, h, T, d_k) -> the same with their places."""
+        return heads
+
+    def bias(self, layer: int, Q: Tensor, queries: Tensor, keys: Tensor) -> Tensor | None:
+        """What is added to the scores of scaled queries Q (B, h, T, d_k): (B, h, T, S) or what broadcasts to it."""
+        return None
+
+    def values(self, layer: int, weights: Tensor, queries: Tensor, keys: Tensor) -> Tensor | None:
+        """What is added to the heads under attention weights (B, h, T, S): (B, h, T, d_v)."""
+        return None
+
+
+class Sinusoidal(PositionalEncoding):
     """Sines and cosines of geometrically spaced wavelengths from 2 pi to 10000 * 2 pi, interleaved (3.5)."""
 
-    def __init__(self, d_model: int, max_positions: int) -> None:
-        super().__init__()
-        self.register_buffer("table", sinusoids(max_positions, d_model), persistent=False)
+    def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
+        super().__init__(config, causal, init)
+        self.register_buffer("table", sinusoids(config.max_positions, config.d_model), persistent=False)
 
-    def forward(self, x: Tensor, offset: int = 0) -> Tensor:
-        """(B, T, d_model) -> (B, T, d_model); the first token stands at position `offset`."""
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        """(B, T, d_model) -> (B, T, d_model)."""
         table: Tensor = self.table  # type: ignore[assignment]
-        return x + table[offset : offset + x.shape[1]]
+        return x + table[positions]
 
 
-class Learned(nn.Module):
+class Learned(PositionalEncoding):
     """A vector a position, learned with everything else; source and target have a table each (row E)."""
 
-    def __init__(self, d_model: int, max_positions: int, init: torch.Generator) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(max_positions, d_model))
-        nn.init.normal_(self.weight, std=d_model**-0.5, generator=init)
+    def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
+        super().__init__(config, causal, init)
+        self.weight = nn.Parameter(torch.empty(config.max_positions, config.d_model))
+        nn.init.normal_(self.weight, std=config.d_model**-0.5, generator=init)
 
-    def forward(self, x: Tensor, offset: int = 0) -> Tensor:
-        """(B, T, d_model) -> (B, T, d_model); the first token stands at position `offset`."""
-        return x + self.weight[offset : offset + x.shape[1]]
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        """(B, T, d_model) -> (B, T, d_model)."""
+        return x + self.weight[positions]
 
 
-class NoPosition(nn.Module):
-    """Tokens without their places: the encoder sees a bag of words."""
+class Rotary(PositionalEncoding):
+    """RoPE: entries 2i and 2i+1 of queries and keys, turned by pos / 10000^(2i/d_k) (Su et al., 2021, eq. 34)."""
 
-    def forward(self, x: Tensor, offset: int = 0) -> Tensor:
-        """(B, T, d_model), unchanged."""
-        return x
+    def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
+        super().__init__(config, causal, init)
+        table = sinusoids(config.max_positions, config.d_k).unflatten(1, (-1, 2))  # (positions, d_k / 2, 2)
+        self.register_buffer("sin", table[:, :, 0].contiguous(), persistent=False)
+        self.register_buffer("cos", table[:, :, 1].contiguous(), persistent=False)
+
+    def rotate(self, heads: Tensor, positions: Tensor) -> Tensor:
+        """(B, h, T, d_k) -> (B, h, T, d_k)."""
+        tables: tuple[Tensor, Tensor] = self.sin, self.cos  # type: ignore[assignment]
+        sin, cos = (table[positions].unsqueeze(-3) for table in tables)  # (1, T, d_k / 2) or (B, 1, T, d_k / 2)
+        even, odd = heads[..., 0::2], heads[..., 1::2]
+        turned = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1)
+        return turned.flatten(-2).to(heads.dtype)
+
+
+class Relative(PositionalEncoding):
+    """A learned vector for each distance up to a clip, added to keys and to values (Shaw et al., 2018, eq. 3 and 4).
+
+    Each layer has its own, shared by its heads. In a causal stack there are none for tokens ahead.
+    """
+
+    biases = True
+
+    def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
+        super().__init__(config, causal, init)
+        self.ahead = 0 if causal else config.relative_clip
+        self.behind = config.relative_clip
+        layers = config.depths[1 if causal else 0]
+        self.keys = nn.Parameter(torch.empty(layers, self.behind + 1 + self.ahead, config.d_k))
+        self.of_values = nn.Parameter(torch.empty(layers, self.behind + 1 + self.ahead, config.d_v))
+        for table in (self.keys, self.of_values):
+            nn.init.normal_(table, std=table.shape[-1] ** -0.5, generator=init)
+
+    def bias(self, layer: int, Q: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
+        """Q_i . a^K_(j-i) for every query i and key j."""
+        to_keys = self.keys[layer][self._distances(queries, keys)]  # (T, S, d_k) or (B, T, S, d_k)
+        return torch.einsum("bhtd,tsd->bhts" if to_keys.dim() == 3 else "bhtd,btsd->bhts", Q, to_keys)
+
+    def values(self, layer: int, weights: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
+        """The sum over keys j of weight_ij a^V_(j-i)."""
+        to_values = self.of_values[layer][self._distances(queries, keys)]
+        return torch.einsum("bhts,tsd->bhtd" if to_values.dim() == 3 else "bhts,btsd->bhtd", weights, to_values)
+
+    def _distances(self, queries: Tensor, keys: Tensor) -> Tensor:
+        return (keys[..., None, :] - queries[..., :, None]).clamp(-self.behind, self.ahead) + self.behind
+
+
+class Bucketed(PositionalEncoding):
+    """A learned scalar a head for each bucket of distances, shared by all layers (T5; Raffel et al., 2020, 2.1)."""
+
+    biases = True
+
+    def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
+        super().__init__(config, causal, init)
+        self.causal = causal
+        self.weight = nn.Parameter(torch.empty(T5_BUCKETS, config.n_heads))
+        nn.init.normal_(self.weight, std=config.d_model**-0.5, generator=init)
+
+    def bias(self, layer: int, Q: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
+        """(h, T, S) or (B, h, T, S)."""
+        distances = keys[..., None, :] - queries[..., :, None]
+        return self.weight[buckets(distances, self.causal)].movedim(-1, -3)
+
+
+class Alibi(PositionalEncoding):
+    """A penalty on scores that grows with distance, by a slope a head (Press et al., 2022)."""
+
+    biases = True
+
+    def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
+        super().__init__(config, causal, init)
+        self.register_buffer("slopes", torch.tensor(slopes(config.n_heads)), persistent=False)
+
+    def bias(self, layer: int, Q: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
+        """(h, T, S) or (B, h, T, S): -slope * |i - j|, for tokens ahead too where a stack sees them."""
+        of_heads: Tensor = self.slopes  # type: ignore[assignment]
+        distances = (keys[..., None, :] - queries[..., :, None]).abs().unsqueeze(-3)
+        return -of_heads[:, None, None] * distances
 
 
 def sinusoids(positions: int, d_model: int) -> Tensor:
@@ -55,8 +170,35 @@ def sinusoids(positions: int, d_model: int) -> Tensor:
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()  # (positions, d_model)
 
 
-POSITIONS: dict[str, Callable[[int, int, torch.Generator], nn.Module]] = {
-    "sinusoidal": lambda d_model, positions, init: Sinusoidal(d_model, positions),
+def buckets(distances: Tensor, causal: bool) -> Tensor:
+    """The bucket of each distance, key's place minus query's: near ones exact, farther ones by their logarithm.
+
+    Where tokens ahead are seen, they have half of the buckets. Distances of T5_DISTANCE and more share the last.
+    """
+    count = T5_BUCKETS if causal else T5_BUCKETS // 2
+    ahead = torch.zeros_like(distances) if causal else (distances > 0).long() * count
+    far = (-distances).clamp(min=0) if causal else distances.abs()
+    exact = count // 2
+    share = (far.clamp(min=exact).float() / exact).log() / math.log(T5_DISTANCE / exact)
+    by_logarithm = (exact + (share * (count - exact)).long()).clamp(max=count - 1)
+    return ahead + torch.where(far < exact, far, by_logarithm)
+
+
+def slopes(n_heads: int) -> list[float]:
+    """2^(-8/n), 2^(-16/n), ... for n a power of two; else those of the power below, and every other of the next."""
+    power = 2 ** (n_heads.bit_length() - 1)
+    found = [2 ** (-8 * (i + 1) / power) for i in range(power)]
+    if power < n_heads:
+        found += slopes(2 * power)[0::2][: n_heads - power]
+    return found
+
+
+POSITIONS: dict[str, Callable[[ModelConfig, bool, torch.Generator], PositionalEncoding]] = {
+    "sinusoidal": Sinusoidal,
     "learned": Learned,
-    "none": lambda d_model, positions, init: NoPosition(),
+    "none": PositionalEncoding,
+    "rope": Rotary,
+    "relative": Relative,
+    "t5": Bucketed,
+    "alibi": Alibi,
 }

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ablate.config.own import unpinned
 from ablate.report.scores import Scores
 from ablate.report.table import METRICS, Table, TableRow
 
@@ -143,7 +144,7 @@ def _other(rows: tuple[TableRow, ...]) -> list[Column]:
 
 
 def _plain(value: Any) -> str:
-    return "unset" if value is None else str(value)
+    return "unset" if value is None else unpinned(str(value))
 
 
 def _metric(table: Table, metric: str, mark: Mark) -> Column:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ablate import cost
+from ablate.config.own import references
 from ablate.report.layout import thousands
 from ablate.report.plan import Plan
 from ablate.report.units import duration, scaled, size
@@ -47,6 +48,9 @@ def print_plan(plan: Plan) -> None:
         console.print(f"{plan.study.dropped} combinations were dropped by `where`.")
     if plan.lengths is None:
         console.print(f"The corpus is not prepared: sentences of {cost.ASSUMED_LENGTH} tokens are assumed.")
+    own = [row.row.label for row in plan.rows if references(row.row.config)]
+    if own:
+        console.print(f"Classes of your own are not counted in params, FLOPs and memory of: {', '.join(own)}.")
     console.print("Memory is for a whole batch at once; on a smaller machine it is split, at the same result.")
 
 

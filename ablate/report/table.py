@@ -95,6 +95,7 @@ class _Reader:
         bleu: dict[int, float] = {}
         states: dict[int, State] = {}
         steps: int | None = row.config.train_steps
+        params = cost.parameters(row.config, self.study.data.vocab_size)
         notes = []
         for run in self.study.runs_of(row):
             folder = self.results.run(run.id)
@@ -105,6 +106,7 @@ class _Reader:
                     notes.append(_where(state, read_progress(folder)))
                 continue
             self.corpora.add(result["corpus"])
+            params = result["params"]  # counted, which the closed form cannot do for a variant of the user's own
             if state == "diverged":
                 notes.append(f"diverged at step {result['steps']}: {result['reason']}")
                 continue
@@ -115,7 +117,7 @@ class _Reader:
         scores = Scores(bleu)
         return TableRow(
             row=row,
-            params=cost.parameters(row.config, self.study.data.vocab_size),
+            params=params,
             steps=steps,
             states=states,
             note=_note(states, notes),

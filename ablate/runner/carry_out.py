@@ -10,7 +10,6 @@ from typing import Any, Literal
 import torch
 
 from ablate.config import DecodingConfig, RowConfig
-from ablate.cost import parameters
 from ablate.data.corpus import Corpus
 from ablate.decoding import translate
 from ablate.errors import Interrupted, StoreError
@@ -143,7 +142,9 @@ class _Work:
             tell=self.progress.training,
             stop_asked=self.stop_asked,
             say=self.say,
+            sources=self.folder.sources,
         )
+        self.params = sum(parameter.numel() for parameter in trainer.model.parameters())
         try:
             trained = trainer.run()
         except Diverged as end:
@@ -158,7 +159,7 @@ class _Work:
             "id": self.folder.id,
             "corpus": self.corpus.id,
             "steps": steps,
-            "params": parameters(self.config, self.corpus.tokenizer.vocab_size),
+            "params": self.params,
             "seconds": round(self.progress.seconds, 3),
         }
 
@@ -223,7 +224,7 @@ def load_model(
             f"{folder.checkpoints}: keeps {len(kept)} checkpoints, and average_checkpoints={count} asks for more; "
             "they were pruned when the run finished: train it in another --results to average more"
         )
-    model = build(config, corpus.tokenizer.vocab_size, seed=0, device=device)
+    model = build(config, corpus.tokenizer.vocab_size, seed=0, device=device, sources=folder.sources)
     model.load_state_dict(average([checkpoints.verified_weights(g) for g in kept]))
     return model.eval()
 

@@ -30,10 +30,10 @@ def translate_text(folder: RunFolder, results: Results, sentences: Sequence[str]
     model = load_model(folder, config, corpus, result, 1, device)
     ids = corpus.tokenizer.encode([sentence.strip() for sentence in sentences])
     for number, sentence in enumerate(ids, 1):
-        if len(sentence) >= config.max_positions:
+        if config.places(len(sentence), 1) > config.max_positions:
             raise DataError(
-                f"standard input:{number}: has {len(sentence)} tokens; max_positions={config.max_positions} of the run "
-                f"allows {config.max_positions - 1}"
+                f"standard input:{number}: has {len(sentence)} tokens, too many for max_positions="
+                f"{config.max_positions} of the run"
             )
     full = [i for i, sentence in enumerate(ids) if sentence]
     decoding = DecodingConfig(beam=beam, alpha=alpha)

@@ -23,7 +23,7 @@ def perplexity(model: Transformer, split: Split, device: torch.device) -> float:
             batch = batch.to(device)
             real = batch.target_out != 0
             states = model(batch.source, batch.target_in)[real]
-            nats += negative_log_likelihood(states, model.embedding.weight, batch.target_out[real])
+            nats += negative_log_likelihood(states, model.output_matrix, batch.target_out[real])
             tokens += len(states)
     mean = nats / tokens
     return math.exp(mean) if mean < 700 else math.inf

@@ -11,6 +11,7 @@ results/
     translations/        the test side as translated, one file a way of decoding
     failure.json         why it last failed; absent otherwise
     log.txt              what the worker said
+    sources/             the user's own variants that it uses, as they were when it was laid out
     result.json          written last: it exists if and only if the run is done or has diverged
   corpora/<id>/          a prepared corpus, named by the hash of its content
   <study>/               what a study renders
@@ -78,6 +79,11 @@ class RunFolder:
     def log(self) -> Path:
         """What the worker said."""
         return self.path / "log.txt"
+
+    @property
+    def sources(self) -> Path:
+        """Sources of the user's own variants."""
+        return self.path / "sources"
 
     @property
     def lock(self) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from ablate.config.resolve import SYMBOL_OF, provisional
 from ablate.config.section import faults_of
 from ablate.errors import StudyError, listed
 from ablate.study.nodes import Mark, Node, file_text, read_text
+from ablate.study.pins import Pins
 from ablate.study.rows import MAX_ROWS, Draft, drafts, known_fields, single_value, unknown
 from ablate.study.select import MAX_RUNS, MAX_SEEDS, Selection, select
 from ablate.study.study import Row, Study
@@ -45,6 +46,9 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
 class _Reader:
     path: Path
     faults: dict[str, Mark] = field(default_factory=dict)  # each line once, and its place
+
+    def __post_init__(self) -> None:
+        self.pins = Pins(self.path.parent, self.report)
 
     def report(self, mark: Mark, message: str) -> None:
         self.faults.setdefault(mark.fault(message), mark)
@@ -78,7 +82,7 @@ class _Reader:
                 )
         if self.faults or data is None:
             raise StudyError(*self.all_faults())
-        return Study(name, self.path, data, tuple(rows), tuple(seeds), dropped)
+        return Study(name, self.path, data, tuple(rows), tuple(seeds), dropped, sources=self.pins.sources)
 
     def sections(self, root: Node) -> dict[str, Node]:
         if not isinstance(root.value, dict):
@@ -169,15 +173,18 @@ class _Reader:
             return {}
         known = known_fields(node, self.report)
         settings = _by_name({key: value for key, value in known.items() if single_value(key, value, self.report)})
+        settings = self.pins.of(settings)
         for name, value in list(settings.items()):
             if name != "preset" and self.resolve({name: value}, value.mark, alone=True) is None:
                 del settings[name]
-        return settings if self.resolve(settings, node.mark) else {}
+        return settings if self.resolve(settings, node.mark, own=settings) else {}
 
-    def resolve(self, settings: Mapping[str, Node], mark: Mark, alone: bool = False) -> RowConfig | None:
+    def resolve(
+        self, settings: Mapping[str, Node], mark: Mark, alone: bool = False, own: Collection[str] = ()
+    ) -> RowConfig | None:
         """The settings resolved, or None and their faults reported; `alone`: only faults of a field itself."""
         try:
-            return resolve_row({name: node.value for name, node in settings.items()})
+            return resolve_row({name: node.value for name, node in settings.items()}, own)
         except ValidationError as error:
             if not alone or any(name in settings for name, _ in faults_of(error)):
                 self.invalid(error, settings, mark)
@@ -207,11 +214,12 @@ class _Reader:
         rows = {"base": Row("base", "base", base_config)}
         dropped = 0
         for draft in all_drafts:
-            settings = _over(base, _by_name(draft.written))
+            written = self.pins.of(_by_name(draft.written))
+            settings = _over(base, written)
             if self.is_dropped(draft, settings):
                 dropped += 1
                 continue
-            config = self.resolve(settings, draft.mark)
+            config = self.resolve(settings, draft.mark, own=written)
             if config is not None and draft.label not in rows:
                 self.check_require(draft, config)
                 rows[draft.label] = Row(draft.label, draft.group, config, _difference(config, base_config))
@@ -241,10 +249,11 @@ class _Reader:
 
     def check_lengths(self, data: DataConfig, rows: Sequence[Row], mark: Mark) -> None:
         for row in rows:
-            if data.max_length >= row.config.max_positions:
+            needed = row.config.places(data.max_length, data.max_length)
+            if needed > row.config.max_positions:
                 self.report(
                     mark,
-                    f"data.max_length={data.max_length} leaves no room for the end mark in "
+                    f"data.max_length={data.max_length} needs {needed} positions with its marks, more than "
                     f'max_positions={row.config.max_positions} of row "{row.label}"',
                 )
             if data.max_length >= row.config.batch_tokens:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -48,6 +48,7 @@ class Study:
     dropped: int = 0
     text: str = field(default="", repr=False, compare=False)  # of the file, as it was read
     selected: bool = field(default=False, compare=False)  # on the command line: not the study as its file has it
+    sources: Mapping[str, bytes] = field(default_factory=dict, repr=False, compare=False)  # of own variants, by digest
     whole: int = 1  # runs of the study before any selection, shared ones counted for each row
 
     @property

@@ -26,11 +26,10 @@ from ablate.model import Transformer, build
 from ablate.store import checkpoints
 from ablate.training.loss import smoothed_cross_entropy
 from ablate.training.metrics import MetricsLog
+from ablate.training.optimizer import Optimizer
 from ablate.training.precision import autocast
 from ablate.training.schedule import learning_rate
 
-ADAM_BETAS = (0.9, 0.98)
-ADAM_EPS = 1e-9
 LOG_EVERY = 50  # steps; the loss is looked at, and divergence noticed, this often
 # A uniform guess costs ln V a token. A loss of this many times that is not coming back.
 EXPLODED = 4.0
@@ -94,6 +93,7 @@ class Trainer:
         tell: Callable[[Report], None],
         stop_asked: Callable[[], bool],
         say: Callable[[str], None],
+        sources: Path | None = None,
     ) -> None:
         """Set up a run, from its newest whole checkpoint if there is one.
 
@@ -110,13 +110,14 @@ class Trainer:
             tell: called after every step.
             stop_asked: asked after every step; when true, the run saves itself and raises Interrupted.
             say: takes a line for the log.
+            sources: where the sources of the user's own variants are.
         """
         self.config, self.device = config, device
         self.train = corpus.split("train")
         self.vocab_size = corpus.tokenizer.vocab_size
         self.order = BatchOrder(self.train, config.batch_tokens, seed)
-        self.model = build(config, self.vocab_size, seed, device)
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.0, betas=ADAM_BETAS, eps=ADAM_EPS, fused=True)
+        self.model = build(config, self.vocab_size, seed, device, sources)
+        self.optimizer = Optimizer(self.model, config)
         self.checkpoints, self.metrics = checkpoints_folder, MetricsLog(metrics_file)
         self.micro_batch_tokens, self.keep_checkpoints = micro_batch_tokens, keep_checkpoints
         self.evaluate, self.tell, self.stop_asked, self.say = evaluate, tell, stop_asked, say
@@ -132,7 +133,7 @@ class Trainer:
     @property
     def random(self) -> torch.Generator:
         """The generator of dropout masks."""
-        return self.model.embedding_dropout.random
+        return self.model.random
 
     def run(self) -> Trained:
         """Train to the end of the budget.
@@ -172,10 +173,7 @@ class Trainer:
             loss = self._loss(micro.to(self.device))
             (loss / n_tokens).backward()
             self.losses += loss.detach()
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(step, self.config.d_model, self.config.warmup_steps)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        self.optimizer.step(self._rate(step))
         self.loss_tokens += n_tokens
         self.at.tokens += n_tokens
         self.at.step = step
@@ -185,7 +183,7 @@ class Trainer:
         with autocast(self.device, self.config.precision):
             states = self.model(batch.source, batch.target_in)
             real = batch.target_out != 0
-            embedding = self.model.embedding.weight
+            embedding = self.model.output_matrix
             return smoothed_cross_entropy(states[real], embedding, batch.target_out[real], self.config.label_smoothing)
 
     def _log_loss(self) -> None:
@@ -197,7 +195,7 @@ class Trainer:
             raise Diverged(self.at.step, "the loss is not a finite number")
         if loss > EXPLODED * math.log(self.vocab_size):
             raise Diverged(self.at.step, f"the loss exploded to {loss:.1f} nats a token")
-        self._record(loss=loss, lr=learning_rate(self.at.step, self.config.d_model, self.config.warmup_steps))
+        self._record(loss=loss, lr=self._rate(self.at.step))
 
     def _evaluate(self) -> None:
         """Dev perplexity, and what patience makes of it."""
@@ -210,6 +208,9 @@ class Trainer:
         else:
             at.evaluations_since_best += 1
         self._record(dev_perplexity=value)
+
+    def _rate(self, step: int) -> float:
+        return learning_rate(self.config, step, self.steps)
 
     def _record(self, **values: float) -> None:
         self.metrics.append(step=self.at.step, tokens=self.at.tokens, **values)
@@ -228,10 +229,7 @@ class Trainer:
 
     def _save(self, scheduled: bool) -> None:
         """Write a generation. The partial loss goes with it, so that the next log line is the same."""
-        state: dict[str, Tensor] = {"random": self.random.get_state(), "losses": self.losses.cpu()}
-        for name, parameter in self.model.named_parameters():
-            for key, value in self.optimizer.state[parameter].items():
-                state[f"{key}/{name}"] = value.cpu()
+        state = {"random": self.random.get_state(), "losses": self.losses.cpu(), **self.optimizer.state()}
         weights = {name: value.detach().cpu() for name, value in self.model.state_dict().items()}
         info = {
             **asdict(self.at),
@@ -272,18 +270,8 @@ class Trainer:
         state = load_file(generation.state)
         self.random.set_state(state.pop("random"))
         self.losses = state.pop("losses").to(self.device)
-        self._load_optimizer(state)
+        self.optimizer.load(state)
         self.say(f"resumed at step {self.at.step}")
-
-    def _load_optimizer(self, state: dict[str, Tensor]) -> None:
-        by_parameter: dict[str, dict[str, Tensor]] = {}
-        for key, value in state.items():
-            kind, _, name = key.partition("/")
-            by_parameter.setdefault(name, {})[kind] = value
-        names = [name for name, _ in self.model.named_parameters()]
-        whole = self.optimizer.state_dict()
-        whole["state"] = {i: by_parameter[name] for i, name in enumerate(names) if name in by_parameter}
-        self.optimizer.load_state_dict(whole)
 
 
 def _finite(value: float) -> float | None:

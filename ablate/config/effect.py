@@ -1,0 +1,56 @@
+"""Settings that have no effect beside others: refused where they are written, at their default where inherited."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ablate.config.model import ModelConfig
+
+_HEADS = ("n_heads", "n_kv_heads", "d_k", "d_v", "attention_scale", "attention_bias", "attention_dropout")
+# Of fields with a default, what they are set to where they have no effect; others are left as they are.
+_RESET = (
+    "n_kv_heads", "attention_scale", "attention_bias", "attention_dropout", "encoder_layers", "attention",
+    "attention_window", "relative_clip", "norm",
+)  # fmt: skip
+
+
+def without_effect(c: ModelConfig) -> Iterator[tuple[str, str]]:
+    """(field, the setting that leaves it without effect), for every such field."""
+    if c.mixer == "lstm":
+        yield "attention", "mixer=lstm"
+        if not c.has_encoder:
+            yield from ((name, "mixer=lstm in a decoder-only model, which has no attention") for name in _HEADS)
+    if not c.has_encoder:
+        yield "encoder_layers", "architecture=decoder-only"
+        if c.decoder_layers is not None:
+            yield "n_layers", "architecture=decoder-only and decoder_layers set"
+    elif c.encoder_layers is not None and c.decoder_layers is not None:
+        yield "n_layers", "encoder_layers and decoder_layers both set"
+    if c.attention != "local" or c.mixer == "lstm":
+        yield "attention_window", "attention other than local"
+    if c.positional_encoding != "relative":
+        yield "relative_clip", "positional_encoding other than relative"
+    if c.norm_position == "none":
+        yield "norm", "norm_position=none"
+    if c.attention == "linear" and not c.has_encoder:
+        yield "attention_scale", "attention=linear in a decoder-only model"
+
+
+def settled(values: dict[str, Any], idle: dict[str, str]) -> dict[str, Any]:
+    """Resolved values brought to one form: what has no effect at its default, depths by n_layers where they can be.
+
+    Configurations that train the same are then one run.
+    """
+    values = dict(values)
+    for name in _RESET:
+        if name in idle:
+            values[name] = ModelConfig.model_fields[name].default
+    if values["n_kv_heads"] == values["n_heads"]:
+        values["n_kv_heads"] = None
+    if "n_layers" in idle:  # the encoder's depth becomes the common one; in a decoder-only model the decoder's
+        values["n_layers"] = values["encoder_layers"] or values["decoder_layers"]
+    for name in ("encoder_layers", "decoder_layers"):
+        if values[name] == values["n_layers"]:
+            values[name] = None
+    return values

@@ -1,0 +1,122 @@
+"""A user's own variant of a mechanism: `mypackage.mymodule:MyAttention` in a study.
+
+The module's source is found and hashed here without being imported, so that planning stays fast and a
+run's identity changes with its code. In a resolved configuration the reference is pinned: it carries
+the hash of the source, `mypackage.mymodule:MyAttention@3f2a91c0d7e4`.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, GetCoreSchemaHandler
+from pydantic_core import core_schema
+
+from ablate.errors import did_you_mean, listed
+
+_WORD = r"[A-Za-z_][A-Za-z0-9_]*"
+_PATTERN = rf"({_WORD}(?:\.{_WORD})*):({_WORD})(?:@([0-9a-f]{{12}}))?"
+_REFERENCE = re.compile(_PATTERN)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A class in a module. `digest`: of the module's source, 12 hexadecimal digits; None until it is pinned."""
+
+    module: str
+    name: str
+    digest: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.name}" + (f"@{self.digest}" if self.digest else "")
+
+    @property
+    def file(self) -> str:
+        """The name under which a run keeps the source."""
+        assert self.digest is not None
+        return f"{self.digest}.py"
+
+
+def reference(value: object) -> Reference | None:
+    """The reference that a field's value is; None where it is a name of ours."""
+    match = _REFERENCE.fullmatch(value) if isinstance(value, str) else None
+    return Reference(match[1], match[2], match[3]) if match else None
+
+
+def references(config: BaseModel) -> tuple[Reference, ...]:
+    """The user's own variants in a configuration."""
+    found = (reference(value) for value in config.model_dump().values())
+    return tuple(own for own in found if own is not None)
+
+
+def unpinned(value: str) -> str:
+    """The value as a study writes it."""
+    found = reference(value)
+    return f"{found.module}:{found.name}" if found else value
+
+
+def digest(source: bytes) -> str:
+    """What pins a source."""
+    return hashlib.sha256(source).hexdigest()[:12]
+
+
+def pin(found: Reference, folder: Path) -> tuple[Reference, bytes]:
+    """The reference with its source's hash, and the source: beside the study, else where Python finds modules.
+
+    Raises:
+        ValueError: there is no such module or class, or its source is not the one that it was pinned to.
+    """
+    source = _source(found.module, [str(folder), str(Path.cwd()), *sys.path])
+    try:
+        names = [node.name for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
+    except (SyntaxError, ValueError) as error:
+        raise ValueError(f"{found}: module {found.module} is not Python: {error}") from None
+    if found.name not in names:
+        has = f"it has {listed(names)}{did_you_mean(found.name, names)}" if names else "it has none"
+        raise ValueError(f"{found}: module {found.module} has no class {found.name}; {has}")
+    now = digest(source)
+    if found.digest not in (None, now):
+        raise ValueError(f"{found}: the source of {found.module} is now {now}")
+    return Reference(found.module, found.name, now), source
+
+
+def _source(module: str, path: Sequence[str]) -> bytes:
+    """The source of a module, found part by part so that no package is imported on the way."""
+    places: Sequence[str] | None = path
+    for depth, word in enumerate(module.split("."), 1):
+        spec = PathFinder.find_spec(word, places) if places else None
+        if spec is None:
+            part = ".".join(module.split(".")[:depth])
+            raise ValueError(f"there is no module {part}: not beside the study, nor where Python looks")
+        places = spec.submodule_search_locations
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        raise ValueError(f"module {module} has no Python source of its own")
+    return Path(spec.origin).read_bytes()
+
+
+@dataclass(frozen=True)
+class Variants:
+    """Marks the type of a field that takes one of these names, or a reference to a class of the user's own."""
+
+    names: tuple[str, ...]
+
+    def check(self, value: str) -> str:
+        """The value, or a ValueError that says what is allowed."""
+        if value in self.names or reference(value):
+            return value
+        allowed = f"{listed(self.names)}, or a class of your own as module:Class"
+        raise ValueError(f'"{value[:60]}" is not allowed: must be {allowed}{did_you_mean(value, self.names)}')
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: core_schema.CoreSchema, handler: Any) -> dict[str, Any]:
+        return {"anyOf": [{"enum": list(self.names)}, {"type": "string", "pattern": f"^{_PATTERN}$"}]}

@@ -1,0 +1,20 @@
+"""What mixes the positions of a sequence with one another: self-attention, or something in its place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from ablate.model.sight import Sight
+
+
+class Mixer(nn.Module):
+    """A sub-layer that sees the whole sequence, or, going on from a past, what is added to it."""
+
+    def forward(self, x: Tensor, past: Any, sight: Sight) -> tuple[Tensor, Any]:
+        """(B, T, d_model), and what earlier positions have left -> (B, T, d_model), and what these leave.
+
+        What is left has `select(rows)`, the same for some rows of the batch.
+        """
+        raise NotImplementedError
