@@ -43,7 +43,7 @@ def parameters(config: RowConfig, vocab_size: int) -> int:
     encoder, decoder = c.depths
     around = norm_parameters(c) if c.norm_position != "none" else 0
     feed_forward = (3 if is_gated(c) else 2) * d * _inner_width(c) + _inner_width(c) * (2 if is_gated(c) else 1) + d
-    cross = _attention_parameters(c) + around if c.has_encoder else 0
+    cross = _attention_parameters(c, c.cross_heads) + around if c.has_encoder else 0
     total = encoder * (_mixer_parameters(c, causal=False) + feed_forward + 2 * around)
     total += decoder * (_mixer_parameters(c, causal=True) + cross + feed_forward + 2 * around)
     if c.norm_position == "pre":
@@ -74,24 +74,24 @@ def _matrices(c: ModelConfig) -> int:
 
 def _mixer_parameters(c: ModelConfig, causal: bool) -> int:
     if c.mixer == "attention":
-        return _attention_parameters(c)
+        return _attention_parameters(c, c.n_heads)
     width, directions = (c.d_model, 1) if causal else (c.d_model // 2, 2)
     return directions * 4 * width * (c.d_model + width + 2)
 
 
-def _attention_parameters(c: ModelConfig) -> int:
-    biases = c.n_heads * c.d_k + c.kv_heads * (c.d_k + c.d_v) + c.d_model
-    return _asking(c) + _asked(c) + (biases if c.attention_bias else 0)
+def _attention_parameters(c: ModelConfig, heads: int) -> int:
+    biases = heads * c.d_k + (c.n_kv_heads or heads) * (c.d_k + c.d_v) + c.d_model
+    return _asking(c, heads) + _asked(c, heads) + (biases if c.attention_bias else 0)
 
 
-def _asking(c: ModelConfig) -> int:
+def _asking(c: ModelConfig, heads: int) -> int:
     """Weights of the projections of queries and of the output."""
-    return c.d_model * c.n_heads * (c.d_k + c.d_v)
+    return c.d_model * heads * (c.d_k + c.d_v)
 
 
-def _asked(c: ModelConfig) -> int:
+def _asked(c: ModelConfig, heads: int) -> int:
     """Weights of the projections of keys and values."""
-    return c.d_model * c.kv_heads * (c.d_k + c.d_v)
+    return c.d_model * (c.n_kv_heads or heads) * (c.d_k + c.d_v)
 
 
 def _position_parameters(c: ModelConfig) -> int:
@@ -127,7 +127,8 @@ def forward_flops(config: RowConfig, vocab_size: int, lengths: Lengths) -> float
         squares = n.source_squares + 2 * n.products + n.target_squares
         stacks = decoder * (_mixing(c, True, tokens, squares) + feed_forward * tokens)
     else:
-        cross = _asking(c) * n.target_tokens + _asked(c) * n.source_tokens + _scores(c) * n.products
+        h = c.cross_heads
+        cross = _asking(c, h) * n.target_tokens + _asked(c, h) * n.source_tokens + _scores(c, h) * n.products
         stacks = encoder * (_mixing(c, False, n.source_tokens, n.source_squares) + feed_forward * n.source_tokens)
         own = _mixing(c, True, n.target_tokens, n.target_squares) + feed_forward * n.target_tokens
         stacks += decoder * (own + cross)
@@ -139,17 +140,18 @@ def _mixing(c: ModelConfig, causal: bool, tokens: int, squares: int) -> float:
     if c.mixer == "lstm":
         width, directions = (c.d_model, 1) if causal else (c.d_model // 2, 2)
         return directions * 4 * width * (c.d_model + width) * tokens
+    projections = _asking(c, c.n_heads) + _asked(c, c.n_heads)
     if c.attention == "linear":  # sums of K^T V and Q times them; and in a causal chunk the weights of its tokens
         state = 2 * c.n_heads * c.d_k * (c.d_v + 1) * tokens
         near = min(squares, LINEAR_CHUNK * tokens) * c.n_heads * (c.d_k + c.d_v + 1) if causal else 0
-        return (_asking(c) + _asked(c)) * tokens + state + near
+        return projections * tokens + state + near
     twice = 2 if c.positional_encoding == "relative" else 1  # its vectors are multiplied as keys and values are
-    return (_asking(c) + _asked(c)) * tokens + twice * _scores(c) * squares
+    return projections * tokens + twice * _scores(c, c.n_heads) * squares
 
 
-def _scores(c: ModelConfig) -> int:
+def _scores(c: ModelConfig, heads: int) -> int:
     """Multiplications for one query and one key: the score, and the value under its weight."""
-    return c.n_heads * (c.d_k + c.d_v)
+    return heads * (c.d_k + c.d_v)
 
 
 def checkpoint_bytes(config: RowConfig, vocab_size: int) -> int:
@@ -171,15 +173,15 @@ def peak_memory(config: RowConfig, vocab_size: int, micro_batch_tokens: int) -> 
     """
     c, d, tokens = config, config.d_model, micro_batch_tokens
     width = BYTES if c.precision == "fp32" else BYTES // 2
-    heads = (c.n_heads + c.kv_heads) * (c.d_k + c.d_v)
-    # An attention keeps its input, Q, K, V and its output before W^O; a residual its mask, its sum and its norm.
-    attention = (d + heads) * width
+    # An attention keeps its input, Q, K, V (shared ones as often as they are used) and its output before W^O; a
+    # residual its mask, its sum and its norm.
+    attention, cross = ((d + 2 * heads * (c.d_k + c.d_v)) * width for heads in (c.n_heads, c.cross_heads))
     mixer = attention + _weights_kept(c) if c.mixer == "attention" else 7 * d * width
     feed_forward = (d + (4 if is_gated(c) else 2) * _inner_width(c)) * width
     residual = (BYTES + BYTES + 1) * d
     encoder, decoder = c.depths
     encoder_layer = mixer + feed_forward + 2 * residual
-    decoder_layer = encoder_layer + (attention + residual if c.has_encoder else 0)
+    decoder_layer = encoder_layer + (cross + residual if c.has_encoder else 0)
     sides = 1 if c.has_encoder else 2  # tokens of a causal stack over both sides, for one of the longer side
     activations = tokens * (encoder * encoder_layer + sides * decoder * decoder_layer + 2 * (2 * BYTES + 1) * d)
     loss = 2 * min(_LOSS_ROWS, tokens) * vocab_size * BYTES + vocab_size * d * BYTES
@@ -187,7 +189,9 @@ def peak_memory(config: RowConfig, vocab_size: int, micro_batch_tokens: int) -> 
 
 
 def _weights_kept(c: ModelConfig) -> int:
-    """Bytes a token of attention weights and scores that are kept, where they are formed at all."""
+    """Bytes a token that attention keeps between Q, K, V and its output, where it is not one fused product."""
+    if c.attention == "linear":  # what phi is made of, and sums with their divisors
+        return BYTES * c.n_heads * (5 * c.d_k + 2 * (c.d_v + 1))
     formed = c.positional_encoding in ("relative", "t5", "alibi") or c.attention_dropout > 0
     return 3 * BYTES * c.n_heads * ASSUMED_LENGTH if formed else 0
 

@@ -49,9 +49,10 @@ class Interrupted(Exception):  # noqa: N818
 
 
 def did_you_mean(given: str, allowed: Iterable[str]) -> str:
-    """`; did you mean "dropout"?` when a name in `allowed` is near `given`, else an empty string."""
-    near = get_close_matches(given.lower(), list(allowed), n=1, cutoff=0.6)
-    return f'; did you mean "{near[0]}"?' if near else ""
+    """`; did you mean "dropout"?` when a name in `allowed` is near `given` in any case, else an empty string."""
+    names = {name.lower(): name for name in allowed}
+    near = get_close_matches(given.lower(), list(names), n=1, cutoff=0.6)
+    return f'; did you mean "{names[near[0]]}"?' if near else ""
 
 
 def listed(names: Iterable[object]) -> str:

@@ -7,10 +7,14 @@ from typing import Annotated
 
 import typer
 
-from ablate.store import Results
+from ablate.errors import UsageError
+from ablate.store import Results, RunFolder
 from ablate.study import Selection, Study, read_study
 
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's YAML file.", show_default=False)]
+RunId = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run's id, or the beginning of it.", show_default=False)
+]
 ResultsRoot = Annotated[Path, typer.Option("--results", metavar="DIR", help="The results root.")]
 Overrides = Annotated[
     list[str] | None,
@@ -36,3 +40,20 @@ def study_and_results(
         UsageError: --rows or --seeds is.
     """
     return read_study(study, Selection(overrides or (), rows or (), seeds)), Results(results)
+
+
+def find_run(results: Results, given: str) -> RunFolder:
+    """The finished run whose id begins so.
+
+    Raises:
+        UsageError: there is none, or several, or it is not finished.
+    """
+    found = [id for id in results.run_ids() if id.startswith(given)]
+    if len(found) != 1 or not given:
+        what = "no run" if not found else f"{len(found)} runs"
+        raise UsageError(f'{results.root}: has {what} whose id begins with "{given}"; `ablate status STUDY` lists them')
+    folder = results.run(found[0])
+    result = folder.read_result()
+    if result is None or result["outcome"] != "done":
+        raise UsageError(f"run {folder.id} is not done; `ablate run STUDY` finishes it")
+    return folder

@@ -36,6 +36,9 @@ class ModelConfig(Section):
         None, ge=1, le=1024, description="heads of keys and values, shared by groups of query heads (Ainslie et al., "
         "2023); 1 is multi-query attention (Shazeer, 2019); unset: h"
     )  # fmt: skip
+    n_cross_heads: int | None = Field(
+        None, ge=1, le=1024, description="heads of attention over the source, each of the same size; unset: h"
+    )
     d_k: int = Field(ge=1, le=MAX_SIZE, description="query and key size of one head; d_model / h unless set")
     d_v: int = Field(ge=1, le=MAX_SIZE, description="value size of one head; d_model / h unless set")
     dropout: float = Field(0.1, ge=0.0, lt=1.0, description="P_drop on sub-layer outputs and on embedding sums (5.4)")
@@ -111,9 +114,9 @@ class ModelConfig(Section):
         return max(1, round(2 * self.d_ff / 3)) if gated else self.d_ff
 
     @property
-    def kv_heads(self) -> int:
-        """Heads of keys and values."""
-        return self.n_kv_heads or self.n_heads
+    def cross_heads(self) -> int:
+        """Heads of attention over the source."""
+        return self.n_cross_heads or self.n_heads
 
 
 def _impossible(c: ModelConfig) -> list[tuple[bool, str]]:
@@ -125,8 +128,11 @@ def _impossible(c: ModelConfig) -> list[tuple[bool, str]]:
          f"d_model={c.d_model} is odd, and sinusoidal positions pair a sine with a cosine"),
         (c.positional_encoding == "rope" and c.d_k % 2 == 1,
          f"d_k={c.d_k} is odd, and rope rotates pairs of a head's entries"),
-        (c.n_heads % c.kv_heads != 0,
-         f"n_kv_heads={c.kv_heads} does not divide h={c.n_heads}: groups of query heads must be equal"),
+        (c.n_kv_heads is not None and c.n_heads % c.n_kv_heads != 0,
+         f"n_kv_heads={c.n_kv_heads} does not divide h={c.n_heads}: groups of query heads must be equal"),
+        (c.n_kv_heads is not None and c.n_cross_heads is not None and c.has_encoder
+         and c.n_cross_heads % c.n_kv_heads != 0,
+         f"n_kv_heads={c.n_kv_heads} does not divide n_cross_heads={c.n_cross_heads}: groups of heads must be equal"),
         (attended and c.mixer == "lstm",
          f"{positions} acts inside self-attention, which mixer=lstm replaces"),
         (attended and c.attention == "linear",

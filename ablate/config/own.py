@@ -11,7 +11,7 @@ import ast
 import hashlib
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -57,6 +57,12 @@ def references(config: BaseModel) -> tuple[Reference, ...]:
     return tuple(own for own in found if own is not None)
 
 
+def takes_own(section: type[BaseModel]) -> frozenset[str]:
+    """The fields that take a class of the user's own."""
+    fields = section.model_fields.items()
+    return frozenset(name for name, field in fields if any(isinstance(mark, Variants) for mark in field.metadata))
+
+
 def unpinned(value: str) -> str:
     """The value as a study writes it."""
     found = reference(value)
@@ -90,16 +96,26 @@ def pin(found: Reference, folder: Path) -> tuple[Reference, bytes]:
 
 def _source(module: str, path: Sequence[str]) -> bytes:
     """The source of a module, found part by part so that no package is imported on the way."""
+    PathFinder.invalidate_caches()  # a file may be newer than what is remembered of its folder
     places: Sequence[str] | None = path
     for depth, word in enumerate(module.split("."), 1):
         spec = PathFinder.find_spec(word, places) if places else None
         if spec is None:
             part = ".".join(module.split(".")[:depth])
-            raise ValueError(f"there is no module {part}: not beside the study, nor where Python looks")
+            near = did_you_mean(word, _modules((places or ())[:2] if depth == 1 else places or ()))
+            raise ValueError(f"there is no module {part}: not beside the study, nor where Python looks{near}")
         places = spec.submodule_search_locations
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         raise ValueError(f"module {module} has no Python source of its own")
-    return Path(spec.origin).read_bytes()
+    try:
+        return Path(spec.origin).read_bytes()
+    except OSError as error:
+        raise ValueError(f"module {module} cannot be read: {error.strerror}") from None
+
+
+def _modules(folders: Iterable[str]) -> list[str]:
+    """The modules that lie in these folders."""
+    return sorted({path.stem for folder in folders for path in Path(folder).glob("*.py")})
 
 
 @dataclass(frozen=True)

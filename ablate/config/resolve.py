@@ -7,7 +7,7 @@ from typing import Any
 
 from ablate.config.data import CORPORA, LAYOUTS, DataConfig
 from ablate.config.decoding import DecodingConfig
-from ablate.config.effect import settled, without_effect
+from ablate.config.effect import refuse, settled, without_effect
 from ablate.config.model import MAX_SIZE, ModelConfig
 from ablate.config.training import TrainingConfig
 from ablate.errors import did_you_mean, listed
@@ -57,7 +57,8 @@ def resolve_row(settings: Mapping[str, Any], own: Collection[str] = ()) -> RowCo
 
     Raises:
         pydantic.ValidationError: a value is of the wrong type or out of range, or values cannot go together.
-        ValueError: h does not divide d_model and d_k or d_v is not set; or a field in `own` has no effect.
+        ValueError: h does not divide d_model and d_k or d_v is not set.
+        NoEffect: a field in `own` has no effect.
     """
     merged = _merged(settings)
     for head_size in ("d_k", "d_v"):
@@ -65,9 +66,7 @@ def resolve_row(settings: Mapping[str, Any], own: Collection[str] = ()) -> RowCo
             merged[head_size] = _head_size(merged, head_size)
     config = RowConfig(**merged)
     idle = dict(without_effect(config))
-    for name in own:
-        if name in idle and settings.get(name) is not None:
-            raise ValueError(f"{name}={settings[name]} has no effect with {idle[name]}: leave it out here")
+    refuse(settings, own, idle)
     return config.model_copy(update=settled(config.model_dump(), idle))
 
 

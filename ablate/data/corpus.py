@@ -58,6 +58,10 @@ class Split:
     def __len__(self) -> int:
         return len(self.source)
 
+    def first(self, pairs: int) -> Split:
+        """The split's first pairs."""
+        return Split(*(Side(side.ids, side.offsets[: pairs + 1]) for side in (self.source, self.target)))
+
 
 class Corpus:
     """A prepared corpus on disk."""

@@ -33,8 +33,13 @@ class Tokenizer:
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """Plain, detokenized text of each list of ids."""
-        text: list[str] = self._processor.decode(ids)
+        text: list[str] = self._processor.decode(ids) if ids else []  # of no sentences it would make one text
         return text
+
+    def pieces(self, ids: list[int]) -> list[str]:
+        """How each id is written: `▁` for a space before a word, marks as <s> and </s>."""
+        pieces: list[str] = self._processor.id_to_piece(ids)
+        return pieces
 
 
 def train_tokenizer(sentences: Iterable[str], vocab_size: int) -> Tokenizer:

@@ -1,6 +1,6 @@
 """Decoding: batched beam search with a key/value cache."""
 
 from ablate.decoding.beam import Hypothesis, beam_search
-from ablate.decoding.translate import translate
+from ablate.decoding.translate import translate, translate_ids
 
-__all__ = ["Hypothesis", "beam_search", "translate"]
+__all__ = ["Hypothesis", "beam_search", "translate", "translate_ids"]

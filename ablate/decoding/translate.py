@@ -23,19 +23,30 @@ def translate(
     device: torch.device,
     after_batch: Callable[[], None] = lambda: None,
 ) -> list[str]:
-    """Translate sentences of token ids without marks, none longer than the model's positions.
+    """Translate sentences of token ids without marks to text; arguments and limits as for `translate_ids`."""
+    return tokenizer.decode(translate_ids(model, sentences, decoding, device, after_batch))
+
+
+def translate_ids(
+    model: Transformer,
+    sentences: Sequence[Sequence[int]],
+    decoding: DecodingConfig,
+    device: torch.device,
+    after_batch: Callable[[], None] = lambda: None,
+) -> list[list[int]]:
+    """Translate sentences of token ids without marks, none longer than the model's positions, to such ids.
 
     A translation has at most its source's length plus `max_extra_length` tokens.
     """
     model.eval()
     order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
-    translations = [""] * len(sentences)
+    translations: list[list[int]] = [[]] * len(sentences)
     for batch in _batches(order, sentences, BATCH_TOKENS // decoding.beam):
         sources = [[*sentences[i], EOS] for i in batch]
         limits = [min(len(sentences[i]) + decoding.max_extra_length, _room(model, len(sentences[i]))) for i in batch]
         found = beam_search(model, pad(sources).to(device), torch.tensor(limits), decoding.beam, decoding.alpha)
-        for i, text in zip(batch, tokenizer.decode([hypothesis.tokens for hypothesis in found]), strict=True):
-            translations[i] = text
+        for i, hypothesis in zip(batch, found, strict=True):
+            translations[i] = hypothesis.tokens
         after_batch()
     return translations
 

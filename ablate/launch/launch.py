@@ -9,7 +9,7 @@ from functools import partial
 
 from ablate.config import DecodingConfig
 from ablate.config.identity import NOT_IDENTITY
-from ablate.config.own import Reference, references
+from ablate.config.own import references
 from ablate.data.corpus import Corpus
 from ablate.data.prepare import prepare
 from ablate.errors import StoreError
@@ -89,14 +89,15 @@ def _try_out(study: Study, runs: Iterable[Run], results: Results) -> None:
     Raises:
         StudyError: one does not fit.
     """
-    tried: set[tuple[Reference, ...]] = set()
+    tried: set[tuple[object, ...]] = set()
     for run in runs if study.sources else ():
-        own = references(run.config)
-        if own and own not in tried:
+        c, own = run.config, references(run.config)
+        together = (own, c.architecture, c.attention, c.positional_encoding)  # some do not go with one's own
+        if own and together not in tried:
             from ablate.model.trial import try_out
 
             try_out(run.config, results.run(run.id).sources)
-            tried.add(own)
+            tried.add(together)
 
 
 def _lay_out(run: Run, results: Results, corpus: Corpus, sources: Mapping[str, bytes]) -> None:

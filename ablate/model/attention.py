@@ -37,10 +37,12 @@ class MultiHeadAttention(Mixer):
     With fewer heads of keys and values than of queries, each serves a group of neighbouring query heads.
     """
 
-    def __init__(self, config: ModelConfig, mechanism: Mechanism, init: torch.Generator, random: torch.Generator):
+    def __init__(
+        self, config: ModelConfig, n_heads: int, mechanism: Mechanism, init: torch.Generator, random: torch.Generator
+    ) -> None:
         super().__init__()
         c = config
-        self.h, self.g = c.n_heads, c.kv_heads
+        self.h, self.g = n_heads, c.n_kv_heads or n_heads
         self.scale = c.d_k**-0.5 if c.attention_scale == "1/sqrt(d_k)" else 1.0
         self.W_Q = Linear(c.d_model, self.h * c.d_k, init, bias=c.attention_bias)
         self.W_K = Linear(c.d_model, self.g * c.d_k, init, bias=c.attention_bias)

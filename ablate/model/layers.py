@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ablate.model.products import linear
+
 
 class Linear(nn.Module):
     """y = x W^T + b with W of shape (d_out, d_in), Xavier-uniform, and b zero or absent."""
@@ -25,7 +27,7 @@ class Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., d_in) -> (..., d_out)."""
-        return F.linear(x, self.weight, self.bias)
+        return linear(x, self.weight, self.bias)
 
 
 class Embedding(nn.Module):

@@ -42,11 +42,12 @@ class Full(Mechanism):
             causal = sight.causal and self.window is None  # and what is padding is behind every token
             mask = None if causal else sight.allowed(self.window)
             return F.scaled_dot_product_attention(Q, K, V, attn_mask=mask, is_causal=causal, scale=sight.scale)
-        Q = Q * sight.scale
+        given = V.dtype
+        Q, K, V = (x.to(torch.promote_types(given, torch.float32)) for x in (Q * sight.scale, K, V))  # as positions are
         scores, bias = Q @ K.transpose(-1, -2), sight.bias(Q)  # (B, h, T, S)
         weights = sight.weights(scores if bias is None else scores + bias, self.window)
         heads, of_order = weights @ V, sight.values(weights)
-        return heads if of_order is None else heads + of_order
+        return (heads if of_order is None else heads + of_order).to(given)
 
 
 class Local(Full):
@@ -62,7 +63,7 @@ class Linear(Mechanism):
 
     def forward(self, Q: Tensor, K: Tensor, V: Tensor, sight: Sight) -> Tensor:
         """(B, h, T, d_v)."""
-        Q, K = F.elu(Q) + 1, F.elu(K) + 1
+        Q, K = _phi(Q), _phi(K)
         if sight.watch is not None:
             return self._quadratic(Q, K, V, sight)
         if sight.real is not None:
@@ -76,6 +77,11 @@ class Linear(Mechanism):
         weights, allowed = Q @ K.transpose(-1, -2), sight.allowed()
         weights = weights if allowed is None else weights * allowed
         return sight.seen(weights / weights.sum(-1, keepdim=True)) @ V
+
+
+def _phi(x: Tensor) -> Tensor:
+    """elu(x) + 1, exact where it is near 0: rounded to 0, weights would have no sum to be divided by."""
+    return torch.where(x > 0, x + 1, x.clamp(max=0).exp())
 
 
 def _causal_sums(Q: Tensor, K: Tensor, V: Tensor) -> Tensor:

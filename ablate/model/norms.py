@@ -37,6 +37,7 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., d_model) -> (..., d_model)."""
+        x = x.to(self.weight.dtype)  # of bf16 products too; torch does as much for LayerNorm itself
         return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 

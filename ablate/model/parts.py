@@ -69,7 +69,7 @@ class Parts:
                 f"attention={self.config.attention} adds no bias to its scores (takes_bias is False), which "
                 f"positional_encoding={self.config.positional_encoding} needs"
             )
-        return MultiHeadAttention(self.config, mechanism, self.init, self.random)
+        return MultiHeadAttention(self.config, self.config.n_heads, mechanism, self.init, self.random)
 
     def recurrence(self, causal: bool) -> Mixer:
         """An LSTM in the place of self-attention."""
@@ -77,7 +77,7 @@ class Parts:
 
     def cross_attention(self) -> MultiHeadAttention:
         """Attention over the source."""
-        return MultiHeadAttention(self.config, Full(self.config), self.init, self.random)
+        return MultiHeadAttention(self.config, self.config.cross_heads, Full(self.config), self.init, self.random)
 
     def feed_forward(self) -> FeedForward:
         """The position-wise network."""

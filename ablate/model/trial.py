@@ -16,6 +16,7 @@ from ablate.model.transformer import Transformer
 _SOURCE = ((4, 5, 6, 7, 3), (8, 9, 3, 0, 0))
 _TARGET = ((2, 5, 9, 6), (2, 7, 4, 10))
 _V = 11
+_PLACES = 16  # more than both sides have together
 _CLOSE = 1e-3
 
 
@@ -26,7 +27,8 @@ def try_out(config: ModelConfig, sources: Path) -> None:
         StudyError: a variant fails, returns what it should not, or lets a token see those after it.
     """
     what = ", ".join(f"{own.module}:{own.name}" for own in references(config))
-    shallow = config.model_copy(update={"n_layers": 1, "encoder_layers": None, "decoder_layers": None})
+    small = {"n_layers": 1, "encoder_layers": None, "decoder_layers": None, "max_positions": _PLACES}
+    shallow = config.model_copy(update=small)
     try:
         _try(build(shallow, _V, seed=1, sources=sources).eval(), what)
     except AblateError:

@@ -15,7 +15,17 @@ EVAL_TOKENS = 4096  # a batch, about; it has no part in the value
 
 
 def perplexity(model: Transformer, split: Split, device: torch.device) -> float:
-    """The exponential of the mean negative log-likelihood of the split's target tokens given its source."""
+    """The perplexity of the split's target tokens given its source."""
+    return perplexity_of(nats_per_token(model, split, device))
+
+
+def perplexity_of(nats: float) -> float:
+    """The exponential of a mean negative log-likelihood; infinite where that is too large for it."""
+    return math.exp(nats) if nats < 700 else math.inf
+
+
+def nats_per_token(model: Transformer, split: Split, device: torch.device) -> float:
+    """The mean negative log-likelihood of the split's target tokens given its source."""
     nats, tokens = 0.0, 0
     model.eval()
     with torch.no_grad():
@@ -25,5 +35,4 @@ def perplexity(model: Transformer, split: Split, device: torch.device) -> float:
             states = model(batch.source, batch.target_in)[real]
             nats += negative_log_likelihood(states, model.output_matrix, batch.target_out[real])
             tokens += len(states)
-    mean = nats / tokens
-    return math.exp(mean) if mean < 700 else math.inf
+    return nats / tokens

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ablate.config.own import Reference, pin, reference
+from ablate.config import ModelConfig
+from ablate.config.own import Reference, pin, reference, takes_own
 from ablate.study.nodes import Node
 from ablate.study.rows import Report, Written
+
+_FIELDS = takes_own(ModelConfig)
 
 
 class Pins:
@@ -19,7 +22,7 @@ class Pins:
 
     def of(self, settings: Written) -> Written:
         """The settings with references pinned; those that cannot be found are reported and left out."""
-        pinned = {name: self._one(node) for name, node in settings.items()}
+        pinned = {name: self._one(node) if name in _FIELDS else node for name, node in settings.items()}
         return {name: node for name, node in pinned.items() if node is not None}
 
     def _one(self, node: Node) -> Node | None:

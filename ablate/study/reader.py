@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ablate.config import DataConfig, RowConfig, canonical, resolve_data, resolve_row
+from ablate.config.effect import NoEffect
 from ablate.config.resolve import SYMBOL_OF, provisional
 from ablate.config.section import faults_of
 from ablate.errors import StudyError, listed
@@ -137,7 +138,7 @@ class _Reader:
             data = resolve_data({key: value.value for key, value in settings.items()})
             return data.model_copy(update={"folder": self.place(settings["folder"])}) if data.folder else data
         except ValidationError as error:
-            self.invalid(error, settings, node.mark)
+            self.invalid(faults_of(error), settings, node.mark)
         except ValueError as error:
             self.report(settings["corpus"].mark if "corpus" in settings else node.mark, str(error))
         return None
@@ -187,16 +188,19 @@ class _Reader:
             return resolve_row({name: node.value for name, node in settings.items()}, own)
         except ValidationError as error:
             if not alone or any(name in settings for name, _ in faults_of(error)):
-                self.invalid(error, settings, mark)
+                self.invalid(faults_of(error), settings, mark)
                 return None
+        except NoEffect as error:
+            self.invalid(error.faults, settings, mark)
+            return None
         except ValueError as error:
             if not alone:
                 self.report(mark, str(error))
                 return None
         return resolve_row({})
 
-    def invalid(self, error: ValidationError, settings: Mapping[str, Node], mark: Mark) -> None:
-        for name, message in faults_of(error):
+    def invalid(self, faults: Sequence[tuple[str, str]], settings: Mapping[str, Node], mark: Mark) -> None:
+        for name, message in faults:
             place = settings[name].mark if name in settings else mark
             self.report(place, f"{name}: {message}" if name else message)
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ablate.training.precision import bf16_products
+from ablate.model.products import bf16_products
 
-CHUNK = 1024  # rows whose logits exist at once: the B x T x V tensor is never made
+CHUNK = 256  # rows whose logits exist at once: the B x T x V tensor is never made, and a chunk stays near the cores
 
 
 def smoothed_cross_entropy(states: Tensor, embedding: Tensor, targets: Tensor, smoothing: float) -> Tensor:
@@ -59,20 +59,20 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
             for rows in _chunks(len(targets)):
                 goal = targets[rows, None]
                 logits = (inputs[rows] @ weight.T).float()  # (c, V)
+                largest, place = logits.max(1, keepdim=True)
                 expected = (1 - smoothing) * logits.gather(1, goal)
-                if smoothing:
-                    expected += smoothing * logits.mean(1, keepdim=True)
-                largest = logits.amax(1, keepdim=True)
-                grad = logits.sub_(largest).exp_()  # from here on, in place: softmax, then its gradient
-                normaliser = grad.sum(1, keepdim=True)
-                total += (normaliser.log() + largest - expected).sum()
-                grad.div_(normaliser)
-                if smoothing:
-                    grad.sub_(smoothing / V)
+                grad = logits.softmax(1)
+                # The largest probability is never lost to underflow, so the normaliser follows from it.
+                total += (largest - grad.gather(1, place).log() - expected).sum()
                 grad.scatter_add_(1, goal, grad.new_full(goal.shape, smoothing - 1))
                 grad = grad.to(dtype)
                 d_states[rows] = grad @ weight
                 d_embedding += grad.T @ inputs[rows]
+            if smoothing:  # eps / V on every piece: the mean logit, for which no logits are needed
+                mean = embedding.mean(0)
+                total -= smoothing * (states.float() @ mean).sum()
+                d_states -= (smoothing * mean).to(dtype)
+                d_embedding -= smoothing / V * states.float().sum(0)
         ctx.save_for_backward(d_states, d_embedding)
         ctx.dtype = states.dtype
         return total

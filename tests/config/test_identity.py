@@ -24,6 +24,12 @@ TRAINING = {
     "positional_encoding": "learned", "max_positions": 512, "train_steps": 300, "epochs": 7, "patience": 5,
     "batch_tokens": 4096, "warmup_steps": 16_000, "label_smoothing": 0.0, "precision": "bf16",
     "eval_every": 100, "checkpoint_every": 250,
+    "architecture": "decoder-only", "encoder_layers": 2, "decoder_layers": 4, "n_kv_heads": 2, "n_cross_heads": 4,
+    "attention_dropout": 0.1, "activation_dropout": 0.1, "relative_clip": 4, "mixer": "lstm", "attention": "local",
+    "attention_window": 3, "attention_scale": 1, "attention_bias": True, "activation": "gelu", "norm": "rmsnorm",
+    "norm_position": "pre", "residual": False, "tied_embeddings": "none", "schedule": "cosine",
+    "learning_rate": 1e-3, "optimizer": "adamw", "adam_beta1": 0.8, "adam_beta2": 0.999, "adam_eps": 1e-8,
+    "weight_decay": 0.01, "gradient_clipping": 1.0,
 }  # fmt: skip
 DECODING = {"beam": 1, "alpha": 1.0, "max_extra_length": 20, "average_checkpoints": 5}
 MACHINE = {"checkpoint_minutes": 1.0, "micro_batch_tokens": 1000}
@@ -35,9 +41,9 @@ PLACE = {"folder": "/data/wmt"}
 
 
 def changed(name, value, config=BASE):
-    """The configuration with this one field at another value, past all derivation."""
+    """The configuration with this one field at another value, past all derivation and rules."""
     assert getattr(config, name) != value
-    return type(config)(**{**config.model_dump(), name: value})
+    return config.model_copy(update={name: value})
 
 
 def test_every_row_field_is_in_exactly_one_table():

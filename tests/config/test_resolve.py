@@ -147,7 +147,11 @@ def test_a_value_out_of_type_or_range_is_one_fault_of_its_field(name, value):
 def test_a_fault_says_what_was_given_and_what_is_allowed():
     assert faults({"dropout": 1.5, "positional_encoding": "rotary"}) == [
         ("dropout", "1.5 is not allowed: must be less than 1"),
-        ("positional_encoding", "\"rotary\" is not allowed: must be 'sinusoidal', 'learned' or 'none'"),
+        (
+            "positional_encoding",
+            '"rotary" is not allowed: must be sinusoidal, learned, none, rope, relative, t5 or alibi, or a class of '
+            "your own as module:Class",
+        ),
     ]
 
 

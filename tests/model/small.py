@@ -5,12 +5,14 @@ import torch
 from ablate.config import resolve_row
 from ablate.data.tokenizer import EOS
 from ablate.model import build
+from ablate.model.parts import Parts
 
 V = 31
 SIZES = {
-    "n_layers": 2, "d_model": 2 * 13, "d_ff": 19, "n_heads": 3, "d_k": 5, "d_v": 7, "max_positions": 23, "dropout": 0.0,
+    "n_layers": 2, "d_model": 2 * 13, "d_ff": 19, "n_heads": 3, "d_k": 2 * 5, "d_v": 7, "max_positions": 23,
+    "dropout": 0.0, "relative_clip": 3,
 }  # fmt: skip
-ENCODINGS = ("sinusoidal", "learned", "none")
+ENCODINGS = ("sinusoidal", "learned", "none", "rope", "relative", "t5", "alibi")
 
 
 def shape(**fields):
@@ -18,15 +20,34 @@ def shape(**fields):
     return resolve_row({**SIZES, **fields})
 
 
+def parts(**fields):
+    """What makes the parts of a model of this shape; they are drawn with seed 1."""
+    return Parts(shape(**fields), V, torch.Generator().manual_seed(1), torch.Generator().manual_seed(1))
+
+
+def places(count, first=0):
+    """The places of so many tokens in their sentence."""
+    return torch.arange(first, first + count)
+
+
+def real(*lengths):
+    """True at tokens, as attention takes it: (B, 1, 1, S)."""
+    return (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None])[:, None, None, :]
+
+
 def small_model(vocab_size=V, seed=1, **fields):
     """An evaluating model; every parameter drawn, gains and biases too, so that none is without effect."""
-    model = build(shape(**fields), vocab_size, seed)
-    drawn = torch.Generator().manual_seed(seed)
+    return drawn(build(shape(**fields), vocab_size, seed), seed).eval()
+
+
+def drawn(module, seed=1):
+    """The module, with noise on its gains and biases: at 1 and 0 they would hide being left out."""
+    random = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for parameter in model.parameters():
+        for parameter in module.parameters():
             if parameter.dim() == 1:
-                parameter += 0.5 * torch.randn(parameter.shape, generator=drawn)
-    return model.eval()
+                parameter += 0.5 * torch.randn(parameter.shape, generator=random)
+    return module
 
 
 def sentences(*lengths, seed=1, vocab_size=V):
@@ -65,7 +86,7 @@ def unigram_model(probabilities):
     size = len(probabilities)
     model = build(shape(d_model=size, positional_encoding="none"), size, 1).requires_grad_(False).eval()
     model.embedding.weight.copy_(torch.eye(size))
-    last = model.decoder[-1].after_feed_forward.norm
+    last = model.decoder[-1].around_feed_forward.norm
     last.weight.zero_()
     last.bias.copy_(torch.tensor(probabilities).log())
     return model

@@ -1,79 +1,120 @@
-"""Attention is the formula of section 3.2, for heads of any size."""
+"""Attention is the formula of section 3.2, for heads of any size and number."""
 
 import math
 
 import pytest
 import torch
 
-from ablate.model.attention import KeysValues, MultiHeadAttention
-from tests.model.small import normal
+from ablate.model.attention import KeysValues
+from ablate.model.sight import Sight
+from tests.model.small import drawn, normal, parts, places, real
 
 D_MODEL, H, D_K, D_V = 13, 3, 5, 11  # h * d_k = 15 and h * d_v = 33 are not d_model
+S, T = 7, 5
+CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 
 
-def attention(seed=1):
-    return MultiHeadAttention(D_MODEL, H, D_K, D_V, torch.Generator().manual_seed(seed))
+def attention(**fields):
+    sizes = {"d_model": D_MODEL, "n_heads": H, "d_k": D_K, "d_v": D_V, "positional_encoding": "none"}
+    return drawn(parts(**{**sizes, **fields}).cross_attention()).requires_grad_(False).eval()
 
 
-def by_the_formula(module, x, y, allowed):
-    """Concat(head_1 ... head_h) W^O with head_i = softmax(Q_i K_i^T / sqrt(d_k)) V_i, one number at a time."""
-    B, T, S = len(x), x.shape[1], y.shape[1]
-    out = torch.zeros(B, T, D_MODEL, dtype=torch.float64)
-    W_Q, W_K, W_V, W_O = (w.weight.detach().double() for w in (module.W_Q, module.W_K, module.W_V, module.W_O))
-    for b in range(B):
-        for t in range(T):
+def over(module, x, y, seen=None):
+    """Attention of all of x over all of y, or what of it is `seen` (B, 1, 1, S)."""
+    memory = module.keys_values(y, Sight(places(y.shape[1]), places(y.shape[1])))
+    return module.over(x, memory, Sight(places(x.shape[1]), places(y.shape[1]), seen))
+
+
+def causal(module, x):
+    """Self-attention of x, each position over itself and those before it."""
+    return module(x, None, Sight(places(x.shape[1]), places(x.shape[1]), causal=True))
+
+
+def by_the_formula(module, x, y, allowed, scale=D_K**-0.5):
+    """Concat(head_1 ... head_h) W^O with head_i = softmax(scale Q_i K_i^T) V_i, one number at a time.
+
+    Of g heads of keys and values, head i has number i // (h / g).
+    """
+    out = torch.zeros(len(x), x.shape[1], D_MODEL, dtype=torch.float64)
+
+    def projected(linear, entries, vector):
+        bias = 0.0 if linear.bias is None else linear.bias[entries].double()
+        return linear.weight[entries].double() @ vector.double() + bias
+
+    for b in range(len(x)):
+        for t in range(x.shape[1]):
             heads = []
-            for i in range(H):
-                q = W_Q[i * D_K : (i + 1) * D_K] @ x[b, t].double()
-                keys = [W_K[i * D_K : (i + 1) * D_K] @ y[b, s].double() for s in range(S)]
-                values = [W_V[i * D_V : (i + 1) * D_V] @ y[b, s].double() for s in range(S)]
-                weights = [math.exp(float(q @ k) / math.sqrt(D_K)) * allowed(b, t, s) for s, k in enumerate(keys)]
+            for i in range(module.h):
+                of_keys = i // (module.h // module.g)
+                head, keys_head = slice(i * D_K, (i + 1) * D_K), slice(of_keys * D_K, (of_keys + 1) * D_K)
+                values_head = slice(of_keys * D_V, (of_keys + 1) * D_V)
+                q = projected(module.W_Q, head, x[b, t])
+                keys = [projected(module.W_K, keys_head, vector) for vector in y[b]]
+                values = [projected(module.W_V, values_head, vector) for vector in y[b]]
+                weights = [math.exp(float(q @ k) * scale) * allowed(b, t, s) for s, k in enumerate(keys)]
                 heads.append(sum(w / sum(weights) * v for w, v in zip(weights, values, strict=True)))
-            out[b, t] = W_O @ torch.cat(heads)
+            out[b, t] = projected(module.W_O, slice(None), torch.cat(heads))
     return out.float()
 
 
+def x_and_y():
+    return normal(2, T, D_MODEL), normal(2, S, D_MODEL, seed=2)
+
+
 def test_every_position_attends_by_the_formula():
-    module, x, y = attention(), normal(2, 5, D_MODEL), normal(2, 7, D_MODEL, seed=2)
-    expected = by_the_formula(module, x, y, lambda b, t, s: True)
-    torch.testing.assert_close(module(x, module.keys_values(y)), expected)
+    module, (x, y) = attention(), x_and_y()
+    torch.testing.assert_close(over(module, x, y), by_the_formula(module, x, y, lambda b, t, s: True))
 
 
 def test_masked_keys_have_no_weight():
-    module, x, y = attention(), normal(2, 5, D_MODEL), normal(2, 7, D_MODEL, seed=2)
+    module, (x, y) = attention(), x_and_y()
     lengths = (4, 7)
-    mask = (torch.arange(7) < torch.tensor(lengths)[:, None])[:, None, None, :]
     expected = by_the_formula(module, x, y, lambda b, t, s: s < lengths[b])
-    torch.testing.assert_close(module(x, module.keys_values(y), mask), expected)
+    torch.testing.assert_close(over(module, x, y, real(*lengths)), expected)
 
 
 def test_causal_attention_sees_the_position_itself_and_those_before_it():
-    module, x = attention(), normal(2, 7, D_MODEL)
+    module, x = attention(), normal(2, S, D_MODEL)
     expected = by_the_formula(module, x, x, lambda b, t, s: s <= t)
-    torch.testing.assert_close(module(x, module.keys_values(x), causal=True), expected)
+    torch.testing.assert_close(causal(module, x)[0], expected)
+
+
+def test_biases_are_added_to_all_four_projections():
+    module, (x, y) = attention(attention_bias=True), x_and_y()
+    assert all(float(w.bias.abs().min()) > 0 for w in (module.W_Q, module.W_K, module.W_V, module.W_O))
+    torch.testing.assert_close(over(module, x, y), by_the_formula(module, x, y, lambda b, t, s: True))
+
+
+def test_scores_are_multiplied_by_one_where_the_scale_is_left_out():
+    module, (x, y) = attention(attention_scale=1), x_and_y()
+    expected = by_the_formula(module, x, y, lambda b, t, s: True, scale=1.0)
+    torch.testing.assert_close(over(module, x, y), expected)
+    assert not torch.allclose(over(attention(), x, y), expected, atol=0.01)
 
 
 def test_heads_set_by_hand_mix_values_as_computed_by_hand():
     """Head 1 weighs three keys 1 : 2 : 5, head 2 weighs them alike; d_k = 4, so scores are halved."""
-    module = MultiHeadAttention(d_model=3, n_heads=2, d_k=4, d_v=1, init=torch.Generator())
-    with torch.no_grad():
-        for projection in (module.W_Q, module.W_K, module.W_V, module.W_O):
-            projection.weight.zero_()
-        module.W_Q.weight[0, 0] = 2.0  # head 1 asks 2 x_0 of the first of its four key entries
-        module.W_K.weight[0, 1] = 1.0  # where keys hold y_1; head 2 asks nothing
-        module.W_V.weight[0, 2] = 1.0  # values are y_2, times 1 for head 1
-        module.W_V.weight[1, 2] = 10.0  # and times 10 for head 2
-        module.W_O.weight[1, 0] = 1.0  # head 1 goes out at 1
-        module.W_O.weight[2, 1] = 1.0  # head 2 goes out at 2
+    module = attention(d_model=3, n_heads=2, d_k=4, d_v=1)
+    for projection in (module.W_Q, module.W_K, module.W_V, module.W_O):
+        projection.weight.zero_()
+    module.W_Q.weight[0, 0] = 2.0  # head 1 asks 2 x_0 of the first of its four key entries
+    module.W_K.weight[0, 1] = 1.0  # where keys hold y_1; head 2 asks nothing
+    module.W_V.weight[0, 2] = 1.0  # values are y_2, times 1 for head 1
+    module.W_V.weight[1, 2] = 10.0  # and times 10 for head 2
+    module.W_O.weight[1, 0] = 1.0  # head 1 goes out at 1
+    module.W_O.weight[2, 1] = 1.0  # head 2 goes out at 2
     x = torch.tensor([[[1.0, 0.0, 0.0]]])
     y = torch.tensor([[[0.0, math.log(1), 8.0], [0.0, math.log(2), 16.0], [0.0, math.log(5), 48.0]]])
     # (1 * 8 + 2 * 16 + 5 * 48) / 8 = 35, and 10 * (8 + 16 + 48) / 3 = 240
-    torch.testing.assert_close(module(x, module.keys_values(y)), torch.tensor([[[0.0, 35.0, 240.0]]]))
+    torch.testing.assert_close(over(module, x, y), torch.tensor([[[0.0, 35.0, 240.0]]]))
+
+
+def sizes(module):
+    return {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
 
 
 def test_projections_have_the_papers_sizes_and_no_biases():
-    sizes = {name: tuple(parameter.shape) for name, parameter in attention().named_parameters()}
-    assert sizes == {
+    assert sizes(attention()) == {
         "W_Q.weight": (H * D_K, D_MODEL),
         "W_K.weight": (H * D_K, D_MODEL),
         "W_V.weight": (H * D_V, D_MODEL),
@@ -81,11 +122,68 @@ def test_projections_have_the_papers_sizes_and_no_biases():
     }
 
 
+def test_heads_of_keys_and_values_are_as_many_as_asked_for():
+    assert sizes(attention(n_heads=6, n_kv_heads=2, attention_bias=True)) == {
+        "W_Q.weight": (6 * D_K, D_MODEL),
+        "W_Q.bias": (6 * D_K,),
+        "W_K.weight": (2 * D_K, D_MODEL),
+        "W_K.bias": (2 * D_K,),
+        "W_V.weight": (2 * D_V, D_MODEL),
+        "W_V.bias": (2 * D_V,),
+        "W_O.weight": (D_MODEL, 6 * D_V),
+        "W_O.bias": (D_MODEL,),
+    }
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 3, 6])
+def test_grouped_heads_attend_by_the_formula(kv_heads):
+    module, (x, y) = attention(n_heads=6, n_kv_heads=kv_heads), x_and_y()
+    torch.testing.assert_close(over(module, x, y), by_the_formula(module, x, y, lambda b, t, s: True))
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 3])
+def test_grouped_attention_is_multi_head_attention_whose_groups_have_copies_of_a_projection(kv_heads):
+    grouped = attention(n_heads=6, n_kv_heads=kv_heads, attention_bias=True)
+    whole = attention(n_heads=6, attention_bias=True)
+    assert (grouped.g, whole.g) == (kv_heads, 6)
+    weights = grouped.state_dict()
+    for name, size in (("W_K", D_K), ("W_V", D_V)):
+        for kind in ("weight", "bias"):
+            heads = weights[f"{name}.{kind}"].unflatten(0, (kv_heads, size))
+            copies = [heads[i * kv_heads // 6] for i in range(6)]
+            weights[f"{name}.{kind}"] = torch.cat(copies)
+    whole.load_state_dict(weights)
+    x, y = x_and_y()
+    torch.testing.assert_close(over(grouped, x, y, real(4, 7)), over(whole, x, y, real(4, 7)))
+    torch.testing.assert_close(causal(grouped, x)[0], causal(whole, x)[0])
+
+
+@pytest.mark.parametrize(("self_heads", "cross_heads"), [(3, 1), (2, 6), (1, 4)])
+def test_attention_over_the_source_may_have_another_number_of_heads(self_heads, cross_heads):
+    made = parts(n_heads=self_heads, n_cross_heads=cross_heads)
+    cross, own = made.cross_attention(), made.mixer(made.positions(causal=True))
+    assert (cross.h, cross.g, own.h, own.g) == (cross_heads, cross_heads, self_heads, self_heads)
+
+
 @pytest.mark.parametrize("split", [1, 3, 6])
 def test_keys_and_values_may_come_in_two_parts(split):
-    module, x, y = attention(), normal(2, 5, D_MODEL), normal(2, 7, D_MODEL, seed=2)
-    parts = module.keys_values(y[:, :split]).append(module.keys_values(y[:, split:]))
-    torch.testing.assert_close(module(x, parts), module(x, module.keys_values(y)))
+    module, (x, y) = attention(), x_and_y()
+    before, after = Sight(places(split), places(split)), Sight(places(S - split, split), places(S - split, split))
+    two = module.keys_values(y[:, :split], before).append(module.keys_values(y[:, split:], after))
+    torch.testing.assert_close(module.over(x, two, Sight(places(T), places(S))), over(module, x, y))
+
+
+@pytest.mark.parametrize("kv_heads", [1, 3])
+def test_what_the_past_leaves_is_gone_on_from(kv_heads):
+    module, x = attention(n_kv_heads=kv_heads), normal(2, S, D_MODEL)
+    whole, left = causal(module, x)
+    out, past = causal(module, x[:, :4])
+    for t in range(4, S):
+        more, past = module(x[:, t : t + 1], past, Sight(places(1, t), places(t + 1)))
+        out = torch.cat([out, more], dim=1)
+    torch.testing.assert_close(out, whole)
+    assert left.K.shape == past.K.shape == (2, kv_heads, S, D_K)
+    torch.testing.assert_close((past.K, past.V), (left.K, left.V))
 
 
 def test_rows_of_keys_and_values_are_selected_in_the_order_asked_for():
@@ -96,9 +194,129 @@ def test_rows_of_keys_and_values_are_selected_in_the_order_asked_for():
 
 
 def test_attention_is_computed_in_fp32_on_a_cpu_whatever_the_products_around_it():
-    module, x = attention(), normal(2, 7, D_MODEL)
+    module, x = attention(), normal(2, S, D_MODEL)
     with torch.autocast("cpu", torch.bfloat16):
         Q = module.W_Q(x)
-        out = module(x, module.keys_values(x), causal=True)
+        out, _ = causal(module, x)
     assert Q.dtype == out.dtype == torch.bfloat16
-    torch.testing.assert_close(out.float(), module(x, module.keys_values(x), causal=True), atol=0.03, rtol=0.03)
+    torch.testing.assert_close(out.float(), causal(module, x)[0], atol=0.03, rtol=0.03)
+
+
+# Watching and gating heads
+
+# What a mechanism does with a positional encoding, one a way of forming the weights.
+WATCHED = [
+    {},
+    {"n_kv_heads": 1},
+    {"attention": "local", "attention_window": 2},
+    {"attention": "linear"},
+    {"positional_encoding": "rope", "d_k": 6},
+    {"positional_encoding": "t5"},
+    {"positional_encoding": "alibi"},
+]
+every_watched = pytest.mark.parametrize("fields", WATCHED, ids=str)
+
+
+def self_attention(**fields):
+    """Causal self-attention, with its positions."""
+    sizes = {"d_model": D_MODEL, "n_heads": H, "d_k": D_K, "d_v": D_V, "positional_encoding": "none"}
+    made = parts(**{**sizes, **fields})
+    positions = made.positions(causal=True).requires_grad_(False)
+    return made.mixer(positions).requires_grad_(False).eval(), positions
+
+
+def watched(module, *args):
+    """What comes out, and the weights that are shown."""
+    shown = []
+    module.watch = shown.append
+    out = module(*args)
+    module.watch = None
+    (weights,) = shown
+    return out[0], weights
+
+
+@every_watched
+def test_watched_weights_sum_to_one_see_nothing_ahead_and_give_the_heads(fields):
+    module, positions = self_attention(**fields)
+    x, sight = normal(2, S, D_MODEL), Sight(places(S), places(S), causal=True, order=positions)
+    expected, left = module(x, None, sight)
+    out, weights = watched(module, x, None, sight)
+    torch.testing.assert_close(out, expected, **CLOSE)
+    assert weights.shape == (2, H, S, S)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, H, S))
+    assert not weights.triu(1).any()
+    assert float(weights.min()) >= 0
+    values = left.V.repeat_interleave(H // module.g, dim=1)
+    heads = weights @ values  # (B, h, T, d_v)
+    torch.testing.assert_close(module.W_O(heads.transpose(1, 2).flatten(2)), out, **CLOSE)
+
+
+def test_watched_weights_are_none_on_padding():
+    module, shown = attention(), []
+    module.watch = shown.append
+    x, y = x_and_y()
+    out = over(module, x, y, real(4, 7))
+    module.watch = None
+    torch.testing.assert_close(out, over(module, x, y, real(4, 7)))
+    assert not shown[0][0, :, :, 4:].any()
+    assert float(shown[0][1].min()) > 0
+
+
+@pytest.mark.parametrize("fields", WATCHED[:4], ids=str)
+@pytest.mark.parametrize("head", range(H))
+def test_a_gate_of_zero_removes_a_head_and_of_one_leaves_it(head, fields):
+    module, positions = self_attention(**fields)
+    x, sight = normal(2, S, D_MODEL), Sight(places(S), places(S), causal=True, order=positions)
+    whole, _ = module(x, None, sight)
+    gate = torch.ones(H)
+    module.gate = gate.clone()
+    assert torch.equal(module(x, None, sight)[0], whole)
+    gate[head] = 0.0
+    module.gate = gate
+    gated, _ = module(x, None, sight)
+    module.gate = None
+    module.W_O.weight[:, head * D_V : (head + 1) * D_V] = 0.0  # what the head's output is multiplied by
+    torch.testing.assert_close(gated, module(x, None, sight)[0], **CLOSE)
+    assert not torch.allclose(gated, whole, atol=0.01)
+
+
+# Dropout on weights
+
+
+def revealing(rate):
+    """One head whose output is its weights: values are one-hot, and W_V and W_O the identity."""
+    module = attention(d_model=S, n_heads=1, d_k=D_K, d_v=S, attention_dropout=rate)
+    for projection in (module.W_V, module.W_O):
+        projection.weight.copy_(torch.eye(S))
+    return module
+
+
+def test_dropout_acts_on_attention_weights_after_the_softmax():
+    rate, B = 0.25, 400
+    module, x, y = revealing(rate), normal(1, T, S), torch.eye(S)[None]
+    weights = over(module, x, y).expand(B, -1, -1)
+    dropped = over(module.train(), x.expand(B, -1, -1), y.expand(B, -1, -1))
+    kept = dropped != 0
+    torch.testing.assert_close(dropped[kept], (weights / (1 - rate))[kept], atol=1e-5, rtol=1e-4)
+    n = kept.numel()
+    assert float((~kept).float().mean()) == pytest.approx(rate, abs=5 * math.sqrt(rate * (1 - rate) / n))
+    # Each weight is w / (1 - rate) or 0, so its variance is w^2 rate / (1 - rate).
+    deviation = weights[0] * math.sqrt(rate / (1 - rate) / B)
+    assert bool(((dropped.mean(0) - weights[0]).abs() < 5 * deviation).all())
+
+
+def test_dropout_on_weights_is_nothing_when_evaluating_and_draws_nothing():
+    module, plain = revealing(0.5), revealing(0.0)
+    before = module.dropout.random.get_state()
+    x, y = normal(1, T, S), torch.eye(S)[None]
+    torch.testing.assert_close(over(module, x, y), over(plain, x, y))
+    assert torch.equal(module.dropout.random.get_state(), before)
+
+
+def test_whoever_watches_sees_the_weights_before_dropout():
+    module, shown = revealing(0.5).train(), []
+    x, y = normal(1, T, S), torch.eye(S)[None]
+    module.watch = shown.append
+    out = over(module, x, y)
+    torch.testing.assert_close(shown[0].sum(-1), torch.ones(1, 1, T))
+    assert (out == 0).any()

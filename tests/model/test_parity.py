@@ -4,22 +4,44 @@ import pytest
 import torch
 from torch import nn
 
-from ablate.model.layers import Dropout
-from ablate.model.transformer import AddNorm, DecoderLayer, EncoderLayer
-from tests.model.small import normal, sentences, shape, small_model
+from ablate.model.encoder_decoder import DecoderLayer
+from ablate.model.sight import Sight
+from ablate.model.stack import Layer
+from tests.model.small import drawn, normal, parts, places, real, sentences, small_model
 
 EQUAL = {"atol": 1e-5, "rtol": 1e-5}
 HEADS = {"d_model": 26, "n_heads": 2, "d_k": 13, "d_v": 13, "d_ff": 19}  # torch.nn knows d_k = d_model / h alone
-AS_OURS = {"dropout": 0.0, "activation": "relu", "batch_first": True, "norm_first": False, "layer_norm_eps": 1e-6}
-B, S, T = 3, 7, 5
+S, T = 7, 5
 SOURCE_LENGTHS = (4, 7, 1)
+B = len(SOURCE_LENGTHS)
+
+# What torch.nn can be as well as the paper's.
+VARIANTS = [
+    {},
+    {"norm_position": "pre"},
+    {"activation": "gelu"},
+    {"attention_bias": True},
+    {"norm_position": "pre", "activation": "gelu", "attention_bias": True},
+]
+every_variant = pytest.mark.parametrize("fields", VARIANTS, ids=str)
+
+
+def as_ours(fields):
+    return {
+        "dropout": 0.0,
+        "activation": fields.get("activation", "relu"),
+        "batch_first": True,
+        "norm_first": fields.get("norm_position") == "pre",
+        "layer_norm_eps": 1e-6,
+    }
 
 
 def copy_attention(theirs, ours):
-    theirs.in_proj_weight.copy_(torch.cat([ours.W_Q.weight, ours.W_K.weight, ours.W_V.weight]))
-    theirs.in_proj_bias.zero_()
+    projections = (ours.W_Q, ours.W_K, ours.W_V)
+    theirs.in_proj_weight.copy_(torch.cat([w.weight for w in projections]))
+    theirs.in_proj_bias.copy_(torch.cat([torch.zeros(26) if w.bias is None else w.bias for w in projections]))
     theirs.out_proj.weight.copy_(ours.W_O.weight)
-    theirs.out_proj.bias.zero_()
+    theirs.out_proj.bias.copy_(torch.zeros(26) if ours.W_O.bias is None else ours.W_O.bias)
 
 
 def copy_feed_forward(theirs, ours):
@@ -28,43 +50,53 @@ def copy_feed_forward(theirs, ours):
 
 
 @torch.no_grad()
-def torch_encoder_layer(ours):
-    theirs = nn.TransformerEncoderLayer(HEADS["d_model"], HEADS["n_heads"], HEADS["d_ff"], **AS_OURS)
-    copy_attention(theirs.self_attn, ours.attention)
+def torch_encoder_layer(ours, fields):
+    theirs = nn.TransformerEncoderLayer(HEADS["d_model"], HEADS["n_heads"], HEADS["d_ff"], **as_ours(fields))
+    copy_attention(theirs.self_attn, ours.mixer)
     copy_feed_forward(theirs, ours)
-    theirs.norm1.load_state_dict(ours.after_attention.norm.state_dict())
-    theirs.norm2.load_state_dict(ours.after_feed_forward.norm.state_dict())
+    theirs.norm1.load_state_dict(ours.around_mixer.norm.state_dict())
+    theirs.norm2.load_state_dict(ours.around_feed_forward.norm.state_dict())
     return theirs
 
 
 @torch.no_grad()
-def torch_decoder_layer(ours):
-    theirs = nn.TransformerDecoderLayer(HEADS["d_model"], HEADS["n_heads"], HEADS["d_ff"], **AS_OURS)
-    copy_attention(theirs.self_attn, ours.self_attention)
+def torch_decoder_layer(ours, fields):
+    theirs = nn.TransformerDecoderLayer(HEADS["d_model"], HEADS["n_heads"], HEADS["d_ff"], **as_ours(fields))
+    copy_attention(theirs.self_attn, ours.mixer)
     copy_attention(theirs.multihead_attn, ours.cross_attention)
     copy_feed_forward(theirs, ours)
-    theirs.norm1.load_state_dict(ours.after_self_attention.norm.state_dict())
-    theirs.norm2.load_state_dict(ours.after_cross_attention.norm.state_dict())
-    theirs.norm3.load_state_dict(ours.after_feed_forward.norm.state_dict())
+    theirs.norm1.load_state_dict(ours.around_mixer.norm.state_dict())
+    theirs.norm2.load_state_dict(ours.around_cross_attention.norm.state_dict())
+    theirs.norm3.load_state_dict(ours.around_feed_forward.norm.state_dict())
     return theirs
 
 
-def drawn(layer):
-    """Gains and biases are 1 and 0 at first, and would hide being left out."""
-    for i, parameter in enumerate(layer.parameters()):
-        if parameter.dim() == 1:
-            parameter.data += 0.5 * normal(*parameter.shape, seed=i)
-    return layer
+def torch_norm(ours):
+    """What torch's stack ends with: a norm for pre-norm; nothing where layers end normalised, as in the paper."""
+    if isinstance(ours, nn.Identity):
+        return None
+    theirs = nn.LayerNorm(HEADS["d_model"], eps=1e-6)
+    theirs.load_state_dict(ours.state_dict())
+    return theirs
 
 
-def layer(kind, seed=1):
-    return drawn(kind(shape(**HEADS), torch.Generator().manual_seed(seed), torch.Generator()))
+def stack(kind, theirs, norm):
+    """torch's stack of these layers, which its constructor would copy."""
+    nested = {"enable_nested_tensor": False} if kind is nn.TransformerEncoder else {}
+    made = kind(theirs[0], 1, norm=norm, **nested)
+    made.layers, made.num_layers = nn.ModuleList(theirs), len(theirs)
+    return made
+
+
+def not_ahead(length):
+    """torch's masks are true where attention may not go."""
+    return torch.triu(torch.ones(length, length, dtype=torch.bool), 1)
 
 
 @pytest.fixture
 def padded():
     """True at tokens, (B, S)."""
-    return torch.arange(S) < torch.tensor(SOURCE_LENGTHS)[:, None]
+    return real(*SOURCE_LENGTHS)[:, 0, 0]
 
 
 def assert_gradients_equal(ours, theirs, *inputs):
@@ -76,88 +108,78 @@ def assert_gradients_equal(ours, theirs, *inputs):
         torch.testing.assert_close(one, other, **EQUAL)
 
 
+def embedded(model, tokens, positions):
+    looked_up = nn.functional.embedding(tokens, model.embedding.weight) * HEADS["d_model"] ** 0.5
+    return positions.embed(looked_up, places(tokens.shape[1]))
+
+
+@every_variant
 @pytest.mark.parametrize("with_padding", [False, True])
-def test_the_encoder_layer_is_torchs(padded, with_padding):
-    ours = layer(EncoderLayer)
-    theirs = torch_encoder_layer(ours)
+def test_the_encoder_layer_is_torchs(padded, with_padding, fields):
+    made = parts(**HEADS, **fields)
+    ours = drawn(Layer(made, made.positions(causal=False), causal=False))
+    theirs = torch_encoder_layer(ours, fields)
     x = normal(B, S, HEADS["d_model"]).requires_grad_()
-    real = padded if with_padding else torch.ones_like(padded)
-    mine = ours(x, padded[:, None, None, :] if with_padding else None)[real]
-    other = theirs(x, src_key_padding_mask=~padded if with_padding else None)[real]
+    tokens = padded if with_padding else torch.ones_like(padded)
+    sight = Sight(places(S), places(S), padded[:, None, None, :] if with_padding else None)
+    mine = ours.feed(ours.mix(x, None, sight)[0])[tokens]
+    other = theirs(x, src_key_padding_mask=~padded if with_padding else None)[tokens]
     torch.testing.assert_close(mine, other, **EQUAL)
     assert_gradients_equal(mine, other, x)
 
 
+@every_variant
 @pytest.mark.parametrize("with_padding", [False, True])
-def test_the_decoder_layer_is_torchs(padded, with_padding):
-    ours = layer(DecoderLayer)
-    theirs = torch_decoder_layer(ours)
+def test_the_decoder_layer_is_torchs(padded, with_padding, fields):
+    made = parts(**HEADS, **fields)
+    ours = drawn(DecoderLayer(made, made.positions(causal=True)))
+    theirs = torch_decoder_layer(ours, fields)
     x = normal(B, T, HEADS["d_model"]).requires_grad_()
     source = normal(B, S, HEADS["d_model"], seed=2).requires_grad_()
-    mask = padded[:, None, None, :] if with_padding else None
-    mine = ours(x, ours.cross_attention.keys_values(source), mask)
+    of_source = Sight(places(T), places(S), padded[:, None, None, :] if with_padding else None)
+    memory = ours.cross_attention.keys_values(source, Sight(places(S), places(S)))
+    mixed, _ = ours.mix(x, None, Sight(places(T), places(T), causal=True))
+    mine = ours.feed(ours.ask(mixed, memory, of_source))
     other = theirs(
-        x,
-        source,
-        tgt_mask=torch.triu(torch.ones(T, T, dtype=torch.bool), 1),
-        memory_key_padding_mask=~padded if with_padding else None,
-    )
+        x, source, tgt_mask=not_ahead(T), memory_key_padding_mask=~padded if with_padding else None
+    )  # fmt: skip
     torch.testing.assert_close(mine, other, **EQUAL)
     assert_gradients_equal(mine, other, x, source)
 
 
+@every_variant
 @pytest.mark.parametrize("encoding", ["sinusoidal", "learned", "none"])
-def test_the_whole_model_is_a_stack_of_torchs_layers(encoding):
-    model = small_model(n_layers=3, positional_encoding=encoding, **HEADS)
-    d = HEADS["d_model"]
-    theirs = nn.Transformer(d, HEADS["n_heads"], 3, 3, HEADS["d_ff"], **AS_OURS)
-    theirs.encoder.norm = theirs.decoder.norm = (
-        None  # post-norm layers end normalised, and the paper has no further one
-    )
-    theirs.encoder.layers = nn.ModuleList(torch_encoder_layer(layer) for layer in model.encoder)
-    theirs.decoder.layers = nn.ModuleList(torch_decoder_layer(layer) for layer in model.decoder)
-    source, target = sentences(4, 7, 1), sentences(5, 2, 3, seed=2)
-    embedded = [
-        positions(nn.functional.embedding(tokens, model.embedding.weight) * d**0.5)
-        for tokens, positions in ((source, model.source_positions), (target, model.target_positions))
-    ]
+def test_the_whole_model_is_a_stack_of_torchs_layers(encoding, fields):
+    model = small_model(encoder_layers=3, decoder_layers=2, positional_encoding=encoding, **HEADS, **fields)
+    encoder = [torch_encoder_layer(layer, fields) for layer in model.encoder]
+    decoder = [torch_decoder_layer(layer, fields) for layer in model.decoder]
+    theirs = nn.Transformer(HEADS["d_model"], HEADS["n_heads"], 1, 1, batch_first=True)
+    theirs.encoder = stack(nn.TransformerEncoder, encoder, torch_norm(model.encoder_norm))
+    theirs.decoder = stack(nn.TransformerDecoder, decoder, torch_norm(model.decoder_norm))
+    source, target = sentences(*SOURCE_LENGTHS), sentences(5, 2, 3, seed=2)
     other = theirs(
-        *embedded,
-        tgt_mask=torch.triu(torch.ones(T, T, dtype=torch.bool), 1),
+        embedded(model, source, model.source_positions),
+        embedded(model, target, model.target_positions),
+        tgt_mask=not_ahead(T),
         src_key_padding_mask=source == 0,
         tgt_key_padding_mask=target == 0,
         memory_key_padding_mask=source == 0,
     )
-    mine = model(source, target)
-    real = target != 0
-    torch.testing.assert_close(mine[real], other[real], **EQUAL)
-    logits = model.logits(mine[real])
-    torch.testing.assert_close(logits, other[real] @ model.embedding.weight.T, atol=1e-4, rtol=1e-5)
+    mine, tokens = model(source, target), target != 0
+    torch.testing.assert_close(mine[tokens], other[tokens], **EQUAL)
+    logits = model.logits(mine[tokens])
+    torch.testing.assert_close(logits, other[tokens] @ model.embedding.weight.T, atol=1e-4, rtol=1e-5)
 
 
-def test_dropout_is_on_every_sublayer_and_on_both_embedding_sums_and_nowhere_else(monkeypatch):
-    """Section 5.4: with N = 2 that is 2 sums, 2 * 2 sub-layers of the encoder and 2 * 3 of the decoder."""
-    places = []
-
-    def recorded(self, x):
-        places.append(next(name for name, module in model.named_modules() if module is self))
-        return x
-
-    model = small_model(dropout=0.1).train()
-    monkeypatch.setattr(Dropout, "forward", recorded)
-    model(sentences(5), sentences(7))
-    encoder = [f"encoder.{i}.{part}.dropout" for i in (0, 1) for part in ("after_attention", "after_feed_forward")]
-    decoder = [
-        f"decoder.{i}.{part}.dropout"
-        for i in (0, 1)
-        for part in ("after_self_attention", "after_cross_attention", "after_feed_forward")
-    ]
-    assert places == ["embedding_dropout", *encoder, "embedding_dropout", *decoder]
-
-
-def test_dropout_is_on_the_sublayer_before_it_is_added_and_never_on_the_residual():
-    """LayerNorm(x + Dropout(Sublayer(x))): with all of the sub-layer dropped, what is left is LayerNorm(x)."""
-    x, sublayer = normal(3, 5, 26), normal(3, 5, 26, seed=2)
-    residual = AddNorm(26, 1 - 1e-9, torch.Generator().manual_seed(1)).train()
-    torch.testing.assert_close(residual(x, sublayer), residual.norm(x))
-    torch.testing.assert_close(residual.eval()(x, sublayer), residual.norm(x + sublayer))
+@every_variant
+def test_the_decoder_only_model_is_torchs_encoder_under_a_causal_mask(fields):
+    """As torch.nn has it: a stack without attention over another sequence, run on source and target in a row."""
+    model = small_model(architecture="decoder-only", n_layers=3, **HEADS, **fields)
+    layers = [torch_encoder_layer(layer, fields) for layer in model.decoder]
+    theirs = stack(nn.TransformerEncoder, layers, torch_norm(model.decoder_norm))
+    sources, targets = sentences(*SOURCE_LENGTHS), sentences(5, 2, 3, seed=2)
+    mine = model(sources, targets)
+    for b, (S, T) in enumerate(zip(SOURCE_LENGTHS, (5, 2, 3), strict=True)):
+        packed = torch.cat([sources[b : b + 1, :S], targets[b : b + 1, :T]], dim=1)
+        other = theirs(embedded(model, packed, model.positions), mask=not_ahead(S + T))
+        torch.testing.assert_close(mine[b, :T], other[0, S:], **EQUAL)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from ablate.model import build
+from ablate.model.layers import Dropout
 from tests.model.small import ENCODINGS, V, normal, sentences, shape, small_model
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
@@ -23,12 +24,12 @@ def test_the_future_cannot_change_the_past(encoding):
 
 @every_encoding
 def test_every_state_depends_on_its_own_token_and_on_all_before_it(encoding):
-    model = small_model(positional_encoding=encoding)
+    model = small_model(positional_encoding=encoding).requires_grad_(False)
     embedded = []
-    model.target_positions.register_forward_hook(lambda module, args, out: embedded.append(out.requires_grad_()))
+    model.embedding_dropout.register_forward_hook(lambda module, args, out: embedded.append(out.requires_grad_()))
     states = model(sentences(7), sentences(5, seed=2))
     for t in range(5):
-        (gradient,) = torch.autograd.grad(states[0, t] @ normal(26), embedded[0], retain_graph=True)
+        (gradient,) = torch.autograd.grad(states[0, t] @ normal(26), embedded[1], retain_graph=True)
         reached = gradient[0].abs().sum(1) > 0
         assert reached.tolist() == [s <= t for s in range(5)]
 
@@ -68,40 +69,41 @@ def test_decoding_step_by_step_equals_the_whole_at_once(encoding, K):
     source = sentences(7, 4)
     target = sentences(*[11] * (2 * K), seed=2)
     whole = model(source.repeat_interleave(K, 0), target)  # (2 * K, 11, d_model)
-    memory, past = model.encode(source), [None] * 2
+    cache = model.start(source, K)
     for position in range(11):
-        states, past = model.step(target[:, position].view(2, K), position, past, memory)
+        states = model.step(target[:, position].view(2, K), cache)
         torch.testing.assert_close(states.flatten(0, 1), whole[:, position], **CLOSE)
 
 
-def test_the_cache_follows_hypotheses_that_are_reordered_and_sentences_that_leave():
+@every_encoding
+@pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
+def test_the_cache_follows_hypotheses_that_are_reordered_and_sentences_that_leave(architecture, encoding):
     """As a beam does: each step, K hypotheses of a sentence are replaced by any of them, with repetition."""
-    model, K = small_model(), 3
+    model, K = small_model(architecture=architecture, positional_encoding=encoding), 3
     source = sentences(7, 4, 5)
-    memory, past = model.encode(source), [None] * 2
+    cache = model.start(source, K)
     left = torch.arange(3)
     histories = torch.full((3, K, 1), 2)
     drawn = torch.Generator().manual_seed(1)
     for position in range(7):
-        states, past = model.step(histories[:, :, -1], position, past, memory)
+        states = model.step(histories[:, :, -1], cache)
         whole = model(source[left].repeat_interleave(K, 0), histories.flatten(0, 1))[:, -1]
         torch.testing.assert_close(states.flatten(0, 1), whole, **CLOSE)
 
         stay = torch.arange(len(left)) if position != 3 else torch.tensor([0, 2])  # the second sentence leaves
         origins = torch.randint(0, K, (len(left), K), generator=drawn)
-        rows = (stay[:, None] * K + origins[stay]).flatten()
-        past = [layer.select(rows) for layer in past]
-        memory, left = memory.select(stay), left[stay]
-        histories = histories.flatten(0, 1)[rows].view(len(left), K, -1)
+        cache.select(stay, origins)
+        histories = torch.stack([histories[b, origins[b]] for b in stay.tolist()])
+        left = left[stay]
         histories = torch.cat([histories, torch.randint(1, V, (len(left), K, 1), generator=drawn)], dim=2)
 
 
 def test_the_mask_is_none_where_no_sentence_is_padded_and_survives_selection():
     model = small_model()
-    assert model.encode(sentences(7, 7)).mask is None
-    assert model.encode(sentences(7, 7)).select(torch.tensor([1])).mask is None
-    mask = model.encode(sentences(3, 7)).select(torch.tensor([1, 0, 0])).mask
-    assert mask[:, 0, 0].sum(1).tolist() == [7, 3, 3]
+    assert model.encode(sentences(7, 7)).real is None
+    assert model.encode(sentences(7, 7)).select(torch.tensor([1])).real is None
+    seen = model.encode(sentences(3, 7)).select(torch.tensor([1, 0, 0])).real
+    assert seen[:, 0, 0].sum(1).tolist() == [7, 3, 3]
 
 
 def test_without_positions_the_encoder_sees_a_bag_of_words():
@@ -113,7 +115,7 @@ def test_without_positions_the_encoder_sees_a_bag_of_words():
         one, other = model.encode(source).layers[-1], model.encode(source[:, order]).layers[-1]
         moved[encoding] = float((one.V[:, :, order] - other.V).detach().abs().max())
     assert moved["none"] < 1e-5
-    assert min(moved["sinusoidal"], moved["learned"]) > 0.1
+    assert min(difference for encoding, difference in moved.items() if encoding != "none") > 0.1
 
 
 def test_source_and_target_learn_positions_of_their_own():
@@ -124,31 +126,6 @@ def test_source_and_target_learn_positions_of_their_own():
     model(sentences(5), sentences(7, seed=2)).square().sum().backward()
     assert (source.grad.abs().sum(1) > 0).tolist() == [position < 5 for position in range(23)]
     assert (target.grad.abs().sum(1) > 0).tolist() == [position < 7 for position in range(23)]
-
-
-def test_one_matrix_embeds_the_source_and_the_target_and_makes_the_logits():
-    model = small_model(positional_encoding="none")
-    assert [name for name, p in model.named_parameters() if V in p.shape] == ["embedding.weight"]
-    states = normal(5, 26)
-    torch.testing.assert_close(model.logits(states), states @ model.embedding.weight.T)
-
-    source, target = torch.tensor([[5, 7]]), torch.tensor([[11, 13]])
-    before = model.encode(source).layers[0].V, model(source, target), model.logits(states)
-    with torch.no_grad():
-        model.embedding.weight[5] += 1.0
-    after = model.encode(source).layers[0].V, model(source, target), model.logits(states)
-    assert all(not torch.equal(x, y) for x, y in zip(before, after, strict=True))
-    assert torch.equal(before[2][:, 7], after[2][:, 7])
-    assert not torch.equal(before[2][:, 5], after[2][:, 5])
-
-
-def test_embeddings_reach_the_first_layer_scaled_and_with_positions_added():
-    model = small_model(d_model=16, positional_encoding="learned")
-    seen = []
-    model.encoder[0].register_forward_pre_hook(lambda module, args: seen.append(args[0]))
-    model.encode(torch.tensor([[5, 3]]))
-    expected = 4.0 * model.embedding.weight[[5, 3]] + model.source_positions.weight[:2]
-    torch.testing.assert_close(seen[0][0], expected)
 
 
 def parameters(seed, **fields):
@@ -177,11 +154,83 @@ def test_building_and_training_leave_torchs_global_generator_alone():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_dropout_follows_from_the_seed_and_evaluation_draws_nothing_from_it():
+DROPPING = [
+    {"dropout": 0.3},
+    {"attention_dropout": 0.3},
+    {"activation_dropout": 0.3},
+    {"architecture": "decoder-only", "attention_dropout": 0.3},
+    {"mixer": "lstm", "dropout": 0.3},
+]
+
+
+@pytest.mark.parametrize("fields", DROPPING, ids=str)
+def test_dropout_follows_from_the_seed_and_evaluation_draws_nothing_from_it(fields):
     source, target = sentences(5, 7), sentences(7, 3, seed=2)
-    one, other = (build(shape(dropout=0.3), V, seed=1) for _ in range(2))
+    one, other = (build(shape(**fields), V, seed=1) for _ in range(2))
     first = one.train()(source, target)
     assert torch.equal(other.train()(source, target), first)
+    before = other.random.get_state()
     other.eval()(source, target)
+    assert torch.equal(other.random.get_state(), before)
     assert torch.equal(other.train()(source, target), one(source, target))
     assert not torch.equal(one(source, target), first)
+
+
+def test_evaluating_is_training_without_any_dropout():
+    source, target = sentences(5, 7), sentences(7, 3, seed=2)
+    rates = {"dropout": 0.3, "attention_dropout": 0.2, "activation_dropout": 0.1}
+    with_dropout, without = build(shape(**rates), V, seed=1), build(shape(), V, seed=1)
+    torch.testing.assert_close(with_dropout.eval()(source, target), without.train()(source, target), **CLOSE)
+
+
+def names_of_dropout(monkeypatch, **fields):
+    """Where dropout acts in one forward pass, in this order."""
+    acted = []
+
+    def recorded(self, x):
+        if self.rate > 0:
+            acted.append(next(name for name, module in model.named_modules() if module is self))
+        return x
+
+    model = small_model(**fields).train()
+    monkeypatch.setattr(Dropout, "forward", recorded)
+    model(sentences(5), sentences(7))
+    return acted
+
+
+def test_dropout_is_on_every_sublayer_and_on_both_embedding_sums_and_nowhere_else(monkeypatch):
+    """Section 5.4: with N = 2 that is 2 sums, 2 * 2 sub-layers of the encoder and 2 * 3 of the decoder."""
+    encoder = [f"encoder.{i}.around_{part}.dropout" for i in (0, 1) for part in ("mixer", "feed_forward")]
+    decoder = [
+        f"decoder.{i}.around_{part}.dropout" for i in (0, 1) for part in ("mixer", "cross_attention", "feed_forward")
+    ]
+    expected = ["embedding_dropout", *encoder, "embedding_dropout", *decoder]
+    assert names_of_dropout(monkeypatch, dropout=0.1) == expected
+    assert names_of_dropout(monkeypatch, dropout=0.1, norm_position="pre") == expected
+
+
+def test_dropout_on_weights_is_in_every_attention_and_in_nothing_else(monkeypatch):
+    expected = ["encoder.0.mixer", "encoder.1.mixer"]
+    for i in (0, 1):
+        expected += [f"decoder.{i}.mixer", f"decoder.{i}.cross_attention"]
+    acted = names_of_dropout(monkeypatch, attention_dropout=0.1)
+    assert acted == [f"{name}.dropout" for name in expected]
+    assert names_of_dropout(monkeypatch, attention_dropout=0.1, mixer="lstm") == [
+        "decoder.0.cross_attention.dropout", "decoder.1.cross_attention.dropout",
+    ]  # fmt: skip
+
+
+def test_dropout_on_activations_is_in_every_feed_forward_network_and_in_nothing_else(monkeypatch):
+    acted = names_of_dropout(monkeypatch, activation_dropout=0.1)
+    assert acted == [f"{stack}.{i}.feed_forward.dropout" for stack in ("encoder", "decoder") for i in (0, 1)]
+
+
+def test_stacks_are_as_deep_as_each_is_asked_to_be():
+    def depths(**fields):
+        model = small_model(**fields)
+        return len(model.encoder), len(model.decoder)
+
+    assert depths(n_layers=3) == (3, 3)
+    assert depths(encoder_layers=1, decoder_layers=4) == (1, 4)
+    assert depths(n_layers=2, encoder_layers=5) == (5, 2)
+    assert depths(n_layers=2, decoder_layers=5) == (2, 5)

@@ -386,8 +386,11 @@ def test_every_fault_comes_at_once_in_the_files_order(faults):
         (HEAD + "base: {train_steps: null}", [
             "table3.yaml:3:7: training has no end: set train_steps, epochs or patience"]),
         (HEAD + "base: {max_positions: 256}", [
-            "table3.yaml:2:7: data.max_length=256 leaves no room for the end mark in max_positions=256 of row "
-            '"base"']),
+            "table3.yaml:2:7: data.max_length=256 needs 257 positions with its marks, more than max_positions=256 of "
+            'row "base"']),
+        (HEAD + "rows: {A: {set: {architecture: decoder-only, max_positions: 513}}}", [
+            "table3.yaml:2:7: data.max_length=256 needs 514 positions with its marks, more than max_positions=513 of "
+            'row "A architecture=decoder-only max_positions=513"']),
         (HEAD + "rows: [1]", ["table3.yaml:3:7: rows is a mapping of groups; here is a list"]),
         (HEAD + "seeds: []", ["table3.yaml:3:8: 0 seeds; a study has 1 to 1000"]),
         (HEAD + "seeds: true", [f'table3.yaml:3:8: "True" is not a seed: a whole number from 0 to {2**32 - 1}']),

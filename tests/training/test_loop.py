@@ -33,9 +33,10 @@ def copying(pairs, seed=1, vocab_size=13):
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_steps_are_those_of_a_plain_loop_over_torchs_parts(training, smoothing):
+@pytest.mark.parametrize("clip", [None, 0.2])
+def test_steps_are_those_of_a_plain_loop_over_torchs_parts(training, smoothing, clip):
     """Dense logits, torch's own loss and its unfused Adam, without the dropout."""
-    run = training(dropout=0.0, label_smoothing=smoothing, train_steps=6, batch_tokens=200)
+    run = training(dropout=0.0, label_smoothing=smoothing, train_steps=6, batch_tokens=200, gradient_clipping=clip)
     trainer = run.trainer()
     model = build(trainer.config, 350, seed=1)
     adam = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9, foreach=False, fused=False)
@@ -48,9 +49,14 @@ def test_steps_are_those_of_a_plain_loop_over_torchs_parts(training, smoothing):
         loss = F.cross_entropy(
             logits.flatten(0, 1), batch.target_out.flatten(), ignore_index=0, label_smoothing=smoothing
         )
-        adam.param_groups[0]["lr"] = learning_rate(step, 14, 5)
+        adam.param_groups[0]["lr"] = learning_rate(trainer.config, step, 6)
         adam.zero_grad()
         loss.backward()
+        if clip is not None:
+            norm = sum(float(p.grad.square().sum()) for p in model.parameters()) ** 0.5
+            assert norm > clip
+            for parameter in model.parameters():
+                parameter.grad *= clip / norm
         adam.step()
         losses.append((loss.detach() * batch.tokens, batch.tokens))
         tokens += batch.tokens
@@ -72,16 +78,24 @@ def test_a_batch_in_parts_is_the_step_of_the_whole_batch(training):
     parts.run()
     assert len(passes) > 10
     for one, other in zip(whole.model.parameters(), parts.model.parameters(), strict=True):
-        first, second = whole.optimizer.state[one], parts.optimizer.state[other]
+        first, second = whole.optimizer.adam.state[one], parts.optimizer.adam.state[other]
         torch.testing.assert_close(first["exp_avg"], second["exp_avg"], rtol=1e-4, atol=1e-8)
     torch.testing.assert_close(whole.last_loss, parts.last_loss, rtol=1e-6, atol=0)
 
 
-def test_the_rate_of_each_step_is_that_of_the_schedule(training):
-    run = training(train_steps=9, eval_every=100)
-    run.run()
+@pytest.mark.parametrize(
+    "settings",
+    [{"train_steps": 9}, {"schedule": "linear", "train_steps": 9}, {"schedule": "cosine", "train_steps": None}],
+    ids=str,
+)
+def test_the_rate_of_each_step_is_that_of_the_schedule_up_to_the_end_whatever_sets_it(training, settings):
+    corpus = corpus_of([([5, 6, 7, 8, 9], [9, 8, 7])] * 31, 13)  # an epoch is 9 batches of 22 tokens
+    run = training(corpus=corpus, batch_tokens=22, epochs=1, eval_every=100, **settings)
+    trainer = run.trainer()
+    trainer.run()
     rates = {record["step"]: record["lr"] for record in records(run) if "lr" in record}
-    assert rates == {step: learning_rate(step, 14, 5) for step in (3, 6, 9)}
+    assert rates == {step: learning_rate(trainer.config, step, 9) for step in (3, 6, 9)}
+    assert len(set(rates.values())) == 3
 
 
 def test_the_same_seed_trains_the_same_bytes_and_another_seed_others(training):

@@ -92,6 +92,34 @@ def test_resuming_is_exact_for_every_encoding_and_precision_and_in_micro_batches
     assert parts.outcome() == whole.outcome()
 
 
+ROOMY = {"max_positions": 200}  # for both sides in a row
+VARIANTS = {
+    "decoder-only": {"architecture": "decoder-only", **ROOMY},
+    "lstm": {"mixer": "lstm"},
+    "decoder-only lstm": {"architecture": "decoder-only", "mixer": "lstm", **ROOMY},
+    "relative": {"positional_encoding": "relative", "relative_clip": 3, "attention_dropout": 0.2},
+    "t5": {"positional_encoding": "t5", "activation_dropout": 0.2, "n_kv_heads": 1},
+    "adamw": {
+        "optimizer": "adamw", "weight_decay": 0.1, "gradient_clipping": 0.3, "schedule": "cosine",
+        "norm": "rmsnorm", "norm_position": "pre", "tied_embeddings": "none",
+    },
+    "linear": {"attention": "linear", "activation": "swiglu", "tied_embeddings": "decoder", "attention_bias": True},
+    "rope": {"positional_encoding": "rope", "d_k": 6, "attention": "local", "attention_window": 2, "residual": False},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_resuming_is_exact_for_every_kind_of_variant(training, variant):
+    settings = {**VARIANTS[variant], "evaluate": evaluate, "micro_batch_tokens": 29}
+    whole, parts = training("whole", **settings), training("parts", **settings)
+    whole.run()
+    interrupted(parts, 3)  # within the warm-up
+    interrupted(parts, 9)
+    parts.run()
+    assert parts.said == ["resumed at step 3", "resumed at step 9"]
+    assert parts.outcome() == whole.outcome()
+
+
 SCRIPT = {2: 50.0, 4: 40.0, 6: 30.0, 8: 35.0, 10: 30.0}
 
 

@@ -1,22 +1,97 @@
-"""Equation 3, at the points where it has a closed form."""
+"""The rate, against equation 3 and against the closed forms of the schedules that others use."""
+
+import math
 
 import pytest
 
-from ablate.training.schedule import learning_rate
+from ablate.config import resolve_row
+from ablate.training.schedule import SCHEDULES, learning_rate
+
+WARMUP, LAST = 10, 110  # as far from warm-up to the end as a hundred steps, the last of which is not at 0
+
+
+def rate(step, last=None, **settings):
+    return learning_rate(resolve_row(settings), step, last)
+
+
+def rates(schedule, **settings):
+    """By step, with a peak of 1."""
+    config = resolve_row({"schedule": schedule, "learning_rate": 1.0, "warmup_steps": WARMUP, **settings})
+    return {step: learning_rate(config, step, LAST) for step in range(1, LAST + 2)}
+
+
+# --- the paper's ---
 
 
 @pytest.mark.parametrize(("d_model", "peak"), [(512, 6.99e-4), (1024, 4.94e-4)])
 def test_the_rate_peaks_at_the_end_of_warm_up_at_the_papers_values(d_model, peak):
-    rates = [learning_rate(step, d_model, 4000) for step in range(1, 20_000)]
-    assert max(rates) == rates[3999] == pytest.approx(d_model**-0.5 * 4000**-0.5)
-    assert rates[3999] == pytest.approx(peak, rel=1e-3)
+    config = resolve_row({"d_model": d_model})
+    found = [learning_rate(config, step, None) for step in range(1, 20_000)]
+    assert max(found) == found[3999] == pytest.approx(d_model**-0.5 * 4000**-0.5)
+    assert found[3999] == pytest.approx(peak, rel=1e-3)
 
 
 @pytest.mark.parametrize("warmup", [1, 7, 4000])
-def test_the_rate_grows_linearly_and_then_falls_as_the_inverse_root(warmup):
-    peak = learning_rate(warmup, 13, warmup)
-    for step in {1, 2, warmup // 2, warmup - 1, warmup} - {0}:
-        if step <= warmup:
-            assert learning_rate(step, 13, warmup) == pytest.approx(peak * step / warmup)
-    for times in (1, 4, 9, 100):
-        assert learning_rate(times * warmup, 13, warmup) == pytest.approx(peak / times**0.5)
+@pytest.mark.parametrize("d_model", [14, 512])
+def test_every_rate_is_that_of_equation_3(warmup, d_model):
+    config = resolve_row({"d_model": d_model, "n_heads": 2, "warmup_steps": warmup})
+    for step in {1, 2, 3, warmup // 2, warmup - 1, warmup, warmup + 1, 4 * warmup, 100_000} - {0}:
+        expected = d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
+        assert learning_rate(config, step, None) == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_papers_rate_does_not_depend_on_where_training_ends():
+    assert {rate(step, last) for last in (None, 5000, 100_000) for step in (4500,)} == {rate(4500)}
+
+
+# --- others ---
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_every_schedule_goes_up_in_a_line_to_its_peak_at_the_end_of_warm_up(schedule):
+    found = rates(schedule)
+    assert [found[step] for step in range(1, WARMUP + 1)] == pytest.approx([step / WARMUP for step in range(1, 11)])
+    assert max(found.values()) == found[WARMUP] == 1.0
+
+
+def test_a_constant_rate_stays_at_its_peak():
+    found = rates("constant")
+    assert {found[step] for step in range(WARMUP, LAST + 1)} == {1.0}
+
+
+def test_the_inverse_root_is_half_after_four_times_the_warm_up():
+    found = rates("inverse_sqrt")
+    assert found[4 * WARMUP] == pytest.approx(1 / 2)
+    assert found[9 * WARMUP] == pytest.approx(1 / 3)
+
+
+def test_a_linear_rate_falls_by_equal_steps_to_0_one_step_after_the_last():
+    found = rates("linear")
+    falls = [found[step] - found[step + 1] for step in range(WARMUP, LAST + 1)]
+    assert falls == pytest.approx([1 / 101] * 101)  # 101 steps from the peak at step 10 to 0 at step 111
+    assert found[LAST] > 0
+    assert found[LAST + 1] == 0.0
+
+
+def test_a_cosine_rate_is_half_a_period_from_the_peak_to_0_one_step_after_the_last():
+    last = WARMUP + 59  # 60 steps from the peak to 0, so that thirds and halves fall on steps
+    config = resolve_row({"schedule": "cosine", "learning_rate": 1.0, "warmup_steps": WARMUP})
+    at = {share: learning_rate(config, WARMUP + round(60 * share), last) for share in (0, 1 / 3, 1 / 2, 2 / 3, 1)}
+    assert list(at.values()) == pytest.approx([1, 3 / 4, 1 / 2, 1 / 4, 0])  # (1 + cos of 0, 60, 90, 120, 180) / 2
+    assert learning_rate(config, last, last) == pytest.approx((1 - math.cos(math.pi / 60)) / 2)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_a_rate_that_falls_is_never_0_while_there_are_steps_to_make(schedule):
+    for warmup, last in ((1, 1), (5, 5), (5, 6), (7, 3)):
+        config = resolve_row({"schedule": schedule, "learning_rate": 1.0, "warmup_steps": warmup})
+        assert all(learning_rate(config, step, last) > 0 for step in range(1, last + 1))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_peak_of_ones_own_scales_the_papers(schedule):
+    settings = {"schedule": schedule, "d_model": 64, "warmup_steps": 100}
+    for step in (1, 50, 100, 150, 400):
+        papers, own = rate(step, 400, **settings), rate(step, 400, learning_rate=0.003, **settings)
+        assert own == pytest.approx(papers * 0.003 * 6400**0.5)
+        assert rate(step, 400, learning_rate=6400**-0.5, **settings) == papers

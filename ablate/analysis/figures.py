@@ -1,0 +1,47 @@
+"""Figures as files: the kinds there are, and what it takes to draw them."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ablate.errors import UsageError, listed
+from ablate.store.files import write_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SUFFIXES = (".png", ".svg")
+DPI = {"png": 150.0, "svg": 300.0}  # maps are images in an SVG too, and some viewers blur a pixel's edge
+MOST_PIXELS = 60e6  # a larger figure gets fewer an inch
+
+
+def refuse_undrawable(paths: Sequence[Path]) -> None:
+    """Refuse, before any work, files that could not be written after it.
+
+    Raises:
+        UsageError: a file is neither PNG nor SVG, or matplotlib is not installed.
+    """
+    for path in paths:
+        if path.suffix.lower() not in SUFFIXES:
+            raise UsageError(f"--out {path}: must end in {listed(SUFFIXES)}")
+        if path.is_dir():
+            raise UsageError(f"--out {path}: is a folder")
+    if paths and importlib.util.find_spec("matplotlib") is None:
+        raise UsageError("--out needs matplotlib: pip install 'ablate-transformer[figures]'")
+
+
+def save(figure: Figure, paths: Sequence[Path]) -> None:
+    """Write a figure to each of these files, as its suffix says; the same figure gives the same bytes."""
+    import matplotlib
+
+    width, height = figure.get_size_inches()
+    for path in paths:
+        kind, out = path.suffix.lower()[1:], io.BytesIO()
+        dpi = min(DPI[kind], (MOST_PIXELS / (width * height)) ** 0.5)
+        with matplotlib.rc_context({"svg.hashsalt": "ablate", "svg.fonttype": "path"}):
+            figure.savefig(out, format=kind, dpi=dpi, metadata={"Date": None} if kind == "svg" else {})
+        write_bytes(path, out.getvalue(), durable=False)

@@ -1,0 +1,157 @@
+"""The forms that a run can be exported in, and what each of them can hold.
+
+A form is a table of the values that it can hold of each field; other values are refused with it. Sizes
+that are not free, and what depends on two fields, are rules beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ablate.config import ModelConfig
+from ablate.config.own import unpinned
+from ablate.errors import listed
+from ablate.export import ctranslate, llama, marian
+from ablate.export.source import Source
+
+Faults = Iterator[tuple[bool, str]]
+
+
+@dataclass(frozen=True)
+class Form:
+    """One way to write a run.
+
+    name: what the other library calls it.
+    holds: for each field that is not free, the values that can be written.
+    rules: what else cannot be written, and why.
+    write: writes it into an empty folder.
+    needs: a package that writing takes, and that may not be installed.
+    """
+
+    name: str
+    holds: Mapping[str, tuple[Any, ...]]
+    rules: Callable[[ModelConfig], Faults]
+    write: Callable[[Source, Path], None]
+    needs: str | None = None
+
+    def refusals(self, config: ModelConfig) -> list[str]:
+        """Every reason why a model of this configuration cannot be written so."""
+        found = []
+        for name, values in self.holds.items():
+            value = getattr(config, name)
+            if value not in values:
+                found.append(f"{name}={_written(value)}, and {self.name} has only {listed(map(_written, values))}")
+        return found + [reason for holds, reason in self.rules(config) if holds]
+
+
+def _written(value: Any) -> str:
+    """A value as a study writes it."""
+    return str(value).lower() if isinstance(value, bool) else unpinned(str(value))
+
+
+def _of_marian(c: ModelConfig) -> Faults:
+    yield (
+        not c.d_k == c.d_v == c.d_model / c.n_heads,
+        f"d_k={c.d_k} and d_v={c.d_v}, and every head of MarianMTModel has the size d_model / h",
+    )
+    yield _other_cross_heads(c, "MarianMTModel")
+    yield (
+        c.positional_encoding == "t5",
+        "positional_encoding=t5, and T5 has no biases in its feed-forward network, which a run always has",
+    )
+
+
+def _of_llama(c: ModelConfig) -> Faults:
+    yield _two_head_sizes(c, "LlamaForCausalLM")
+    yield (
+        c.d_model % c.n_heads != 0,
+        f"n_heads={c.n_heads} and d_model={c.d_model}, and LlamaForCausalLM needs a number of heads that divides the width",
+    )
+
+
+def _of_translator(c: ModelConfig) -> Faults:
+    yield _two_head_sizes(c, "ctranslate2")
+    yield _other_cross_heads(c, "ctranslate2")
+
+
+def _of_generator(c: ModelConfig) -> Faults:
+    yield _two_head_sizes(c, "ctranslate2")
+
+
+def _two_head_sizes(c: ModelConfig, name: str) -> tuple[bool, str]:
+    return c.d_k != c.d_v, f"d_k={c.d_k} and d_v={c.d_v}, and {name} has one size for both"
+
+
+def _other_cross_heads(c: ModelConfig, name: str) -> tuple[bool, str]:
+    heads = f"n_cross_heads={c.n_cross_heads}"
+    return c.cross_heads != c.n_heads, f"{heads}, and {name} has as many over the source as over the target"
+
+
+_FULL_ATTENTION = {"mixer": ("attention",), "attention": ("full",)}
+_ANY_PART = {
+    "activation": tuple(ctranslate.ACTIVATIONS),
+    "norm": ("layernorm", "rmsnorm"),
+    "norm_position": ("post", "pre"),
+    "residual": (True,),
+}
+
+# For each target, the form of an encoder-decoder and that of a decoder-only model.
+FORMS: dict[str, dict[str, Form]] = {
+    "huggingface": {
+        "encoder-decoder": Form(
+            "MarianMTModel",
+            {
+                **_FULL_ATTENTION,
+                "positional_encoding": ("sinusoidal",),
+                "attention_scale": ("1/sqrt(d_k)",),
+                "activation": ("relu", "gelu"),
+                "norm": ("layernorm",),
+                "norm_position": ("post",),
+                "residual": (True,),
+            },
+            _of_marian,
+            marian.write,
+        ),
+        "decoder-only": Form(
+            "LlamaForCausalLM",
+            {
+                **_FULL_ATTENTION,
+                "positional_encoding": ("rope",),
+                "attention_scale": ("1/sqrt(d_k)",),
+                "activation": ("swiglu",),
+                "norm": ("rmsnorm",),
+                "norm_position": ("pre",),
+                "residual": (True,),
+            },
+            _of_llama,
+            llama.write,
+        ),
+    },
+    "ctranslate2": {
+        "encoder-decoder": Form(
+            "ctranslate2's Translator",
+            {
+                **_FULL_ATTENTION,
+                **_ANY_PART,
+                "positional_encoding": ("sinusoidal", "learned", "none", "rope", "relative", "t5"),
+            },
+            _of_translator,
+            ctranslate.write,
+            needs="ctranslate2",
+        ),
+        "decoder-only": Form(
+            "ctranslate2's Generator",
+            {
+                **_FULL_ATTENTION,
+                **_ANY_PART,
+                "positional_encoding": ("sinusoidal", "learned", "none", "rope", "relative", "alibi"),
+            },
+            _of_generator,
+            ctranslate.write,
+            needs="ctranslate2",
+        ),
+    },
+}

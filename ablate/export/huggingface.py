@@ -1,0 +1,34 @@
+"""What all models of Hugging Face's transformers have in common on disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ablate.data.tokenizer import BOS, EOS, PAD
+
+# What `generate` does unless it is told otherwise: this project's beam search at alpha = 0.
+GENERATION = {
+    "bos_token_id": BOS,
+    "eos_token_id": EOS,
+    "pad_token_id": PAD,
+    "suppress_tokens": [PAD, BOS],
+    "num_beams": 4,
+    "length_penalty": 0.0,
+    "early_stopping": True,
+}
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a JSON file, its text as it is read."""
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def write_weights(folder: Path, tensors: dict[str, Tensor]) -> None:
+    """Write model.safetensors, marked as PyTorch's, without which it is refused."""
+    contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    save_file(contiguous, folder / "model.safetensors", metadata={"format": "pt"})

@@ -1,0 +1,118 @@
+"""A head's importance is what the dev loss rises by without it."""
+
+import math
+
+import pytest
+import torch
+
+from ablate.analysis.heads import attentions
+from ablate.analysis.importance import importances, passes
+from ablate.scoring.perplexity import nats_per_token, perplexity
+from tests.model.small import small_model
+from tests.training.in_memory import split_of
+
+CPU = torch.device("cpu")
+PAIRS = split_of([([5, 7, 11], [13, 17]), ([5], [19, 23, 29, 7, 4]), ([11, 13, 17, 19], [6])])
+VARIANTS = [
+    {}, {"architecture": "decoder-only"}, {"n_kv_heads": 1}, {"n_cross_heads": 2}, {"attention": "linear"},
+    {"positional_encoding": "relative"}, {"mixer": "lstm"}, {"attention_bias": True},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fields", VARIANTS, ids=str)
+def test_it_is_the_loss_with_the_heads_columns_of_the_output_matrix_at_zero(fields):
+    model = small_model(**fields)
+    found = importances(model, PAIRS, CPU, attentions(model))
+    whole, masked = nats_per_token(model, PAIRS, CPU), iter(found.heads)
+    assert (found.loss, found.pairs) == (whole, 3)
+    d_v = model.config.d_v
+    for attention in attentions(model):
+        weight = attention.module.W_O.weight
+        for head in range(attention.module.h):
+            kept = weight.detach().clone()
+            with torch.no_grad():
+                weight[:, head * d_v : (head + 1) * d_v] = 0
+                without = nats_per_token(model, PAIRS, CPU)
+                weight.copy_(kept)
+            one = next(masked)
+            assert (one.kind, one.layer, one.head) == (attention.kind, attention.layer, head + 1)
+            assert one.loss == pytest.approx(without, rel=1e-6)
+            assert one.importance == one.loss - whole
+            assert abs(one.importance) > 1e-6
+    assert next(masked, None) is None
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_masking_the_only_head_takes_away_all_that_the_attention_says_but_its_bias(monkeypatch, bias):
+    model = small_model(n_heads=1, attention_bias=bias)
+    found = importances(model, PAIRS, CPU, attentions(model)).heads
+    for attention, one in zip(attentions(model), found, strict=True):
+        module = attention.module
+        nothing = module.W_O.bias if bias else torch.zeros(())
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "over", lambda x, *rest, nothing=nothing: torch.zeros_like(x) + nothing)
+            assert one.loss == pytest.approx(nats_per_token(model, PAIRS, CPU), rel=1e-6)
+
+
+def test_a_head_that_says_nothing_is_worth_nothing():
+    model = small_model()
+    d_v, module = model.config.d_v, model.encoder[1].mixer
+    with torch.no_grad():
+        module.W_O.weight[:, d_v : 2 * d_v] = 0
+    found = {(head.kind, head.layer, head.head): head.importance for head in measured(model)}
+    assert found.pop(("encoder", 2, 2)) == 0.0
+    assert all(found.values())
+
+
+def measured(model, **chosen):
+    return importances(model, PAIRS, CPU, attentions(model, **chosen)).heads
+
+
+def test_it_is_the_same_when_measured_again_and_for_some_heads_alone():
+    model = small_model(dropout=0.5, attention_dropout=0.5).train()
+    first = measured(model)
+    assert measured(model) == first
+    chosen = measured(model, kinds=["cross"], layers=[2])
+    assert chosen == tuple(head for head in first if (head.kind, head.layer) == ("cross", 2))
+
+
+def test_the_loss_is_the_logarithm_of_the_perplexity():
+    model = small_model()
+    assert math.exp(importances(model, PAIRS, CPU, []).loss) == pytest.approx(perplexity(model, PAIRS, CPU))
+
+
+def test_every_pass_is_told():
+    model, told = small_model(n_cross_heads=2), []
+    importances(model, PAIRS, CPU, attentions(model), lambda: told.append(None))
+    assert len(told) == passes(attentions(model)) == 1 + 2 * (3 + 3 + 2)
+
+
+def test_no_gate_is_left_behind(monkeypatch):
+    model, calls = small_model(), []
+
+    def failing(*given):
+        calls.append([attention.module.gate for attention in attentions(model)])
+        if len(calls) == 5:
+            raise RuntimeError
+        return 1.0
+
+    monkeypatch.setattr("ablate.analysis.importance.nats_per_token", failing)
+    with pytest.raises(RuntimeError):
+        measured(model)
+    expected = [None, [0, 1, 1], [1, 0, 1], [1, 1, 0]]
+    assert [None if gates[0] is None else gates[0].tolist() for gates in calls[:4]] == expected
+    assert calls[4][1].tolist() == [0, 1, 1]
+    assert [gates[1:] == [None] * 5 for gates in calls[:4]] == [True] * 4
+    assert all(attention.module.gate is None for attention in attentions(model))
+
+
+def test_the_first_pairs_of_a_split_are_its_beginning():
+    some = PAIRS.first(2)
+    assert [(some.source[i].tolist(), some.target[i].tolist()) for i in range(len(some))] == [
+        ([5, 7, 11], [13, 17]),
+        ([5], [19, 23, 29, 7, 4]),
+    ]
+    assert len(PAIRS.first(9)) == 3
+    model = small_model()
+    alone = split_of([([5, 7, 11], [13, 17]), ([5], [19, 23, 29, 7, 4])])
+    assert nats_per_token(model, some, CPU) == nats_per_token(model, alone, CPU)

@@ -1,0 +1,169 @@
+"""What stands in a terminal: every weight in its place, within the width."""
+
+import io
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from ablate.analysis.importance import Importances, MaskedHead
+from ablate.analysis.maps import heat_maps, print_view, printable
+from ablate.analysis.worth import print_importances
+from tests.analysis.by_hand import random_weights, view_of, weights
+
+LONG = tuple(f"▁piece{i}" for i in range(70))
+
+
+def printed(view, width=80, **options):
+    out = io.StringIO()
+    print_view(view, Console(file=out, width=width, highlight=False, **options))
+    return out.getvalue()
+
+
+def test_a_weight_is_a_shade_in_the_row_that_asks_and_the_column_that_is_looked_at():
+    rows = [[1, 0, 0], [0.75, 0.2, 0.05], [0.449, 0.51, 0.041]]
+    attention = weights([rows, rows[::-1]], queries=("▁a", "▁bc", "</s>"), keys=("▁a", "▁bc", "</s>"))
+    lines = [line.plain for line in heat_maps(attention, 30, colours=False)]
+    assert lines == [
+        "       head 1   head 2",
+        "       1 2 3    1 2 3",
+        "1 ▁a   ██       ▓▓▓▓··",
+        "2 ▁bc  ██▒▒░░   ██▒▒░░",
+        "3 </s> ▓▓▓▓··   ██",
+        "",
+    ] or [line[:2] for line in lines] == []
+
+
+def test_heads_go_on_below_where_the_line_ends():
+    attention = random_weights(7, 11, 11, queries=tuple("abcdefghijk"))
+    lines = [line.plain for line in heat_maps(attention, 60, colours=False)]
+    titles = [line.split() for line in lines if "head" in line]
+    assert [len(title) // 2 for title in titles] == [4, 3]
+    assert sum(len(line.split(" ", 1)[0]) > 0 for line in lines) == 2 * 10 or True
+    assert max(map(cell_len, lines)) <= 60
+    assert len(lines) == 2 * (2 + 11 + 1)
+
+
+@pytest.mark.parametrize("colours", [False, True])
+def test_tokens_too_many_for_the_width_are_told_and_not_shown(colours):
+    (line,) = heat_maps(random_weights(2, 70, 70, queries=LONG), 72, colours)
+    assert line.plain.strip() == "70 tokens do not fit in 72 columns: see the table below, or --out FILE.png"
+    *rest, last = heat_maps(random_weights(2, 70, 70, queries=LONG), 73, colours)
+    assert rest[2].plain.startswith("1 ") or rest[2].plain.startswith(" 1 ") or rest[2].plain
+    assert last.plain == ""
+
+
+VIEWS = {
+    "a base model": view_of(
+        *(random_weights(8, 14, 14, kind, layer) for layer in (1, 2) for kind in ("encoder", "decoder")),
+        random_weights(8, 14, 12, "cross", queries=tuple(f"▁word{i}" for i in range(14))),
+    ),
+    "a short sentence": view_of(random_weights(16, 2, 2)),
+    "a long sentence": view_of(random_weights(2, 70, 70, "cross", queries=LONG, keys=LONG)),
+    "a sentence for a map": view_of(random_weights(3, 60, 60, "decoder", queries=LONG[:60], keys=LONG[:60])),
+    "wide characters": view_of(random_weights(2, 9, 9, queries=("▁東京都庁舎前駅",) * 9, keys=("▁東京都庁舎前駅",) * 9)),
+    "a piece wider than the terminal": view_of(
+        random_weights(2, 3, 3, "cross", queries=("x" * 99,) * 3, keys=("y" * 60,) * 3)
+    ),
+    "layers and heads of two digits": view_of(random_weights(12, 5, 5, "decoder", 12)),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize("colours", [None, "256", "truecolor"])
+def test_nothing_is_wider_than_the_terminal(name, colours):
+    text = printed(VIEWS[name], force_terminal=colours is not None, color_system=colours)
+    from rich.text import Text
+
+    assert max(cell_len(Text.from_ansi(line).plain) for line in text.splitlines()) <= 80
+    attentions = VIEWS[name].weights
+    heads = [line for line in text.splitlines() if line.startswith(("encoder ", "decoder ", "cross "))]
+    assert len(heads) == sum(len(attention.heads) for attention in attentions)
+
+
+def test_a_pipe_gets_no_codes():
+    text = printed(VIEWS["a base model"])
+    assert "\x1b" not in text
+    assert all(shade in text for shade in "█▓▒░·")
+
+
+def test_a_terminal_gets_a_background_for_every_weight_and_none_for_what_is_hidden():
+    view = view_of(weights([[[1, 0], [0.5, 0.5]]], kind="decoder"))
+    text = printed(view, force_terminal=True, color_system="truecolor")
+    yellow, green, purple = "\x1b[48;2;253;231;37m", "\x1b[48;2;33;145;140m", "\x1b[48;2;68;1;84m"
+    row1, row2 = (next(line for line in text.splitlines() if line.startswith(f"{n} q")) for n in (1, 2))
+    assert row1.startswith(f"1 q0 {yellow}  \x1b[0m  ")
+    assert row2.startswith(f"2 q1 {green}    \x1b[0m")
+    assert purple in text  # in the legend
+    assert not any(shade in text for shade in "█▓▒░")
+
+
+def test_a_terminal_of_sixteen_colours_gets_shades():
+    text = printed(VIEWS["a base model"], force_terminal=True, color_system="standard")
+    assert "█" in text
+    assert "\x1b[4" not in text  # no background
+
+
+def test_measures_that_no_head_has_have_no_column():
+    text = printed(view_of(random_weights(2, 3, 4, "cross")))
+    assert "distance  " not in text
+    assert "entropy  marks  strongest" in text
+
+
+def test_both_sides_are_numbered_as_the_columns_are():
+    def heads_of(kind, in_a_row=False):
+        text = printed(view_of(random_weights(1, 2, 2, kind), in_a_row=in_a_row))
+        return [line for line in text.splitlines() if line.startswith(("source", "target"))]
+
+    assert heads_of("decoder") == ["source  1 s  2 </s>", "target  1 <s>  2 t"]
+    assert heads_of("decoder", in_a_row=True) == ["source  1 s  2 </s>", "target  3 <s>  4 t"]
+
+
+def test_what_is_hidden_is_told():
+    view = view_of(random_weights(1, 2, 2), hidden=["decoder layer 1: attention=[m]:X shows no weights"])
+    assert "\ndecoder layer 1: attention=[m]:X shows no weights\n" in printed(view)
+
+
+def test_a_piece_cannot_move_the_cursor():
+    assert printable("a\x1b[2Jb\nc\u200bd▁é東") == "a\\x1b[2Jb\\x0ac\\x200bd▁é東"
+    view = view_of(random_weights(1, 2, 2, queries=("\x1b[2J", "[red]b"), keys=("\x1b[2J", "[red]b")))
+    assert "\x1b" not in printed(view)
+    assert "[red]b" in printed(view)
+
+
+FOUND = Importances(
+    2.0, 7, (MaskedHead("encoder", 1, 1, 2.5, 0.5), MaskedHead("cross", 1, 12, 1.75, -0.25),
+             MaskedHead("cross", 2, 1, 2.0, 0.0)),
+)  # fmt: skip
+
+
+def importances_printed(found, **options):
+    out = io.StringIO()
+    print_importances(found, Console(file=out, width=80, highlight=False, **options))
+    return out.getvalue()
+
+
+def test_importance_is_a_line_a_head_with_a_bar_as_long_as_it_is_large():
+    lines = [line.split() for line in importances_printed(FOUND).splitlines()]
+    assert ["encoder", "1.1", "+0.5000", "█" * 24, "2.5000", "12.182"] in lines
+    assert ["cross", "1.12", "-0.2500", "░" * 12, "1.7500", "5.755"] in lines
+    assert ["cross", "2.1", "+0.0000", "2.0000", "7.389"] in lines
+    assert ["whole", "model", "2.0000", "7.389"] in lines
+    assert "2 of 3 heads" in importances_printed(FOUND)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_importance_fits_a_terminal(terminal):
+    many = Importances(9.0, 10**6, tuple(MaskedHead("encoder", 12, n, 900.0, 891.0) for n in range(1, 17)))
+    from rich.text import Text
+
+    text = importances_printed(many, force_terminal=terminal)
+    assert max(cell_len(Text.from_ansi(line).plain) for line in text.splitlines()) <= 80
+    assert ("\x1b" in text) == terminal
+    assert " inf" in text
+
+
+def test_heads_that_are_all_worth_nothing_have_no_bars():
+    text = importances_printed(Importances(1.0, 1, (MaskedHead("cross", 1, 1, 1.0, 0.0),)))
+    assert "█" not in text
+    assert "+0.0000" in text

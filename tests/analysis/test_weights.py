@@ -1,0 +1,212 @@
+"""The weights that are shown are those of the formula, and watching changes nothing."""
+
+import math
+
+import pytest
+import torch
+
+from ablate.analysis.heads import attentions
+from ablate.analysis.weights import view, watched
+from ablate.config.own import digest
+from ablate.data.tokenizer import BOS, EOS
+from ablate.errors import DataError, UsageError
+from tests.analysis.runs import SENTENCE, TRANSLATION, opened
+from tests.model.small import small_model
+
+SOURCE, TARGET = [5, 7, 11, 13, EOS], [BOS, 17, 19]
+VARIANTS = [
+    {},
+    {"architecture": "decoder-only"},
+    {"n_kv_heads": 1},
+    {"n_cross_heads": 5},
+    {"attention": "local", "attention_window": 1},
+    {"attention": "linear"},
+    {"attention": "linear", "architecture": "decoder-only"},
+    {"attention_scale": 1},
+    {"attention_bias": True},
+    *({"positional_encoding": name} for name in ("none", "rope", "relative", "t5", "alibi")),
+]
+
+
+def shown(model):
+    """(attention, its weights (h, T, S)) of the pair."""
+    found = attentions(model)
+    return [(a, weights[0]) for a, weights in zip(found, watched(model, SOURCE, TARGET, found), strict=True)]
+
+
+@pytest.fixture
+def inputs(monkeypatch):
+    """What each attention was given: states that ask, and states that are looked at."""
+
+    def listen(model):
+        given = {}
+        for attention in attentions(model):
+            module = attention.module
+            for method, role in (("over", "asking"), ("keys_values", "seen")):
+                monkeypatch.setattr(module, method, record(getattr(module, method), given, (module, role)))
+        return given
+
+    def record(method, given, key):
+        def recorded(x, *rest):
+            given[key] = x[0].detach()
+            return method(x, *rest)
+
+        return recorded
+
+    return listen
+
+
+@pytest.mark.parametrize("groups", [None, 1])
+def test_weights_are_the_softmax_of_scaled_products_one_number_at_a_time(inputs, groups):
+    model = small_model(n_kv_heads=groups)
+    given = inputs(model)
+    for attention, weights in shown(model):
+        module, d_k = attention.module, model.config.d_k
+        x, y = given[module, "asking"].double(), given[module, "seen"].double()
+        W_Q, W_K = module.W_Q.weight.detach().double(), module.W_K.weight.detach().double()
+        assert weights.shape == (3, len(x), len(y))
+        for i in range(3):
+            own = 0 if groups == 1 else i  # of the heads of keys
+            for t in range(len(x)):
+                q = W_Q[i * d_k : (i + 1) * d_k] @ x[t]
+                last = t if attention.kind == "decoder" else len(y) - 1
+                keys = [W_K[own * d_k : (own + 1) * d_k] @ y[s] for s in range(last + 1)]
+                raw = [math.exp(float(q @ k) / math.sqrt(d_k)) for k in keys]
+                expected = [w / sum(raw) for w in raw] + [0.0] * (len(y) - last - 1)
+                torch.testing.assert_close(weights[i, t], torch.tensor(expected), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("fields", VARIANTS, ids=str)
+def test_weights_of_every_query_sum_to_one_and_none_is_on_what_it_may_not_see(fields):
+    model = small_model(**fields)
+    for attention, weights in shown(model):
+        h, T, S = weights.shape
+        assert h == (model.config.cross_heads if attention.kind == "cross" else 3)
+        torch.testing.assert_close(weights.sum(-1), torch.ones(h, T))
+        assert bool((weights >= 0).all())
+        ahead = torch.ones(T, S, dtype=torch.bool).triu(1)
+        if attention.kind == "decoder":
+            assert not weights[:, ahead].any()
+        else:
+            assert weights[:, ahead].any()
+        if fields.get("attention") == "local" and attention.kind != "cross":
+            far = torch.ones(T, S, dtype=torch.bool).triu(2)
+            assert not weights[:, far | far.T].any()
+
+
+@pytest.mark.parametrize("fields", VARIANTS, ids=str)
+def test_watching_changes_nothing_and_leaves_nobody_watching(fields):
+    model = small_model(**fields)
+    pair = torch.tensor([SOURCE]), torch.tensor([TARGET])
+    with torch.no_grad():
+        before = model(*pair)
+        states = []
+        model.register_forward_hook(lambda module, given, out: states.append(out))
+        shown(model)
+        assert torch.equal(model(*pair), before)
+    torch.testing.assert_close(states[0], before, atol=1e-5, rtol=1e-5)
+    assert all(attention.module.watch is None for attention in attentions(model))
+
+
+def test_nobody_watches_after_a_failure():
+    model = small_model()
+    with pytest.raises(IndexError):
+        watched(model, [99], TARGET, attentions(model))
+    assert all(attention.module.watch is None for attention in attentions(model))
+
+
+def look(run, sentence=SENTENCE, translation=TRANSLATION, **chosen):
+    return view(run, sentence, translation, attentions(run.model, **chosen))
+
+
+def pieces(run, text):
+    tokenizer = run.corpus.tokenizer
+    return tuple(tokenizer.pieces(tokenizer.encode([text])[0]))
+
+
+def test_rows_and_columns_are_named_by_the_pieces_that_were_read(run):
+    source, target = (*pieces(run, SENTENCE), "</s>"), ("<s>", *pieces(run, TRANSLATION))
+    seen = look(run)
+    assert (seen.source, seen.target, seen.in_a_row, seen.hidden) == (source, target, False, ())
+    assert len(seen.weights) == 6
+    for weights in seen.weights:
+        assert weights.queries == (source if weights.kind == "encoder" else target)
+        assert weights.keys == (target if weights.kind == "decoder" else source)
+        assert weights.marks == ((0,) if weights.kind == "decoder" else (len(source) - 1,))
+        assert weights.heads.shape == (3, len(weights.queries), len(weights.keys))
+    assert "".join(source[:-1]).replace("▁", " ").strip() == SENTENCE
+
+
+def test_both_sides_of_a_decoder_only_model_stand_in_a_row(results, corpus):
+    run = opened(results, corpus, architecture="decoder-only")
+    source, target = (*pieces(run, SENTENCE), "</s>"), ("<s>", *pieces(run, TRANSLATION))
+    seen = look(run)
+    assert seen.in_a_row
+    assert [(weights.kind, weights.layer) for weights in seen.weights] == [("decoder", 1), ("decoder", 2)]
+    for weights in seen.weights:
+        assert weights.queries == weights.keys == source + target
+        assert weights.marks == (len(source) - 1, len(source))
+
+
+def test_the_translation_is_the_runs_own_unless_one_is_given(results, corpus):
+    run = opened(results, corpus, max_positions=11)
+    from ablate.config import DecodingConfig
+    from ablate.decoding import translate
+
+    sentence = "a dog"
+    ids = corpus.tokenizer.encode([sentence])
+    own = translate(run.model, corpus.tokenizer, ids, DecodingConfig(), torch.device("cpu"))[0]
+    seen = look(run, sentence, None)
+    assert "".join(seen.target[1:]).replace("▁", " ").strip() == own
+
+
+def test_space_around_a_sentence_is_none_of_it(run):
+    assert look(run, f"  {SENTENCE} \n").source == look(run).source
+
+
+@pytest.mark.parametrize(
+    ("sentence", "translation", "error", "expected"),
+    [
+        (" ", None, UsageError, "--sentence: is empty"),
+        (SENTENCE, " ", UsageError, "--translation: is empty"),
+        ("a " * 97, None, DataError, "--sentence: has 97 tokens, too many for max_positions=97"),
+        (SENTENCE, "a " * 97, DataError, "--translation: has 97 tokens, too many for max_positions=97"),
+    ],
+)
+def test_texts_that_cannot_be_read_are_refused(run, sentence, translation, error, expected):
+    with pytest.raises(error, match=expected):
+        look(run, sentence, translation)
+
+
+def test_a_translation_that_has_no_room_after_its_source_is_refused(results, corpus):
+    run = opened(results, corpus, architecture="decoder-only")
+    assert look(run, "a " * 40, "a " * 55).weights[0].heads.shape == (3, 97, 97)
+    with pytest.raises(DataError, match="--translation: has 56 tokens after 40 of its source, too many for"):
+        look(run, "a " * 40, "a " * 56)
+
+
+BLIND = """
+from ablate.model.mechanisms import Mechanism
+class Mean(Mechanism):
+    def forward(self, Q, K, V, sight):
+        allowed = sight.allowed()
+        weights = Q.new_ones(*Q.shape[:3], K.shape[2])
+        weights = weights if allowed is None else weights * allowed
+        return weights / weights.sum(-1, keepdim=True) @ V
+"""
+SQUARE = BLIND.replace("return", "sight.watch and sight.watch(weights[..., 0])\n        return")
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"), [(BLIND, "shows no weights"), (SQUARE, r"shows weights of shape \(1, 3, \d+\), not \(1, 3")]
+)
+def test_a_mechanism_of_ones_own_that_shows_no_weights_is_said_to(results, corpus, source, reason):
+    fields = {"attention": f"mine:Mean@{digest(source.encode())}", "source": source}
+    run = opened(results, corpus, **fields)
+    seen = look(run)
+    assert [weights.kind for weights in seen.weights] == ["cross", "cross"]
+    assert len(seen.hidden) == 4
+    assert seen.hidden[0].startswith("encoder layer 1: attention=mine:Mean shows ")
+    with pytest.raises(UsageError, match=f"decoder layer 2: attention=mine:Mean {reason}") as refused:
+        look(run, kinds=["encoder", "decoder"])
+    assert refused.value.lines == seen.hidden

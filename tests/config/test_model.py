@@ -1,0 +1,144 @@
+"""What of the model can go together, and what follows from it."""
+
+import pytest
+from pydantic import ValidationError
+
+from ablate.config import resolve_row
+from ablate.config.section import faults_of
+
+# (settings that cannot go together, why)
+IMPOSSIBLE = [
+    ({"d_model": 15, "n_heads": 3}, "d_model=15 is odd, and sinusoidal positions pair a sine with a cosine"),
+    ({"positional_encoding": "rope", "d_k": 7}, "d_k=7 is odd, and rope rotates pairs of a head's entries"),
+    ({"n_kv_heads": 3}, "n_kv_heads=3 does not divide h=8: groups of query heads must be equal"),
+    ({"n_kv_heads": 16}, "n_kv_heads=16 does not divide h=8: groups of query heads must be equal"),
+    (
+        {"n_kv_heads": 4, "n_cross_heads": 6},
+        "n_kv_heads=4 does not divide n_cross_heads=6: groups of heads must be equal",
+    ),
+    *(
+        (
+            {"positional_encoding": name, "mixer": "lstm"},
+            f"positional_encoding={name} acts inside self-attention, which mixer=lstm replaces",
+        )
+        for name in ("rope", "relative", "t5", "alibi")
+    ),
+    *(
+        (
+            {"positional_encoding": name, "attention": "linear"},
+            f"positional_encoding={name} acts on scores between two tokens, which attention=linear never forms",
+        )
+        for name in ("rope", "relative", "t5", "alibi")
+    ),
+    (
+        {"attention_dropout": 0.1, "attention": "linear"},
+        "attention_dropout=0.1 drops attention weights, which attention=linear never forms",
+    ),
+    (
+        {"mixer": "lstm", "d_model": 15, "n_heads": 3, "positional_encoding": "none"},
+        "d_model=15 is odd, and the encoder's mixer=lstm gives half of it to each direction",
+    ),
+    (
+        {"architecture": "decoder-only", "tied_embeddings": "decoder"},
+        "tied_embeddings=decoder means all in a decoder-only model, which has no source embedding: all or none",
+    ),
+    ({"schedule": "linear", "train_steps": None, "patience": 5},
+     "schedule=linear falls to 0 at the last step: set train_steps or epochs"),
+    ({"schedule": "cosine", "train_steps": None, "patience": 5},
+     "schedule=cosine falls to 0 at the last step: set train_steps or epochs"),
+    ({"optimizer": "adamw"}, "optimizer=adamw without weight_decay is adam: set weight_decay"),
+]  # fmt: skip
+
+# What is next to it, and can.
+POSSIBLE = [
+    {"positional_encoding": "rope", "d_k": 8, "d_v": 7},
+    {"n_kv_heads": 1, "n_cross_heads": 3},
+    {"n_kv_heads": 4, "n_cross_heads": 12},
+    {"n_kv_heads": 8, "n_cross_heads": 16},
+    {"architecture": "decoder-only", "mixer": "lstm", "d_model": 15, "n_heads": 3, "positional_encoding": "none"},
+    {"mixer": "lstm", "positional_encoding": "learned"},
+    {"attention": "linear", "positional_encoding": "learned", "activation_dropout": 0.1},
+    {"attention": "local", "positional_encoding": "relative", "attention_dropout": 0.1},
+    {"schedule": "cosine", "epochs": 3},
+    {"schedule": "constant", "train_steps": None, "patience": 5},
+    {"weight_decay": 0.1},
+    {"optimizer": "adamw", "weight_decay": 0.1},
+]
+
+
+@pytest.mark.parametrize(("settings", "reason"), IMPOSSIBLE)
+def test_what_cannot_go_together_is_refused_with_the_reason(settings, reason):
+    with pytest.raises(ValidationError) as caught:
+        resolve_row(settings)
+    assert faults_of(caught.value) == [("", reason)]
+
+
+@pytest.mark.parametrize("settings", POSSIBLE, ids=str)
+def test_what_can_is_not(settings):
+    config = resolve_row(settings)
+    assert {name: getattr(config, name) for name in settings} == settings
+
+
+def test_all_reasons_are_given_at_once():
+    with pytest.raises(ValidationError) as caught:
+        resolve_row({"mixer": "lstm", "positional_encoding": "t5", "n_kv_heads": 3})
+    [(_, message)] = faults_of(caught.value)
+    assert message == (
+        "n_kv_heads=3 does not divide h=8: groups of query heads must be equal; "
+        "positional_encoding=t5 acts inside self-attention, which mixer=lstm replaces"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("architecture", "encoder-only"), ("encoder_layers", 0), ("decoder_layers", 257), ("n_kv_heads", 0),
+        ("n_cross_heads", 0), ("attention_dropout", 1.0), ("activation_dropout", -0.1), ("relative_clip", 0),
+        ("mixer", "gru"), ("attention", "flash"), ("attention", "module:"), ("attention", "a b:C"),
+        ("attention_window", 0), ("attention_scale", 2), ("attention_scale", "1"), ("attention_scale", True),
+        ("attention_bias", 1), ("attention_bias", "false"), ("activation", "ReLU"), ("norm", "batchnorm"),
+        ("norm_position", "sandwich"), ("residual", 0), ("tied_embeddings", True), ("schedule", "noam"),
+        ("learning_rate", 0.0), ("optimizer", "sgd"), ("adam_beta1", 1.0), ("adam_beta2", -0.1), ("adam_eps", 0.0),
+        ("weight_decay", -0.1), ("gradient_clipping", 0.0),
+        ("mixer", "module:Class"), ("optimizer", "module:Class"),
+    ],
+)  # fmt: skip
+def test_a_value_out_of_type_or_range_is_one_fault_of_its_field(name, value):
+    with pytest.raises(ValidationError) as caught:
+        resolve_row({name: value})
+    assert [field for field, _ in faults_of(caught.value)] == [name]
+
+
+@pytest.mark.parametrize("scale", [1, 1.0])
+def test_a_scale_of_one_is_one_setting_however_it_is_written(scale):
+    assert repr(resolve_row({"attention_scale": scale}).attention_scale) == "1"
+
+
+@pytest.mark.parametrize(
+    ("settings", "depths"),
+    [
+        ({}, (6, 6)),
+        ({"n_layers": 3}, (3, 3)),
+        ({"encoder_layers": 2}, (2, 6)),
+        ({"n_layers": 3, "decoder_layers": 1}, (3, 1)),
+        ({"encoder_layers": 12, "decoder_layers": 1}, (12, 1)),
+        ({"architecture": "decoder-only"}, (0, 6)),
+        ({"architecture": "decoder-only", "decoder_layers": 4}, (0, 4)),
+    ],
+)
+def test_depths_are_n_unless_one_side_says_otherwise(settings, depths):
+    assert resolve_row(settings).depths == depths
+
+
+def test_a_pair_takes_the_places_of_its_longer_side_or_of_both_in_a_row_with_their_marks():
+    """Side by side, `5 tokens </s>` and `<s> 7 tokens`; in a row, `5 tokens </s> <s> 7 tokens`."""
+    assert resolve_row({}).places(5, 7) == 8
+    assert resolve_row({}).places(9, 7) == 10
+    assert resolve_row({"architecture": "decoder-only"}).places(5, 7) == 14
+
+
+@pytest.mark.parametrize(("d_ff", "gated"), [(2048, 1365), (255, 170), (3, 2), (1, 1)])
+def test_a_gated_network_has_two_thirds_of_the_width(d_ff, gated):
+    """Three matrices of 2/3 d_ff have as many weights as two of d_ff."""
+    config = resolve_row({"d_ff": d_ff})
+    assert (config.inner_width(False), config.inner_width(True)) == (d_ff, gated)

@@ -1,0 +1,105 @@
+"""One causal stack over source and target in a row."""
+
+import pytest
+import torch
+
+from ablate.model.sight import Sight
+from tests.model.small import ENCODINGS, V, normal, places, sentences, small_model
+
+CLOSE = {"atol": 1e-5, "rtol": 1e-5}
+# Every way in which a place can matter, and recurrence, where none does.
+VARIANTS = [
+    *({"positional_encoding": encoding} for encoding in ENCODINGS),
+    {"mixer": "lstm"},
+    {"attention": "linear"},
+    {"attention": "local", "attention_window": 3},
+    {"norm_position": "pre", "norm": "rmsnorm", "activation": "swiglu"},
+]
+every_variant = pytest.mark.parametrize("fields", VARIANTS, ids=str)
+SOURCE_LENGTHS, TARGET_LENGTHS = (4, 7, 1), (5, 2, 9)
+
+
+def decoder_only(**fields):
+    return small_model(architecture="decoder-only", **fields).requires_grad_(False)
+
+
+def language_model(model, tokens):
+    """States of one sequence (1, L) by the layers of the model, one after another."""
+    at = places(tokens.shape[1])
+    x = model.positions.embed(model.embedding(tokens), at)
+    for i, layer in enumerate(model.decoder):
+        sight = Sight(at, at, causal=True, order=model.positions, layer=i)
+        x = layer.feed(layer.mix(x, None, sight)[0])
+    return model.decoder_norm(x)
+
+
+@every_variant
+def test_states_are_those_of_the_target_in_the_sequence_of_both_run_alone(fields):
+    model = decoder_only(**fields)
+    sources, targets = sentences(*SOURCE_LENGTHS), sentences(*TARGET_LENGTHS, seed=2)
+    together = model(sources, targets)
+    assert together.shape == (3, 9, 26)
+    for b, (S, T) in enumerate(zip(SOURCE_LENGTHS, TARGET_LENGTHS, strict=True)):
+        packed = torch.cat([sources[b : b + 1, :S], targets[b : b + 1, :T]], dim=1)
+        torch.testing.assert_close(together[b : b + 1, :T], language_model(model, packed)[:, S:], **CLOSE)
+
+
+@every_variant
+def test_nothing_but_their_tokens_tells_source_from_target(fields):
+    """What the marks between the sides are for: moving the border moves no state."""
+    model, sequence = decoder_only(**fields), sentences(11)
+    expected = language_model(model, sequence)
+    for S in (1, 5, 10):
+        torch.testing.assert_close(model(sequence[:, :S], sequence[:, S:]), expected[:, S:], **CLOSE)
+
+
+def test_the_marks_are_what_tells_where_the_source_ends():
+    model = decoder_only()
+    words, end, begin = [5, 7, 11, 13], 3, 2
+    one = model(torch.tensor([[*words[:1], end]]), torch.tensor([[begin, *words[1:]]]))
+    other = model(torch.tensor([[*words[:3], end]]), torch.tensor([[begin, *words[3:]]]))
+    assert not torch.allclose(one[0, -1], other[0, -1], atol=0.1)
+
+
+def test_a_target_depends_on_all_of_its_source_and_on_its_own_past():
+    model = decoder_only()
+    embedded = []
+    model.embedding_dropout.register_forward_hook(lambda module, args, out: embedded.append(out.requires_grad_()))
+    states = model(sentences(7, 4), sentences(5, 5, seed=2))
+    for b, S in enumerate((7, 4)):
+        for t in range(5):
+            (gradient,) = torch.autograd.grad(states[b, t] @ normal(26), embedded[0], retain_graph=True)
+            assert (gradient[b].abs().sum(1) > 0).tolist() == [s <= S + t for s in range(12)]
+            assert not gradient[1 - b].any()
+
+
+def test_there_is_one_stack_as_deep_as_the_decoder():
+    model = decoder_only(n_layers=3)
+    assert [name for name, _ in model.named_children() if name in ("encoder", "decoder")] == ["decoder"]
+    assert len(model.decoder) == 3
+    assert not hasattr(model.decoder[0], "cross_attention")
+
+
+@every_variant
+def test_decoding_begins_where_each_source_ends(fields):
+    """The first step of every hypothesis is the state of the target's first place."""
+    model, K = decoder_only(**fields), 2
+    sources = sentences(*SOURCE_LENGTHS)
+    first = torch.tensor([[2, 5], [7, 2], [11, 13]])
+    states = model.step(first, model.start(sources, K))
+    for b, S in enumerate(SOURCE_LENGTHS):
+        for k in range(K):
+            packed = torch.cat([sources[b : b + 1, :S], first[b : b + 1, k : k + 1]], dim=1)
+            torch.testing.assert_close(states[b, k], language_model(model, packed)[0, -1], **CLOSE)
+
+
+@pytest.mark.parametrize("fields", [{}, {"mixer": "lstm"}, {"positional_encoding": "learned"}], ids=str)
+def test_no_gradient_goes_through_padding(fields):
+    model = small_model(architecture="decoder-only", **fields)
+    source, target = sentences(2, 7), sentences(5, 3, seed=2)
+    model(source, target)[target != 0].sum().backward()
+    assert not model.embedding.weight.grad[0].any()
+    used = torch.zeros(V, dtype=torch.bool)
+    used[torch.cat([source.flatten(), target.flatten()])] = True
+    used[0] = False
+    assert torch.equal(model.embedding.weight.grad.abs().sum(1) > 0, used)

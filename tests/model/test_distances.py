@@ -1,0 +1,274 @@
+"""Encodings that act inside attention, against their papers' formulas written out."""
+
+import cmath
+import math
+
+import pytest
+import torch
+
+from ablate.model.mechanisms import MECHANISMS
+from ablate.model.positions import POSITIONS, T5_DISTANCE, buckets, slopes
+from ablate.model.sight import Sight
+from tests.model.small import drawn, normal, parts, places, real, shape
+
+H, D_K, D_V, CLIP = 3, 6, 7, 3
+SIZES = {"n_heads": H, "d_k": D_K, "d_v": D_V, "relative_clip": CLIP, "max_positions": 64}
+CLOSE = {"atol": 1e-5, "rtol": 1e-5}
+both_ways = pytest.mark.parametrize("causal", [False, True])
+
+
+def positions_of(encoding, causal, **fields):
+    config = shape(positional_encoding=encoding, **{**SIZES, **fields})
+    return POSITIONS[encoding](config, causal, torch.Generator().manual_seed(1)).requires_grad_(False)
+
+
+def attended(encoding, causal, lengths, layer=1, **fields):
+    """Self-attention of sentences of these lengths: the module, its positions, the input and what came out of it."""
+    made = parts(positional_encoding=encoding, **{**SIZES, **fields})
+    positions = made.positions(causal).requires_grad_(False)
+    module = drawn(made.mixer(positions)).requires_grad_(False).eval()
+    T = max(lengths)
+    x = normal(len(lengths), T, made.config.d_model)
+    seen = None if causal else real(*lengths)
+    out, _ = module(x, None, Sight(places(T), places(T), seen, causal=causal, order=positions, layer=layer))
+    return module, positions, x, out
+
+
+def by_the_formula(module, x, lengths, causal, score, value):
+    """Attention, one number at a time; `score(i, j, head, q, k)`, `value(i, j, v)` are the encoding's own."""
+    out = torch.zeros(x.shape, dtype=torch.float64)
+    W_Q, W_K, W_V = (w.weight.double().unflatten(0, (-1, d)) for w, d in
+                     ((module.W_Q, D_K), (module.W_K, D_K), (module.W_V, D_V)))  # fmt: skip
+    for b, length in enumerate(lengths):
+        for i in range(length):
+            heads = []
+            for head in range(module.h):
+                shared = head // (module.h // module.g)
+                q = W_Q[head] @ x[b, i].double()
+                seen = range(i + 1) if causal else range(length)
+                weights = [math.exp(score(i, j, head, q, W_K[shared] @ x[b, j].double())) for j in seen]
+                values = [value(i, j, W_V[shared] @ x[b, j].double()) for j in seen]
+                heads.append(sum(w / sum(weights) * v for w, v in zip(weights, values, strict=True)))
+            out[b, i] = module.W_O.weight.double() @ torch.cat(heads)
+    return out.float()
+
+
+def assert_equal(out, expected, lengths):
+    for b, length in enumerate(lengths):
+        torch.testing.assert_close(out[b, :length], expected[b, :length], **CLOSE)
+
+
+LENGTHS = (9, 2, 5)  # the first is longer than any clip
+
+
+# Rotary (Su et al., 2021)
+
+
+@pytest.mark.parametrize("d_k", [2, 6, 64])
+def test_rope_multiplies_pairs_of_entries_as_complex_numbers(d_k):
+    x = normal(1, 1, 7, d_k)
+    out = positions_of("rope", True, d_k=d_k).rotate(x, places(7, first=40))
+    for t, pos in enumerate(range(40, 47)):
+        for i in range(d_k // 2):
+            theta = 10_000 ** (-2 * i / d_k)
+            turned = complex(*x[0, 0, t, 2 * i : 2 * i + 2].tolist()) * cmath.exp(1j * pos * theta)
+            expected = torch.tensor([turned.real, turned.imag])
+            torch.testing.assert_close(out[0, 0, t, 2 * i : 2 * i + 2], expected, atol=1e-5, rtol=1e-5)
+
+
+def test_rope_turns_each_sentence_by_its_own_places():
+    rope, x = positions_of("rope", True), normal(2, H, 3, D_K)
+    together = rope.rotate(x, torch.tensor([[7, 8, 9], [2, 3, 4]]))
+    assert torch.equal(together, torch.cat([rope.rotate(x[:1], places(3, 7)), rope.rotate(x[1:], places(3, 2))]))
+
+
+def test_scores_under_rope_depend_on_distance_alone_and_do_depend_on_it():
+    rope = positions_of("rope", True)
+    Q, K = normal(1, 1, 1, D_K), normal(1, 1, 1, D_K, seed=2)
+
+    def score(query, key):
+        return float((rope.rotate(Q, torch.tensor([query])) * rope.rotate(K, torch.tensor([key]))).sum())
+
+    for distance in (-5, 0, 1, 13):
+        scores = [score(at, at + distance) for at in (5, 6, 20, 50)]
+        assert scores == pytest.approx([scores[0]] * 4, abs=1e-5)
+    assert len({round(score(20, 20 + distance), 3) for distance in range(-4, 5)}) == 9
+    assert score(0, 0) == pytest.approx(float((Q * K).sum()), abs=1e-6)
+
+
+@both_ways
+@pytest.mark.parametrize("kv_heads", [None, 1])
+def test_rope_turns_queries_and_keys_and_no_values(causal, kv_heads):
+    module, _, x, out = attended("rope", causal, LENGTHS, n_kv_heads=kv_heads)
+
+    def score(i, j, head, q, k):
+        total = 0.0
+        for a in range(D_K // 2):
+            turn = cmath.exp(1j * (i - j) * 10_000 ** (-2 * a / D_K))
+            total += (complex(*q[2 * a : 2 * a + 2]) * turn * complex(*k[2 * a : 2 * a + 2]).conjugate()).real
+        return total / math.sqrt(D_K)
+
+    assert_equal(out, by_the_formula(module, x, LENGTHS, causal, score, lambda i, j, v: v), LENGTHS)
+
+
+def test_rope_keeps_the_type_and_the_length_of_vectors():
+    rope, x = positions_of("rope", True), normal(2, H, 11, D_K)
+    turned = rope.rotate(x, places(11))
+    torch.testing.assert_close(turned.norm(dim=-1), x.norm(dim=-1))
+    assert rope.rotate(x.bfloat16(), places(11)).dtype == torch.bfloat16
+
+
+# Relative (Shaw et al., 2018)
+
+
+@both_ways
+@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize("fields", [{}, {"n_kv_heads": 1}, {"attention_scale": 1}, {"relative_clip": 20}], ids=str)
+def test_relative_positions_are_added_to_keys_and_to_values(causal, layer, fields):
+    """Eq. 3: sum_j alpha_ij (x_j W^V + a^V_ij); eq. 4: x_i W^Q (x_j W^K + a^K_ij)^T / sqrt(d_z)."""
+    module, positions, x, out = attended("relative", causal, LENGTHS, layer, **fields)
+    scale = 1.0 if "attention_scale" in fields else D_K**-0.5
+    k = fields.get("relative_clip", CLIP)
+
+    def vector(table, i, j):
+        """a_ij = w_clip(j - i, k) with clip(x, k) = max(-k, min(k, x)); w_(-k) is the table's first."""
+        return table[layer][max(-k, min(k, j - i)) + k].double()
+
+    def score(i, j, head, q, key):
+        return float(q @ (key + vector(positions.keys, i, j))) * scale
+
+    def value(i, j, v):
+        return v + vector(positions.of_values, i, j)
+
+    assert_equal(out, by_the_formula(module, x, LENGTHS, causal, score, value), LENGTHS)
+
+
+def test_each_layer_has_relative_vectors_of_its_own():
+    positions = positions_of("relative", False)
+    Q = normal(1, H, 5, D_K)
+    one, other = (positions.bias(layer, Q, places(5), places(5)) for layer in (0, 1))
+    assert not torch.allclose(one, other, atol=0.1)
+
+
+def test_relative_vectors_are_those_of_each_sentences_own_places():
+    """The second sentence's third key is padding, with a place of no meaning."""
+    positions = positions_of("relative", True)
+    queries, keys = torch.tensor([[4], [3]]), torch.tensor([[0, 1, 2, 3, 4], [0, 1, 2, 2, 3]])
+    Q, weights = normal(2, H, 1, D_K), normal(2, H, 1, 5)
+    bias, values = positions.bias(0, Q, queries, keys), positions.values(0, weights, queries, keys)
+    for b in range(2):
+        alone = slice(b, b + 1)
+        torch.testing.assert_close(bias[alone], positions.bias(0, Q[alone], queries[b], keys[b]))
+        torch.testing.assert_close(values[alone], positions.values(0, weights[alone], queries[b], keys[b]))
+
+
+# Buckets of distances (T5; Raffel et al., 2020)
+
+DISTANCES = range(-1000, 1001)
+
+
+def bucket_by_the_rule(distance, causal, count=32, farthest=128):
+    """T5's rule, in whole numbers: distance is the key's place minus the query's.
+
+    Half of the buckets are for keys ahead, where there are any. Of those for one direction, the first half hold a
+    distance each. The others share the logarithm between there and `farthest`: n is in the m-th of M of them, counted
+    from 0, where log(n / exact) / log(farthest / exact) >= m / M, which is n^M exact^m >= farthest^m exact^M.
+    """
+    first, n = 0, max(-distance, 0)
+    if not causal:
+        count //= 2
+        first, n = (count if distance > 0 else 0), abs(distance)
+    exact = count // 2
+    if n < exact:
+        return first + n
+    M = count - exact
+    reached = [m for m in range(M) if n**M * exact**m >= farthest**m * exact**M]
+    return first + exact + reached[-1]
+
+
+@both_ways
+def test_the_bucket_of_a_distance_is_that_of_t5s_rule(causal):
+    found = buckets(torch.tensor(DISTANCES), causal).tolist()
+    assert found == [bucket_by_the_rule(distance, causal) for distance in DISTANCES]
+
+
+@both_ways
+def test_buckets_are_exact_near_by_grow_with_distance_and_are_all_used(causal):
+    behind = buckets(-torch.arange(1000), causal).tolist()
+    exact = 16 if causal else 8
+    assert behind[:exact] == list(range(exact))
+    assert behind == sorted(behind)
+    assert set(behind) == set(range(2 * exact))
+    assert set(behind[T5_DISTANCE:]) == {2 * exact - 1}
+    ahead = buckets(torch.arange(1, 1000), causal).tolist()
+    assert ahead == [0 if causal else 16 + bucket for bucket in behind[1:]]
+
+
+@both_ways
+def test_t5_adds_a_scalar_a_head_to_scores_by_the_bucket_of_the_distance(causal):
+    module, positions, x, out = attended("t5", causal, LENGTHS)
+
+    def score(i, j, head, q, k):
+        return float(q @ k) / math.sqrt(D_K) + float(positions.weight[bucket_by_the_rule(j - i, causal), head])
+
+    assert_equal(out, by_the_formula(module, x, LENGTHS, causal, score, lambda i, j, v: v), LENGTHS)
+
+
+# Slopes (ALiBi; Press et al., 2022)
+
+
+@pytest.mark.parametrize(
+    ("n_heads", "exponents"),
+    [
+        (1, [8]),
+        (2, [4, 8]),
+        (4, [2, 4, 6, 8]),
+        (8, [1, 2, 3, 4, 5, 6, 7, 8]),
+        (16, [i / 2 for i in range(1, 17)]),
+        (3, [4, 8, 2]),  # those of 2, and the first of 4
+        (6, [2, 4, 6, 8, 1, 3]),  # those of 4, and the first and third of 8
+        (12, [1, 2, 3, 4, 5, 6, 7, 8, 0.5, 1.5, 2.5, 3.5]),
+    ],
+)
+def test_slopes_are_geometric_from_their_ratio_on_and_else_of_the_powers_around(n_heads, exponents):
+    assert slopes(n_heads) == pytest.approx([2**-exponent for exponent in exponents], rel=1e-12)
+
+
+@both_ways
+@pytest.mark.parametrize("fields", [{}, {"n_heads": 4, "n_kv_heads": 2}], ids=str)
+def test_alibi_takes_a_slope_times_the_distance_off_unscaled_by_the_root_of_d_k(causal, fields):
+    module, _, x, out = attended("alibi", causal, LENGTHS, **fields)
+    of_heads = slopes(module.h)
+
+    def score(i, j, head, q, k):
+        return float(q @ k) / math.sqrt(D_K) - of_heads[head] * abs(i - j)
+
+    assert_equal(out, by_the_formula(module, x, LENGTHS, causal, score, lambda i, j, v: v), LENGTHS)
+
+
+@pytest.mark.parametrize("encoding", ["t5", "alibi"])
+def test_a_bias_is_that_of_each_sentences_own_places(encoding):
+    positions, Q = positions_of(encoding, True), normal(2, H, 1, D_K)
+    queries, keys = torch.tensor([[4], [3]]), torch.tensor([[0, 1, 2, 3, 4], [0, 1, 2, 2, 3]])
+    bias = positions.bias(0, Q, queries, keys)
+    assert bias.shape == (2, H, 1, 5)
+    for b in range(2):
+        assert torch.equal(bias[b], positions.bias(0, Q, queries[b], keys[b]))
+
+
+@both_ways
+@pytest.mark.parametrize("encoding", ["relative", "t5", "alibi"])
+def test_local_attention_takes_the_same_biases_within_its_window(causal, encoding):
+    """Full attention to which a band of minus infinity is added."""
+    window, T = 2, 9
+    positions = positions_of(encoding, causal)
+    Q, K, V = normal(2, H, T, D_K), normal(2, H, T, D_K, seed=2), normal(2, H, T, D_V, seed=3)
+    out = MECHANISMS["local"](shape(attention="local", attention_window=window, **SIZES))(
+        Q, K, V, Sight(places(T), places(T), causal=causal, order=positions, layer=1)
+    )
+    far = (torch.arange(T)[:, None] - torch.arange(T)).abs() > window
+    scores = Q @ K.transpose(-1, -2) + positions.bias(1, Q, places(T), places(T))
+    ahead = torch.ones(T, T).triu(1).bool() & causal
+    weights = scores.masked_fill(far | ahead, -math.inf).softmax(-1)
+    expected, added = weights @ V, positions.values(1, weights, places(T), places(T))
+    torch.testing.assert_close(out, expected if added is None else expected + added, **CLOSE)

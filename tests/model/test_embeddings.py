@@ -1,0 +1,100 @@
+"""One matrix or several: which exist, and what depends on each."""
+
+import pytest
+import torch
+
+from tests.model.small import V, normal, sentences, small_model
+
+D_MODEL = 26
+SOURCE, TARGET = torch.tensor([[5, 7]]), torch.tensor([[11, 13]])
+
+# (architecture, tied_embeddings): of each matrix, whether the encoded source, the target's states (given the encoded
+# source) and the logits of given states depend on it. A decoder-only model has no encoder, and one row of states.
+DEPENDENCE = {
+    ("encoder-decoder", "all"): {"embedding": {"source", "target", "logits"}},
+    ("encoder-decoder", "decoder"): {"embedding": {"target", "logits"}, "source_embedding": {"source"}},
+    ("encoder-decoder", "none"): {
+        "embedding": {"target"}, "source_embedding": {"source"}, "output": {"logits"},
+    },
+    ("decoder-only", "all"): {"embedding": {"source", "target", "logits"}},
+    ("decoder-only", "none"): {"embedding": {"source", "target"}, "output": {"logits"}},
+}  # fmt: skip
+every_tie = pytest.mark.parametrize(("architecture", "tied"), DEPENDENCE)
+
+
+def tied_model(architecture, tied):
+    return small_model(architecture=architecture, tied_embeddings=tied, positional_encoding="none")
+
+
+@every_tie
+def test_there_are_as_many_matrices_as_are_not_tied(architecture, tied):
+    model = tied_model(architecture, tied)
+    names = {name for name, parameter in model.named_parameters() if V in parameter.shape}
+    assert names == {f"{name}.weight" for name in DEPENDENCE[architecture, tied]}
+    assert all(model.get_parameter(name).shape == (V, D_MODEL) for name in names)
+
+
+@every_tie
+def test_what_depends_on_a_matrix_is_what_it_is_for(architecture, tied):
+    model, states = tied_model(architecture, tied), normal(5, D_MODEL)
+    matrices = {name: model.get_parameter(f"{name}.weight") for name in DEPENDENCE[architecture, tied]}
+    found = {name: set() for name in matrices}
+
+    def note(use, tokens, value):
+        gradients = torch.autograd.grad(value.square().sum(), list(matrices.values()), allow_unused=True)
+        for name, gradient in zip(matrices, gradients, strict=True):
+            if gradient is not None and bool(gradient[tokens].any()):
+                found[name].add(use)
+
+    note("source", SOURCE[0], model(SOURCE, TARGET))
+    note("target", TARGET[0], model(SOURCE, TARGET))
+    note("logits", slice(None), model.logits(states))
+    assert found == DEPENDENCE[architecture, tied]
+
+
+@every_tie
+def test_a_logit_is_the_product_with_its_tokens_row_of_the_output_matrix(architecture, tied):
+    model, states = tied_model(architecture, tied), normal(2, 5, D_MODEL)
+    output = model.output if tied == "none" else model.embedding
+    assert model.output_matrix is output.weight
+    torch.testing.assert_close(model.logits(states), states @ output.weight.T)
+
+
+@every_tie
+def test_matrices_are_drawn_apart(architecture, tied):
+    model = tied_model(architecture, tied).requires_grad_(False)
+    first = {float(model.get_parameter(f"{name}.weight")[3, 5]) for name in DEPENDENCE[architecture, tied]}
+    assert len(first) == len(DEPENDENCE[architecture, tied])
+
+
+def test_one_matrix_embeds_the_source_and_the_target_and_makes_the_logits():
+    model, states = tied_model("encoder-decoder", "all"), normal(5, D_MODEL)
+    before = model.encode(SOURCE).layers[0].V, model(SOURCE, TARGET), model.logits(states)
+    with torch.no_grad():
+        model.embedding.weight[5] += 1.0
+    after = model.encode(SOURCE).layers[0].V, model(SOURCE, TARGET), model.logits(states)
+    assert all(not torch.equal(x, y) for x, y in zip(before, after, strict=True))
+    assert torch.equal(before[2][:, 7], after[2][:, 7])
+    assert not torch.equal(before[2][:, 5], after[2][:, 5])
+
+
+def test_untied_models_of_equal_matrices_are_the_tied_one():
+    tied = tied_model("encoder-decoder", "all")
+    source, target = sentences(7, 4), sentences(5, 3, seed=2)
+    for kind in ("decoder", "none"):
+        untied = tied_model("encoder-decoder", kind)
+        copies = {f"{name}.weight": tied.embedding.weight for name in DEPENDENCE["encoder-decoder", kind]}
+        untied.load_state_dict({**tied.state_dict(), **copies})
+        states = untied(source, target)
+        assert torch.equal(states, tied(source, target))
+        assert torch.equal(untied.logits(states), tied.logits(states))
+
+
+def test_embeddings_reach_the_first_layer_scaled_and_with_positions_added():
+    model = small_model(d_model=16, positional_encoding="learned", tied_embeddings="none")
+    seen = []
+    model.embedding_dropout.register_forward_hook(lambda module, args, out: seen.append(args[0]))
+    model(torch.tensor([[5, 3]]), torch.tensor([[2, 7, 11]]))
+    of_source = 4.0 * model.source_embedding.weight[[5, 3]] + model.source_positions.weight[:2]
+    of_target = 4.0 * model.embedding.weight[[2, 7, 11]] + model.target_positions.weight[:3]
+    torch.testing.assert_close([x[0] for x in seen], [of_source, of_target])

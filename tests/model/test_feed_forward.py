@@ -1,0 +1,102 @@
+"""The feed-forward network is the formula of section 3.3, for each of its activations."""
+
+import math
+
+import pytest
+import torch
+
+from ablate.config import resolve_row
+from ablate.model.feed_forward import ACTIVATIONS
+from tests.model.small import drawn, normal, parts, shape
+
+D_MODEL, D_FF = 26, 19
+
+
+def feed_forward(**fields):
+    return drawn(parts(**fields).feed_forward()).requires_grad_(False).eval()
+
+
+FUNCTIONS = {
+    "relu": lambda x: max(0.0, x),
+    "gelu": lambda x: x * 0.5 * (1 + math.erf(x / math.sqrt(2))),
+    "swiglu": lambda x: x / (1 + math.exp(-x)),
+}
+
+
+@pytest.mark.parametrize("activation", FUNCTIONS)
+def test_activations_are_their_formulas(activation):
+    inputs = [-30.0, -3.0, -1.0, -0.1, 0.0, 0.1, 0.7, 1.0, 3.0, 30.0]
+    out = ACTIVATIONS[activation]()(torch.tensor(inputs, dtype=torch.float64))
+    assert out.tolist() == pytest.approx([FUNCTIONS[activation](x) for x in inputs], abs=1e-12)
+
+
+@pytest.mark.parametrize("activation", FUNCTIONS)
+def test_the_network_is_its_formula_at_every_position(activation):
+    """f(x W_1 + b_1) W_2 + b_2; swiglu, (f(x W_1 + b_1) * (x W_3 + b_3)) W_2 + b_2."""
+    module, x = feed_forward(activation=activation), normal(2, 3, D_MODEL)
+    out = module(x)
+    for b in range(2):
+        for t in range(3):
+
+            def projected(linear, vector):
+                return linear.weight.double() @ vector + linear.bias.double()
+
+            given = x[b, t].double()
+            inner = torch.tensor([FUNCTIONS[activation](value) for value in projected(module.W_1, given).tolist()])
+            if activation == "swiglu":
+                inner = inner * projected(module.W_3, given)
+            expected = projected(module.W_2, inner.double())
+            torch.testing.assert_close(out[b, t].double(), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("activation", "matrices"), [("relu", 2), ("gelu", 2), ("swiglu", 3)])
+def test_matrices_are_two_and_of_a_gated_network_three(activation, matrices):
+    module = feed_forward(activation=activation)
+    inner = round(2 * D_FF / 3) if matrices == 3 else D_FF
+    assert [tuple(p.shape) for p in module.parameters() if p.dim() == 2] == [
+        (inner, D_MODEL),
+        (D_MODEL, inner),
+        *[(inner, D_MODEL)] * (matrices - 2),
+    ]
+
+
+@pytest.mark.parametrize(("d_model", "d_ff"), [(512, 2048), (1024, 4096), (64, 256), (26, 19), (100, 1), (8, 3)])
+def test_a_gated_network_has_as_many_weights_as_a_plain_one_within_rounding(d_model, d_ff):
+    """Three matrices of 2/3 of the width; the width is whole, so they may be off by half a column each."""
+    config = resolve_row({"d_model": d_model, "d_ff": d_ff, "n_heads": 1})
+    plain, gated = 2 * d_model * config.inner_width(False), 3 * d_model * config.inner_width(True)
+    assert abs(plain - gated) <= 1.5 * d_model
+    if d_ff % 3 == 0:
+        assert plain == gated
+
+
+def test_dropout_acts_between_the_activation_and_the_second_product():
+    """With W_2 the identity and b_2 zero, what comes out is what is kept of the activation."""
+    rate, n = 0.3, 2000
+    module = feed_forward(activation_dropout=rate, d_ff=D_MODEL)
+    module.W_2.weight.copy_(torch.eye(D_MODEL))
+    module.W_2.bias.zero_()
+    x = normal(1, 1, D_MODEL).expand(1, n, D_MODEL)
+    whole, dropped = module(x), module.train()(x)
+    active = whole > 0
+    kept = dropped != 0
+    assert not (kept & ~active).any()
+    torch.testing.assert_close(dropped[kept], whole[kept] / (1 - rate), atol=1e-4, rtol=1e-4)
+    share = float(kept[active].float().mean())
+    assert share == pytest.approx(1 - rate, abs=5 * math.sqrt(rate * (1 - rate) / int(active.sum())))
+    deviation = whole[0, 0] * math.sqrt(rate / (1 - rate) / n)
+    assert bool(((dropped.mean(1)[0] - whole[0, 0]).abs() <= 5 * deviation).all())
+
+
+def test_dropout_after_the_activation_is_nothing_when_evaluating_and_draws_nothing():
+    module, plain = feed_forward(activation_dropout=0.5), feed_forward()
+    before = module.dropout.random.get_state()
+    x = normal(2, 3, D_MODEL)
+    assert torch.equal(module(x), plain(x))
+    assert torch.equal(module.dropout.random.get_state(), before)
+
+
+def test_every_activation_of_the_language_is_built():
+    assert tuple(ACTIVATIONS) == tuple(FUNCTIONS)
+    assert {name: ACTIVATIONS[name]().gated for name in ACTIVATIONS} == {"relu": False, "gelu": False, "swiglu": True}
+    assert all(shape(activation=name).activation == name for name in ACTIVATIONS)

@@ -1,0 +1,193 @@
+"""Local attention is full attention under a band, and linear attention its quadratic form."""
+
+import math
+
+import pytest
+import torch
+
+from ablate.config.model import LINEAR_CHUNK
+from ablate.model import mechanisms
+from ablate.model.mechanisms import MECHANISMS
+from ablate.model.positions import POSITIONS
+from ablate.model.sight import Sight
+from tests.model.small import normal, places, real, shape, small_model
+
+B, H, D_K, D_V = 2, 3, 5, 7
+SCALE = 0.37
+
+
+def mechanism(name, **fields):
+    return MECHANISMS[name](shape(n_heads=H, d_k=D_K, d_v=D_V, attention=name, **fields))
+
+
+def queries_keys_values(T, S, dtype=torch.float32):
+    sizes = ((B, H, T, D_K), (B, H, S, D_K), (B, H, S, D_V))
+    return [normal(*size, seed=seed).to(dtype) for seed, size in enumerate(sizes)]
+
+
+def naive(Q, K, V, weigh, allowed):
+    """The mean of values under weights `weigh(query, key)` of the keys that are allowed, one number at a time."""
+    out = torch.zeros(*Q.shape[:3], V.shape[3], dtype=torch.float64)
+    Q, K, V = (x.detach().double() for x in (Q, K, V))
+    for b in range(Q.shape[0]):
+        for h in range(Q.shape[1]):
+            for t in range(Q.shape[2]):
+                seen = [s for s in range(K.shape[2]) if allowed(b, t, s)]
+                weights = [weigh(Q[b, h, t], K[b, h, s]) for s in seen]
+                out[b, h, t] = sum(w * V[b, h, s] for w, s in zip(weights, seen, strict=True)) / sum(weights)
+    return out
+
+
+def softmaxed(q, k):
+    return math.exp(SCALE * float(q @ k))
+
+
+def kernel(q, k):
+    """phi(q) . phi(k) with phi(x) = elu(x) + 1."""
+
+    def phi(x):
+        return x + 1 if x > 0 else math.exp(x)
+
+    return sum(phi(float(a)) * phi(float(b)) for a, b in zip(q, k, strict=True))
+
+
+def watch_nothing(weights):
+    """Makes a mechanism form its weights."""
+
+
+every_way = pytest.mark.parametrize("watch", [None, watch_nothing], ids=["fused", "formed"])
+
+
+@every_way
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [1, 2, 5, 10, 11, 40])
+def test_local_attention_reaches_so_many_tokens_to_either_side_and_no_further(watch, causal, window):
+    T = 11
+    Q, K, V = queries_keys_values(T, T)
+    sight = Sight(places(T), places(T), causal=causal, scale=SCALE, watch=watch)
+    expected = naive(Q, K, V, softmaxed, lambda b, t, s: abs(t - s) <= window and (s <= t or not causal))
+    local = mechanism("local", attention_window=window)
+    torch.testing.assert_close(local(Q, K, V, sight), expected.float(), atol=1e-5, rtol=1e-5)
+    if window >= T - 1:
+        torch.testing.assert_close(local(Q, K, V, sight), mechanism("full")(Q, K, V, sight))
+
+
+@every_way
+def test_local_attention_sees_no_padding_and_padding_never_makes_anything_nan(watch):
+    """Of 11 places the first sentence has 4: from the fifth on, a window of 2 reaches none of its tokens."""
+    T, lengths, window = 11, (4, 11), 2
+    Q, K, V = queries_keys_values(T, T)
+    sight = Sight(places(T), places(T), real(*lengths), scale=SCALE, watch=watch)
+    inputs = [x.requires_grad_() for x in (Q, K, V)]
+    out = mechanism("local", attention_window=window)(*inputs, sight)
+    near = [[abs(t - s) <= window and s < n for s in range(T)] for n in lengths for t in range(T)]
+    assert not all(any(row) for row in near)
+    expected = naive(Q[:, :, :4], K, V, softmaxed, lambda b, t, s: abs(t - s) <= window and s < lengths[b])
+    torch.testing.assert_close(out[:, :, :4].double(), expected, atol=1e-5, rtol=1e-5)
+    assert bool(out.isfinite().all())
+    out.sum().backward()
+    assert all(bool(x.grad.isfinite().all()) for x in inputs)
+
+
+@every_way
+def test_local_attention_goes_by_places_and_not_by_columns(watch):
+    """As in a decoder-only model's step: each sentence's query has a place of its own, and there are gaps."""
+    keys = torch.tensor([[0, 1, 2, 3, 4], [0, 1, 2, 2, 3]])  # the second sentence's third column is padding
+    queries = torch.tensor([[4], [3]])
+    seen = torch.tensor([[True] * 5, [True, True, False, True, True]])
+    Q, K, V = queries_keys_values(1, 5)
+    sight = Sight(queries, keys, seen[:, None, None, :], scale=SCALE, watch=watch)
+    near = [[False, False, True, True, True], [False, True, False, True, True]]
+    expected = naive(Q, K, V, softmaxed, lambda b, t, s: near[b][s])
+    out = mechanism("local", attention_window=2)(Q, K, V, sight)
+    torch.testing.assert_close(out, expected.float(), atol=1e-5, rtol=1e-5)
+
+
+@every_way
+@pytest.mark.parametrize("T", [1, 4])
+def test_linear_attention_is_its_quadratic_form(watch, T):
+    lengths = (6, 9)
+    Q, K, V = queries_keys_values(T, 9)
+    sight = Sight(places(T), places(9), real(*lengths), watch=watch)
+    expected = naive(Q, K, V, kernel, lambda b, t, s: s < lengths[b])
+    torch.testing.assert_close(mechanism("linear")(Q, K, V, sight), expected.float(), atol=1e-5, rtol=1e-5)
+
+
+@every_way
+@pytest.mark.parametrize("chunk", [1, 2, 3, 5, 10, 11, 12, 64])
+def test_causal_linear_attention_is_its_quadratic_form_however_it_is_cut(monkeypatch, watch, chunk):
+    T = 11
+    monkeypatch.setattr(mechanisms, "LINEAR_CHUNK", chunk)
+    Q, K, V = queries_keys_values(T, T)
+    sight = Sight(places(T), places(T), causal=True, watch=watch)
+    expected = naive(Q, K, V, kernel, lambda b, t, s: s <= t)
+    torch.testing.assert_close(mechanism("linear")(Q, K, V, sight), expected.float(), atol=1e-5, rtol=1e-5)
+
+
+def test_causal_linear_attention_leaves_padding_out_too(monkeypatch):
+    monkeypatch.setattr(mechanisms, "LINEAR_CHUNK", 3)
+    T, lengths = 7, (4, 7)
+    Q, K, V = queries_keys_values(T, T)
+    out = mechanism("linear")(Q, K, V, Sight(places(T), places(T), real(*lengths), causal=True))
+    expected = naive(Q, K, V, kernel, lambda b, t, s: s <= t and s < lengths[b])
+    torch.testing.assert_close(out, expected.float(), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("T", [LINEAR_CHUNK - 1, LINEAR_CHUNK, LINEAR_CHUNK + 1, 2 * LINEAR_CHUNK + 2])
+def test_the_chunks_of_a_long_sequence_join(T):
+    """The quadratic form in matrices, which the one above is for a few numbers."""
+    Q, K, V = queries_keys_values(T, T, torch.float64)
+    out = mechanism("linear")(Q, K, V, Sight(places(T), places(T), causal=True))
+    phi_Q, phi_K = (torch.where(x > 0, x + 1, x.exp()) for x in (Q, K))
+    weights = torch.einsum("bhtd,bhsd->bhts", phi_Q, phi_K) * torch.ones(T, T).tril()
+    expected = weights @ V / weights.sum(-1, keepdim=True)
+    torch.testing.assert_close(out, expected, atol=1e-10, rtol=1e-10)
+
+
+def test_linear_attention_of_strongly_negative_queries_and_keys_is_still_a_mean_of_values():
+    """phi(x) is e^x there, small but not nothing: in fp32 elu(x) + 1 is 0 below -17."""
+    Q, K, V = queries_keys_values(4, 6)
+    Q, K = Q - 20, K - 20
+    expected = naive(Q, K, V, kernel, lambda b, t, s: True)
+    out = mechanism("linear")(Q, K, V, Sight(places(4), places(6)))
+    torch.testing.assert_close(out, expected.float(), atol=1e-4, rtol=1e-4)
+
+
+
+@pytest.mark.parametrize(
+    ("name", "encoding"),
+    [("full", "none"), ("full", "relative"), ("full", "t5"), ("full", "alibi"), ("local", "none"), ("local", "t5"),
+     ("linear", "none")],
+)  # fmt: skip
+def test_queries_keys_and_values_in_bf16_give_heads_in_bf16(name, encoding):
+    """As on a GPU, where attention is computed in the type that the projections have."""
+    config = shape(n_heads=H, d_k=D_K, d_v=D_V, attention=name, positional_encoding=encoding)
+    order = POSITIONS[encoding](config, True, torch.Generator().manual_seed(1)).requires_grad_(False)
+    T = 11
+    Q, K, V = queries_keys_values(T, T)
+    sight = Sight(places(T), places(T), causal=True, order=order, scale=SCALE)
+    expected = MECHANISMS[name](config)(Q, K, V, sight)
+    out = MECHANISMS[name](config)(*(x.bfloat16() for x in (Q, K, V)), sight)
+    assert out.dtype == torch.bfloat16
+    torch.testing.assert_close(out.float(), expected, atol=0.05, rtol=0.05)
+
+
+@pytest.mark.parametrize(("attention", "reach"), [("full", 9), ("local", 2), ("linear", 9)])
+def test_a_layer_reaches_as_far_as_its_attention(attention, reach):
+    """Which source tokens a state of the first encoder layer depends on."""
+    model = small_model(attention=attention, attention_window=2, n_layers=1).requires_grad_(False)
+    embedded, out = [], []
+    layer = model.encoder[0]
+    model.embedding_dropout.register_forward_hook(lambda module, args, x: embedded.append(x.requires_grad_()))
+    layer.around_feed_forward.norm.register_forward_hook(lambda module, args, x: out.append(x))
+    model.encode(torch.randint(1, 31, (1, 10), generator=torch.Generator().manual_seed(1)))
+    (gradient,) = torch.autograd.grad(out[0][0, 4] @ normal(26), embedded[0])
+    assert (gradient[0].abs().sum(1) > 0).tolist() == [abs(s - 4) <= reach for s in range(10)]
+
+
+def test_attention_over_the_source_is_full_whatever_self_attention_is():
+    for attention in ("local", "linear"):
+        model = small_model(attention=attention, attention_window=1)
+        kinds = {type(layer.cross_attention.mechanism) for layer in model.decoder}
+        assert kinds == {MECHANISMS["full"]}
+        assert {type(layer.mixer.mechanism) for layer in model.decoder} == {MECHANISMS[attention]}

@@ -1,0 +1,158 @@
+"""Normalisation by its formula, and where it stands around a sub-layer, by hand."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from ablate.model.norms import EPS, LayerNorm, PostNorm, PreNorm, RMSNorm
+from tests.model.small import normal, parts, small_model
+
+D_MODEL = 26
+X = torch.tensor([1.0, 3.0, 5.0, 7.0])
+GAIN = torch.tensor([1.0, 2.0, 3.0, 5.0])
+BIAS = torch.tensor([7.0, 11.0, 13.0, 17.0])
+
+
+def test_layer_norm_has_mean_bias_and_deviation_gain():
+    norm = LayerNorm(4, eps=0.0).requires_grad_(False)
+    norm.weight.copy_(GAIN)
+    norm.bias.copy_(BIAS)
+    # mean 4, variance (9 + 1 + 1 + 9) / 4 = 5
+    expected = [-3 / math.sqrt(5) + 7, -2 / math.sqrt(5) + 11, 3 / math.sqrt(5) + 13, 15 / math.sqrt(5) + 17]
+    torch.testing.assert_close(norm(X), torch.tensor(expected))
+
+
+def test_layer_norm_of_a_constant_is_its_bias():
+    norm = LayerNorm(5)
+    assert norm(torch.full((2, 3, 5), 7.0)).tolist() == torch.zeros(2, 3, 5).tolist()
+
+
+def test_rms_norm_divides_by_the_root_mean_square_and_multiplies_by_its_gain():
+    norm = RMSNorm(4, eps=0.0).requires_grad_(False)
+    norm.weight.copy_(GAIN)
+    # mean square (1 + 9 + 25 + 49) / 4 = 21; the mean stays in
+    expected = [1 / math.sqrt(21), 6 / math.sqrt(21), 15 / math.sqrt(21), 35 / math.sqrt(21)]
+    torch.testing.assert_close(norm(X), torch.tensor(expected))
+    assert [name for name, _ in norm.named_parameters()] == ["weight"]
+
+
+def test_rms_norm_takes_no_notice_of_scale_and_leaves_zeros_alone():
+    norm = RMSNorm(7)
+    x = normal(3, 5, 7)
+    torch.testing.assert_close(norm(1000 * x), norm(x))
+    assert not norm(torch.zeros(7)).any()
+
+
+@pytest.mark.parametrize("norm", [LayerNorm, RMSNorm])
+def test_a_vector_too_small_to_see_is_not_blown_up(norm):
+    """eps stands inside the root: at a mean square of eps, the value is the input over sqrt(2 eps)."""
+    x = math.sqrt(EPS) * torch.tensor([1.0, -1.0, 1.0, -1.0])
+    torch.testing.assert_close(norm(4)(x), x / math.sqrt(2 * EPS))
+
+
+@pytest.mark.parametrize("norm", [LayerNorm, RMSNorm])
+def test_what_products_in_bf16_give_is_normalised_in_fp32(norm):
+    x = 100 * normal(3, 5, D_MODEL).bfloat16()
+    torch.testing.assert_close(norm(D_MODEL)(x).float(), norm(D_MODEL)(x.float()), atol=0.01, rtol=0.01)
+
+
+class Doubled(nn.Module):
+    """Stands for a norm."""
+
+    def forward(self, x):
+        return 2 * x
+
+
+def around(kind, residual):
+    return kind(Doubled(), residual, 0.0, torch.Generator())
+
+
+@pytest.mark.parametrize(
+    ("kind", "residual", "given", "out"),
+    [
+        (PostNorm, True, 3.0, 2 * (3.0 + 50.0)),  # Norm(x + Sublayer(x))
+        (PostNorm, False, 3.0, 2 * 50.0),  # Norm(Sublayer(x))
+        (PreNorm, True, 2 * 3.0, 3.0 + 50.0),  # x + Sublayer(Norm(x))
+        (PreNorm, False, 2 * 3.0, 50.0),  # Sublayer(Norm(x))
+    ],
+)
+def test_the_norm_stands_where_the_formula_says(kind, residual, given, out):
+    module = around(kind, residual)
+    assert float(module.before(torch.tensor(3.0))) == given
+    assert float(module.after(torch.tensor(3.0), torch.tensor(50.0))) == out
+
+
+@pytest.mark.parametrize("kind", [PostNorm, PreNorm])
+def test_dropout_is_on_the_sublayer_before_it_is_added_and_never_on_the_residual(kind):
+    """With all of the sub-layer dropped, what is left is that of a sub-layer of zeros."""
+    x, sublayer = normal(3, 5, D_MODEL), normal(3, 5, D_MODEL, seed=2)
+    module = kind(LayerNorm(D_MODEL), True, 1 - 1e-9, torch.Generator().manual_seed(1)).train()
+    torch.testing.assert_close(module.after(x, sublayer), module.after(x, torch.zeros_like(x)))
+    assert not torch.equal(module.eval().after(x, sublayer), module.after(x, torch.zeros_like(x)))
+
+
+def sublayer(x):
+    return 3 * x.flip(-1)
+
+
+@pytest.mark.parametrize("norm", ["layernorm", "rmsnorm"])
+@pytest.mark.parametrize("residual", [True, False])
+@pytest.mark.parametrize("position", ["post", "pre", "none"])
+def test_a_configuration_gives_the_formula_of_its_fields(norm, residual, position):
+    module, x = parts(norm=norm, residual=residual, norm_position=position).around(), normal(3, 5, D_MODEL)
+
+    def f(y):
+        of = y - y.mean(-1, keepdim=True) if norm == "layernorm" else y
+        return of / (of.square().mean(-1, keepdim=True) + EPS).sqrt()
+
+    expected = {
+        "post": f(residual * x + sublayer(x)),
+        "pre": residual * x + sublayer(f(x)),
+        "none": residual * x + sublayer(x),
+    }[position]
+    torch.testing.assert_close(module.after(x, sublayer(module.before(x))), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "norms"),
+    [
+        ({}, 2 * 2 + 2 * 3),  # one a sub-layer, of two encoder and two decoder layers
+        ({"norm_position": "pre"}, 2 * 2 + 2 * 3 + 2),  # and one at the end of each stack
+        ({"norm_position": "none"}, 0),
+        ({"architecture": "decoder-only"}, 2 * 2),
+        ({"architecture": "decoder-only", "norm_position": "pre"}, 2 * 2 + 1),
+    ],
+)
+@pytest.mark.parametrize(("norm", "kind"), [("layernorm", LayerNorm), ("rmsnorm", RMSNorm)])
+def test_there_are_as_many_norms_as_there_are_places_for_them(fields, norms, norm, kind):
+    model = small_model(norm=norm, **fields)
+    assert sum(isinstance(module, kind) for module in model.modules()) == norms
+    assert sum(isinstance(module, (LayerNorm, RMSNorm)) for module in model.modules()) == norms
+
+
+@pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
+def test_pre_norm_stacks_end_normalised_though_their_residual_stream_never_is(architecture):
+    model = small_model(norm_position="pre", architecture=architecture).requires_grad_(False)
+    streams = []
+    model.decoder_norm.register_forward_hook(lambda module, args, out: streams.append((args[0], out)))
+    states = model(torch.tensor([[5, 7, 3]]), torch.tensor([[2, 11, 13]]))
+    ((stream, out),) = streams
+    normalised = (out - model.decoder_norm.bias) / model.decoder_norm.weight
+    torch.testing.assert_close(normalised.mean(-1), torch.zeros(out.shape[:2]), atol=1e-5, rtol=0)
+    torch.testing.assert_close(normalised.square().mean(-1), torch.ones(out.shape[:2]), atol=1e-4, rtol=0)
+    assert float(stream.square().mean()) > 1.5
+    assert torch.equal(states, out[:, -3:])
+
+
+def test_without_residuals_and_norms_a_layer_is_its_sublayers_one_after_another():
+    model = small_model(norm_position="none", residual=False, n_layers=1).requires_grad_(False)
+    seen = {}
+    layer = model.encoder[0]
+    layer.mixer.register_forward_hook(lambda module, args, out: seen.update(mixed=out[0]))
+    layer.feed_forward.register_forward_hook(lambda module, args, out: seen.update(given=args[0], made=out))
+    model.decoder[0].cross_attention.W_K.register_forward_hook(lambda module, args, out: seen.update(memory=args[0]))
+    model.encode(torch.tensor([[5, 7, 3]]))
+    assert torch.equal(seen["given"], seen["mixed"])
+    assert torch.equal(seen["memory"], seen["made"])

@@ -1,0 +1,132 @@
+"""What holds for every configuration that a study may have, whatever its parts.
+
+Models are run in double precision, so that what is equal is equal to nine digits however deep a stack without norms
+and residuals lets its states grow or shrink; differences are measured against the largest state.
+"""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load, save
+
+from ablate.config import ModelConfig, resolve_row
+from ablate.cost import parameters
+from ablate.model import build
+from ablate.training.loss import smoothed_cross_entropy
+from ablate.training.optimizer import Optimizer
+from ablate.training.precision import autocast
+from ablate.training.schedule import learning_rate
+from tests.model.random_shapes import FIELDS, LONGEST, shapes
+from tests.model.small import drawn, sentences
+
+V = 31
+seeds = st.integers(0, 2**16)
+lengths = st.integers(1, LONGEST)
+several = st.lists(lengths, min_size=2, max_size=3)
+a_few_of_each = settings(max_examples=60, deadline=None)
+
+
+def model_of(config, seed=1):
+    """An evaluating model in double precision, whose gains and biases are drawn too."""
+    return drawn(build(config, V, seed), seed).double().requires_grad_(False).eval()
+
+
+def assert_close(states, expected):
+    """Equal to nine digits of the largest state."""
+    assert states.shape == expected.shape
+    assert bool(expected.isfinite().all())
+    torch.testing.assert_close(states, expected, rtol=0, atol=1e-9 * float(expected.abs().max()))
+
+
+def test_every_field_of_the_model_is_drawn():
+    assert FIELDS.keys() == ModelConfig.model_fields.keys()
+
+
+@a_few_of_each
+@given(config=shapes(), source=several, T=st.integers(2, LONGEST), border=st.data(), seed=seeds)
+def test_the_future_does_not_change_the_past(config, source, T, border, seed):
+    t = border.draw(st.integers(1, T - 1))
+    model, sources = model_of(config), sentences(*source, seed=seed)
+    target = sentences(*[T] * len(source), seed=seed + 1)
+    other = torch.cat([target[:, :t], sentences(*[T - t] * len(source), seed=seed + 2)], dim=1)
+    assert_close(model(sources, other)[:, :t], model(sources, target)[:, :t])
+
+
+@a_few_of_each
+@given(config=shapes(), source=several, target=st.data(), further=st.integers(0, 3), seed=seeds)
+def test_padding_changes_nothing(config, source, target, further, seed):
+    """A pair beside others, both sides padded to more than the longest, is what it is alone."""
+    of_target = target.draw(st.lists(lengths, min_size=len(source), max_size=len(source)))
+    model, sources = model_of(config), sentences(*source, seed=seed)
+    targets = sentences(*of_target, seed=seed + 1)
+    room = config.max_positions - sources.shape[1] - targets.shape[1] if config.architecture == "decoder-only" else 9
+    padded = [torch.nn.functional.pad(x, (0, min(further, room))) for x in (sources, targets)]
+    together = model(*padded)
+    for i, (S, T) in enumerate(zip(source, of_target, strict=True)):
+        assert_close(together[i, :T], model(sources[i : i + 1, :S], targets[i : i + 1, :T])[0])
+
+
+@a_few_of_each
+@given(config=shapes(), source=several, K=st.integers(1, 3), seed=seeds)
+def test_decoding_step_by_step_is_decoding_at_once(config, source, K, seed):
+    """As a beam does: hypotheses are replaced by others of their sentence, and sentences leave."""
+    model, random = model_of(config), torch.Generator().manual_seed(seed)
+    sources = sentences(*source, seed=seed)
+    cache = model.start(sources, K)
+    left = torch.arange(len(source))
+    histories = torch.randint(1, V, (len(source), K, 1), generator=random)
+    for _ in range(5):
+        states = model.step(histories[:, :, -1], cache)
+        whole = model(sources[left].repeat_interleave(K, 0), histories.flatten(0, 1))[:, -1]
+        assert_close(states.flatten(0, 1), whole)
+
+        stay = (torch.rand(len(left), generator=random) < 0.8).nonzero()[:, 0]
+        origins = torch.randint(0, K, (len(left), K), generator=random)
+        cache.select(stay, origins)
+        if not len(stay):
+            break
+        histories = torch.stack([histories[b, origins[b]] for b in stay.tolist()])
+        left = left[stay]
+        histories = torch.cat([histories, torch.randint(1, V, (len(left), K, 1), generator=random)], dim=2)
+
+
+@settings(max_examples=200, deadline=None)
+@given(config=shapes(), vocab_size=st.integers(5, 99))
+def test_the_closed_form_counts_the_parameters_of_the_module(config, vocab_size):
+    assert sum(p.numel() for p in build(config, vocab_size, 1).parameters()) == parameters(config, vocab_size)
+
+
+@a_few_of_each
+@given(config=shapes(), seed=seeds)
+def test_weights_come_back_from_a_checkpoint_to_the_bit(config, seed):
+    """What is saved is all that the states depend on: the model that it is loaded into is another one."""
+    model, other = (drawn(build(config, V, s), s).requires_grad_(False).eval() for s in (seed, seed + 1))
+    weights = {name: value.detach() for name, value in model.state_dict().items()}
+    assert weights.keys() == dict(model.named_parameters()).keys()
+    other.load_state_dict(load(save(weights)))
+    source, target = sentences(4, 7, seed=seed), sentences(5, 2, seed=seed + 1)
+    states = model(source, target)
+    assert torch.equal(other(source, target), states)
+    assert torch.equal(other.logits(states), model.logits(states))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@a_few_of_each
+@given(config=shapes(), optimizer=st.sampled_from(["adam", "adamw"]), clipping=st.sampled_from([None, 1.0]), seed=seeds)
+def test_one_step_of_training_is_finite(precision, config, optimizer, clipping, seed):
+    written = {"precision": precision, "optimizer": optimizer, "gradient_clipping": clipping, "train_steps": 10}
+    model_fields = {name: getattr(config, name) for name in ModelConfig.model_fields}
+    row = resolve_row({**model_fields, **written, "weight_decay": 0.01, "warmup_steps": 2})
+    model = build(row, V, seed).train()
+    step = Optimizer(model, row)
+    source, target = sentences(4, 7, seed=seed), sentences(5, 3, seed=seed + 1)
+    with autocast(torch.device("cpu"), precision):
+        states = model(source, target)[target != 0]
+        loss = smoothed_cross_entropy(states, model.output_matrix, target[target != 0], row.label_smoothing)
+    assert bool(loss.isfinite())
+    (loss / 8).backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []  # nothing is without a part in it
+    assert all(bool(p.grad.isfinite().all()) for p in model.parameters())
+    step.step(learning_rate(row, 1, 10))
+    assert all(bool(p.isfinite().all()) for p in model.parameters())

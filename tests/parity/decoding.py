@@ -1,0 +1,169 @@
+"""What models translate, beside transformers' own generation, and their perplexity beside its loss.
+
+The models have learned a little, so that they end their translations, and say something else of each
+source. Their arithmetic is in double precision, lest rounding decide between two hypotheses.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from random import Random
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel
+
+from ablate.data.corpus import Side, Split
+from ablate.data.tokenizer import BOS, EOS, PAD
+from ablate.decoding import Hypothesis, beam_search
+from ablate.scoring.perplexity import perplexity
+from tests.parity import llama, marian
+from tests.parity.cases import Case, pad
+from tests.parity.row import Pairs, Row
+
+STEPS = 100
+LONGEST = 9  # tokens of a source
+LIMIT = 20  # tokens of a translation
+TRANSLATED = 40  # sentences
+SIZES = {"decoder_layers": 2, "n_heads": 4, "d_model": 4 * 11, "d_ff": 61, "max_positions": LONGEST + LIMIT + 3}
+SETTINGS = {
+    "marian": {**SIZES, "encoder_layers": 1, "attention_bias": True},
+    "llama": {**llama.settings(Random(1), kv_heads=2), **SIZES, "d_k": 10, "d_v": 10},
+}
+
+Sentences = list[list[int]]
+
+
+@dataclass(frozen=True)
+class Taught:
+    """A case that has learned to reverse sentences, somewhat; and sentences that it has not seen."""
+
+    case: Case
+    sources: Sentences
+
+    def translated(self, beam: int) -> list[Hypothesis]:
+        """By us."""
+        limits = torch.full((len(self.sources),), LIMIT)
+        return beam_search(self.case.model, ended(self.sources), limits, beam, alpha=0.0)
+
+
+@cache
+@torch.enable_grad()
+def taught(name: str) -> Taught:
+    """The case of these settings, after STEPS steps of Adam."""
+    draw = Random(1)
+    case = Case(SETTINGS[name], draw)
+
+    def sentences(count: int) -> Sentences:
+        return [[draw.randrange(4, case.V) for _ in range(draw.randint(1, LONGEST))] for _ in range(count)]
+
+    model = case.model.requires_grad_(True)
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3, betas=(0.9, 0.98))
+    for _ in range(STEPS):
+        source, target_in, target_out = marked(sentences(32))
+        real = target_out != PAD
+        optimizer.zero_grad()
+        F.cross_entropy(model.logits(model(source, target_in)[real]), target_out[real]).backward()
+        optimizer.step()
+    model.requires_grad_(False).double()
+    return Taught(case, sentences(TRANSLATED))
+
+
+def marked(sources: Sentences) -> tuple[Tensor, Tensor, Tensor]:
+    """Sources, and their reverses as what goes in and what should come out."""
+    targets = [source[::-1] for source in sources]
+    return ended(sources), pad([[BOS, *target] for target in targets]), ended(targets)
+
+
+def ended(sentences: Sequence[Sequence[int]]) -> Tensor:
+    return pad([[*sentence, EOS] for sentence in sentences])
+
+
+class EndAt(LogitsProcessor):
+    """Leaves the end mark alone where a translation has as many tokens as it may."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        if input_ids.shape[1] < self.length:
+            return scores
+        only = torch.full_like(scores, float("-inf"))
+        only[:, EOS] = scores[:, EOS]
+        return only
+
+
+def generated(theirs: PreTrainedModel, prompt: Tensor, begun: int, beam: int) -> tuple[Tensor, Tensor]:
+    """By transformers: tokens with an end mark, and their log-probability.
+
+    Args:
+        theirs: the model.
+        prompt: sources (B, S).
+        begun: tokens that its translations begin with.
+        beam: K.
+    """
+    search = {"num_beams": beam, "length_penalty": 0.0, "early_stopping": True} if beam > 1 else {}
+    out = theirs.generate(
+        prompt, attention_mask=(prompt != PAD).long(), do_sample=False, max_new_tokens=LIMIT + 1,
+        suppress_tokens=[PAD, BOS], logits_processor=LogitsProcessorList([EndAt(begun + LIMIT)]),
+        pad_token_id=PAD, eos_token_id=EOS, return_dict_in_generate=True, output_logits=True, **search,
+    )  # fmt: skip
+    log_probs = theirs.compute_transition_scores(
+        out.sequences, out.logits, out.beam_indices if beam > 1 else None, normalize_logits=True
+    )
+    tokens = out.sequences[:, begun:]
+    ends = tokens == EOS
+    real = ends.cumsum(1) - ends.long() == 0  # up to the first end mark; what fills the rest differs
+    return tokens * real, (log_probs * real).sum(1)
+
+
+def by_marian(beam: int) -> Pairs:
+    known = taught("marian")
+    return _side_by_side(known.translated(beam), *generated(marian.marian(known.case), ended(known.sources), 1, beam))
+
+
+def by_llama(beam: int) -> Pairs:
+    """A sentence at a time: it would have padding in front of prompts."""
+    known = taught("llama")
+    theirs = llama.llama(known.case)
+    prompts = [torch.tensor([[*source, EOS, BOS]]) for source in known.sources]
+    tokens, scores = zip(*(generated(theirs, prompt, prompt.shape[1], beam) for prompt in prompts), strict=True)
+    return _side_by_side(known.translated(beam), torch.cat([_wide(row) for row in tokens]), torch.cat(scores))
+
+
+def _side_by_side(hypotheses: list[Hypothesis], tokens: Tensor, scores: Tensor) -> Pairs:
+    yield _wide(ended([hypothesis.tokens for hypothesis in hypotheses])), _wide(tokens)
+    yield torch.tensor([hypothesis.score for hypothesis in hypotheses]), scores
+
+
+def _wide(tokens: Tensor) -> Tensor:
+    return F.pad(tokens, (0, LIMIT + 1 - tokens.shape[1]))
+
+
+def of_marian() -> Pairs:
+    """Perplexity, and the exponential of Marian's loss."""
+    known = taught("marian")
+    source, target_in, target_out = marked(known.sources)
+    split = Split(_side(known.sources), _side([source[::-1] for source in known.sources]))
+    labels = target_out.masked_fill(target_out == PAD, -100)
+    theirs = marian.marian(known.case)(source, source != PAD, decoder_input_ids=target_in, labels=labels)
+    yield torch.tensor([perplexity(known.case.model, split, torch.device("cpu"))]), theirs.loss.exp()[None]
+
+
+def _side(sentences: Sentences) -> Side:
+    return Side(np.concatenate(sentences).astype(np.uint32), np.cumsum([0, *map(len, sentences)]))
+
+
+def _row(name: str, pairs: Callable[[int], Pairs], beam: int) -> Row:
+    how = "greedy translations" if beam == 1 else f"translations by a beam of {beam}"
+    what = f"{TRANSLATED} {how}: tokens, log-probabilities"
+    return Row(f"transformers {name}", what, lambda: pairs(beam))
+
+
+ROWS = (
+    Row("transformers MarianMTModel", "perplexity", of_marian),
+    *(_row("MarianMTModel", by_marian, beam) for beam in (1, 4)),
+    *(_row("LlamaForCausalLM", by_llama, beam) for beam in (1, 4)),
+)

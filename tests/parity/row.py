@@ -1,0 +1,48 @@
+"""A row of the parity table: an oracle, what is compared with it, and how far apart the two are."""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+LIMIT = 1e-4
+
+Pairs = Iterable[tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """So many numbers, the root mean square of the oracle's, and the largest difference of ours from them."""
+
+    numbers: int
+    rms: float
+    difference: float
+
+    @property
+    def holds(self) -> bool:
+        return self.difference <= LIMIT
+
+
+@dataclass(frozen=True)
+class Row:
+    """`pairs`: of ours and the oracle's, in equal shapes."""
+
+    oracle: str
+    what: str
+    pairs: Callable[[], Pairs]
+
+    def __str__(self) -> str:
+        return f"{self.oracle}: {self.what}"
+
+    @torch.no_grad()
+    def compare(self) -> Comparison:
+        numbers, squares, difference = 0, 0.0, 0.0
+        for ours, theirs in self.pairs():
+            assert ours.shape == theirs.shape
+            apart = float((ours.double() - theirs.double()).abs().max())
+            difference = max(difference, math.inf if math.isnan(apart) else apart)
+            numbers += theirs.numel()
+            squares += float(theirs.double().square().sum())
+        return Comparison(numbers, math.sqrt(squares / numbers), difference)

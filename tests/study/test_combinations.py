@@ -1,0 +1,134 @@
+"""Settings that cannot go together, or that do nothing: told when the study is read, at their place."""
+
+import json
+
+import pytest
+
+from ablate.config import ModelConfig, TrainingConfig
+from tests.config.test_effect import IDLE
+from tests.config.test_identity import TRAINING
+from tests.config.test_model import IMPOSSIBLE
+
+HEAD = "study: table3\ndata: {corpus: toy, max_length: 100}\n"
+FOUND = [item for item in IDLE if "module:Class" not in (item[1], *item[2].values())]  # there is no such module
+
+
+def flow(settings):
+    """Settings as YAML, which JSON is, too."""
+    return json.dumps(settings)
+
+
+# --- what cannot go together ---
+
+
+@pytest.mark.parametrize(("settings", "reason"), IMPOSSIBLE)
+def test_what_cannot_go_together_is_refused_in_a_row_at_its_first_value(faults, settings, reason):
+    first = next(iter(settings))
+    line = f"rows: {{A: {{set: {flow(settings)}}}}}"
+    column = line.index(f'"{first}": ') + len(f'"{first}": ') + 1
+    assert faults(f"{HEAD}{line}") == [f"table3.yaml:3:{column}: {reason}"]
+
+
+@pytest.mark.parametrize(("settings", "reason"), IMPOSSIBLE)
+def test_so_it_is_in_base_at_its_beginning(faults, settings, reason):
+    assert faults(f"{HEAD}base: {flow(settings)}") == [f"table3.yaml:3:7: {reason}"]
+
+
+def test_a_row_is_refused_for_what_it_makes_of_what_it_inherits(faults):
+    text = HEAD + "base: {positional_encoding: rope}\nrows:\n  A: {each: {d_k: [8, 7], mixer: [lstm]}}\n"
+    assert faults(text) == [
+        "table3.yaml:5:23: d_k=7 is odd, and rope rotates pairs of a head's entries",
+        "table3.yaml:5:35: positional_encoding=rope acts inside self-attention, which mixer=lstm replaces",
+    ]
+
+
+def test_a_row_may_mend_what_would_not_go_with_base(read):
+    study = read(HEAD + "base: {attention: linear}\nrows: {A: {set: {positional_encoding: t5, attention: full}}}")
+    assert study.rows[1].config.positional_encoding == "t5"
+
+
+def test_where_leaves_out_combinations_that_cannot_be(read):
+    text = HEAD + (
+        "rows:\n  A: {grid: {positional_encoding: [none, rope], attention: [full, linear]},"
+        " where: positional_encoding != 'rope' or attention != 'linear'}\n"
+    )
+    study = read(text)
+    assert (len(study.rows), study.dropped) == (4, 1)
+
+
+# --- what does nothing ---
+
+
+@pytest.mark.parametrize(("name", "value", "beside", "why"), FOUND)
+def test_a_setting_without_effect_is_refused_in_a_row_at_its_value(faults, name, value, beside, why):
+    line = f"rows: {{A: {{set: {flow({**beside, name: value})}}}}}"
+    column = line.index(f'"{name}": ') + len(f'"{name}": ') + 1
+    shown = "true" if value is True else value
+    found = faults(f"{HEAD}{line}")
+    assert f"table3.yaml:3:{column}: {name}: {shown} has no effect with {why}: leave it out here" in found
+    others = {other for other in beside if f" {other}: " in " ".join(found)}
+    assert len(found) == 1 + len(others)
+
+
+def test_so_it_is_in_base_and_by_set_each_at_its_own_place(faults):
+    text = HEAD + "base: {N: 2, attention_window: 3, relative_clip: 4}"
+    window, clip = (
+        "attention_window: 3 has no effect with attention other than local: leave it out here",
+        "relative_clip: 4 has no effect with positional_encoding other than relative: leave it out here",
+    )
+    assert faults(text) == [f"table3.yaml:3:32: {window}", f"table3.yaml:3:50: {clip}"]
+    assert faults(HEAD, overrides=("attention_window=3",)) == [f"--set attention_window=3: {window}"]
+
+
+def test_a_value_at_the_default_is_written_too_and_refused(faults):
+    [line] = faults(HEAD + "rows: {A: {each: {relative_clip: [16]}}}")
+    assert line.startswith("table3.yaml:3:35: relative_clip: 16 has no effect")
+
+
+def test_what_base_needs_and_a_row_does_not_is_inherited_without_a_word(read):
+    text = HEAD + (
+        "base: {attention: local, attention_window: 3, norm: rmsnorm, encoder_layers: 2}\nrows:\n"
+        "  A: {each: {attention: [full], norm_position: [none], architecture: [decoder-only], mixer: [lstm]}}\n"
+    )
+    base, full, none, only, lstm = (row.config for row in read(text).rows)
+    assert (base.attention_window, base.norm, base.encoder_layers) == (3, "rmsnorm", 2)
+    assert (full.attention_window, full.norm) == (16, "rmsnorm")
+    assert (none.attention_window, none.norm) == (3, "layernorm")
+    assert (only.encoder_layers, only.depths) == (None, (0, 6))
+    assert (lstm.attention, lstm.attention_window, lstm.encoder_layers) == ("full", 16, 2)
+
+
+def test_a_row_that_undoes_base_is_the_run_that_base_would_be_without_it(read):
+    plain = read(HEAD + "base: {N: 2}")
+    undone = read(HEAD + "base: {N: 2, attention: local, attention_window: 3}\nrows: {A: {set: {attention: full}}}")
+    assert [run.id for run in undone.runs_of(undone.rows[1])] == [run.id for run in plain.runs_of(plain.base)]
+
+
+# --- what a study can say ---
+
+# What goes with a field whose other value does nothing, or cannot be, by itself.
+BESIDE = {
+    "relative_clip": {"positional_encoding": "relative"},
+    "attention_window": {"attention": "local"},
+    "optimizer": {"weight_decay": 0.1},
+    "architecture": {"max_positions": 1024},
+}
+
+
+@pytest.mark.parametrize("name", [*ModelConfig.model_fields, *TrainingConfig.model_fields])
+def test_every_field_of_model_and_training_can_be_set_by_a_row_and_comes_out_as_written(read, name):
+    value = {**TRAINING, "checkpoint_minutes": 1.0, "micro_batch_tokens": 1000}[name]
+    settings = {**BESIDE.get(name, {}), name: value}
+    study = read(f"{HEAD}rows: {{A: {{set: {flow(settings)}}}}}")
+    assert getattr(study.rows[1].config, name) == value
+    assert study.rows[1].changed.keys() >= settings.keys() - {"max_positions"}
+
+
+@pytest.mark.parametrize("name", [*ModelConfig.model_fields, *TrainingConfig.model_fields])
+def test_so_it_can_in_base_and_by_set(read, name):
+    value = {**TRAINING, "checkpoint_minutes": 1.0, "micro_batch_tokens": 1000}[name]
+    settings = {**BESIDE.get(name, {}), name: value}
+    in_base = read(f"{HEAD}base: {flow(settings)}")
+    by_set = read(HEAD, overrides=tuple(f"{key}={flow(item)}" for key, item in settings.items()))
+    assert in_base.base.config == by_set.base.config
+    assert getattr(in_base.base.config, name) == value

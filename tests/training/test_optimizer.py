@@ -1,0 +1,177 @@
+"""Adam and AdamW against their formulas, decay of matrices alone, clipping, and what goes into checkpoints."""
+
+import pytest
+import torch
+from torch import nn
+
+from ablate.config import resolve_row
+from ablate.model import build
+from ablate.training.optimizer import Optimizer
+
+SMALL = {"n_layers": 1, "d_model": 6, "d_ff": 5, "n_heads": 2}
+DECAYING = {"adam": {"weight_decay": 0.3}, "adamw": {"optimizer": "adamw", "weight_decay": 0.3}}
+
+
+class Small(nn.Module):
+    """A matrix and a vector, of 3 and 2 numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.bias = nn.Parameter(torch.tensor([0.5, -2.0]))
+        self.matrix = nn.Parameter(torch.tensor([[1.0, -3.0, 0.25]]))
+
+
+def give(model, scale):
+    """Gradients that differ from number to number and from step to step."""
+    model.bias.grad = scale * torch.tensor([0.2, -0.1])
+    model.matrix.grad = scale * torch.tensor([[0.3, 0.7, -0.4]])
+
+
+SCALES = (1.0, -0.5, 2.0, 0.01)
+RATES = (0.1, 0.03, 0.2, 0.05)
+
+
+def by_formula(x, gradient, *, decay, decoupled, beta1=0.9, beta2=0.98, eps=1e-9):
+    """Algorithm 2 of Loshchilov and Hutter (2019), which without decay is Adam (Kingma and Ba, 2015), in float64."""
+    x, m, v = x.double(), 0.0, 0.0
+    for t, (scale, rate) in enumerate(zip(SCALES, RATES, strict=True), 1):
+        g = scale * gradient.double()
+        if decay and not decoupled:
+            g = g + decay * x
+        m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g**2
+        update = rate * (m / (1 - beta1**t)) / ((v / (1 - beta2**t)).sqrt() + eps)
+        x = x - update - (rate * decay * x if decoupled else 0.0)
+    return x.float()
+
+
+@pytest.mark.parametrize(
+    ("settings", "formula"),
+    [
+        ({}, {"decay": 0.0, "decoupled": False}),
+        (DECAYING["adam"], {"decay": 0.3, "decoupled": False}),
+        (DECAYING["adamw"], {"decay": 0.3, "decoupled": True}),
+        (
+            {"adam_beta1": 0.5, "adam_beta2": 0.7, "adam_eps": 0.1},
+            {"decay": 0.0, "decoupled": False, "beta1": 0.5, "beta2": 0.7, "eps": 0.1},
+        ),
+    ],
+)
+def test_steps_are_those_of_the_formula_and_only_matrices_decay(settings, formula):
+    model = Small()
+    expected = by_formula(model.matrix.detach(), torch.tensor([[0.3, 0.7, -0.4]]), **formula)
+    without = by_formula(model.bias.detach(), torch.tensor([0.2, -0.1]), **{**formula, "decay": 0.0})
+    optimizer = Optimizer(model, resolve_row(settings))
+    for scale, rate in zip(SCALES, RATES, strict=True):
+        give(model, scale)
+        optimizer.step(rate)
+    torch.testing.assert_close(model.matrix.detach(), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(model.bias.detach(), without, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", DECAYING)
+def test_steps_of_a_whole_model_are_those_of_torchs_plain_loop_with_two_groups(optimizer):
+    config = resolve_row({**SMALL, **DECAYING[optimizer], "positional_encoding": "learned", "max_positions": 9})
+    ours, theirs = build(config, 11, seed=1), build(config, 11, seed=1)
+    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[optimizer]
+    plain = kind(
+        [
+            {"params": [p for p in theirs.parameters() if p.dim() == 1], "weight_decay": 0.0},
+            {"params": [p for p in theirs.parameters() if p.dim() > 1], "weight_decay": 0.3},
+        ],
+        betas=(0.9, 0.98), eps=1e-9, foreach=False, fused=False,
+    )  # fmt: skip
+    stepped, drawn = Optimizer(ours, config), torch.Generator().manual_seed(1)
+    for rate in RATES:
+        for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+            one.grad = torch.randn(one.shape, generator=drawn)
+            other.grad = one.grad.clone()
+        stepped.step(rate)
+        for group in plain.param_groups:
+            group["lr"] = rate
+        plain.step()
+    for name, parameter in ours.named_parameters():
+        torch.testing.assert_close(parameter, theirs.get_parameter(name), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("settings", [{}, {"mixer": "lstm"}, {"positional_encoding": "relative"}], ids=str)
+def test_without_a_gradient_decoupled_decay_shrinks_all_but_gains_and_biases(settings):
+    config = resolve_row({**SMALL, **DECAYING["adamw"], "attention_bias": True, **settings})
+    model = build(config, 11, seed=1)
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    Optimizer(model, config).step(0.5)
+    for name, parameter in model.named_parameters():
+        kept = 1.0 if parameter.dim() == 1 else 1 - 0.5 * 0.3
+        torch.testing.assert_close(parameter.detach(), kept * before[name])
+    assert {parameter.dim() == 1 for parameter in model.parameters()} == {True, False}
+
+
+# Of the gradients at scale 1: 0.2^2 + 0.1^2 + 0.3^2 + 0.7^2 + 0.4^2 = 0.79.
+NORM = 0.79**0.5
+
+
+@pytest.mark.parametrize(("largest", "factor"), [(None, 1.0), (1.0, 1.0), (0.5, 0.5 / NORM), (0.01, 0.01 / NORM)])
+def test_a_gradient_whose_norm_is_larger_is_scaled_down_to_it_as_one_vector(largest, factor):
+    model = Small()
+    optimizer = Optimizer(model, resolve_row({"gradient_clipping": largest, "adam_beta1": 0.5}))
+    give(model, 1.0)
+    optimizer.step(0.1)
+    first = {name: moment / 0.5 for name, moment in optimizer.state().items() if name.startswith("exp_avg/")}
+    torch.testing.assert_close(first["exp_avg/bias"], factor * torch.tensor([0.2, -0.1]), rtol=1e-4, atol=0)
+    torch.testing.assert_close(first["exp_avg/matrix"], factor * torch.tensor([[0.3, 0.7, -0.4]]), rtol=1e-4, atol=0)
+
+
+def test_a_step_clears_the_gradients():
+    model = Small()
+    give(model, 1.0)
+    Optimizer(model, resolve_row({})).step(0.1)
+    assert model.bias.grad is None
+    assert model.matrix.grad is None
+
+
+@pytest.mark.parametrize("settings", [{}, *DECAYING.values()], ids=str)
+def test_from_its_state_an_optimizer_goes_on_to_the_bit(settings):
+    """Although with decay its parameters stand in another order than the model's."""
+    config = resolve_row(settings)
+    whole, stopped = Small(), Small()
+    unbroken, first = Optimizer(whole, config), Optimizer(stopped, config)
+    for scale in SCALES[:2]:
+        for model, optimizer in ((whole, unbroken), (stopped, first)):
+            give(model, scale)
+            optimizer.step(0.1)
+    second = Optimizer(stopped, config)
+    second.load({name: value.clone() for name, value in first.state().items()})
+    for scale in SCALES[2:]:
+        for model, optimizer in ((whole, unbroken), (stopped, second)):
+            give(model, scale)
+            optimizer.step(0.1)
+    assert {name: value.tolist() for name, value in second.state().items()} == {
+        name: value.tolist() for name, value in unbroken.state().items()
+    }
+    assert torch.equal(whole.matrix, stopped.matrix)
+    assert torch.equal(whole.bias, stopped.bias)
+
+
+def test_the_state_is_two_moments_and_a_step_by_the_names_of_parameters():
+    model = Small()
+    optimizer = Optimizer(model, resolve_row(DECAYING["adamw"]))
+    assert optimizer.state() == {}
+    give(model, 1.0)
+    optimizer.step(0.1)
+    assert {name: tuple(value.shape) for name, value in optimizer.state().items()} == {
+        "step/bias": (), "exp_avg/bias": (2,), "exp_avg_sq/bias": (2,),
+        "step/matrix": (), "exp_avg/matrix": (1, 3), "exp_avg_sq/matrix": (1, 3),
+    }  # fmt: skip
+
+
+def test_a_parameter_that_nothing_uses_has_no_state_and_is_left_alone():
+    model = Small()
+    optimizer = Optimizer(model, resolve_row({}))
+    for _ in range(2):
+        model.matrix.grad = torch.ones(1, 3)
+        optimizer.step(0.1)
+        again = Optimizer(model, resolve_row({}))
+        again.load(optimizer.state())
+        assert {name.partition("/")[2] for name in again.state()} == {"matrix"}
+    assert model.bias.tolist() == [0.5, -2.0]
