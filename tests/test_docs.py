@@ -10,11 +10,13 @@ import pytest
 
 from ablate.config import PRESETS, DataConfig, DecodingConfig, ModelConfig, TrainingConfig
 from ablate.config.data import CORPORA
+from ablate.config.own import Variants
 from ablate.config.resolve import SYMBOL_OF
+from tests.config.test_effect import IDLE
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
-VERBS = ("init", "plan", "run", "status", "table", "translate")
+VERBS = ("init", "plan", "run", "status", "table", "translate", "attention", "export")
 FIELDS = [(section, name) for section in (DataConfig, ModelConfig, TrainingConfig, DecodingConfig)
           for name in section.model_fields]  # fmt: skip
 
@@ -30,9 +32,24 @@ def test_every_field_is_documented_with_its_symbol_default_choices_and_meaning(s
     if name in SYMBOL_OF:
         assert f"`{SYMBOL_OF[name]}`" in line
     if not field.is_required():
-        assert ("unset" if field.default is None else f"`{field.default}`") in line.split(" | ")[1]
+        assert line.split(" | ")[1] == ("unset" if field.default is None else f"`{written(field.default)}`")
+    assert all(f"`{written(choice)}`" in line.split(" | ")[2] for choice in choices(field))
+    if any(isinstance(mark, Variants) for mark in field.metadata):
+        assert "[your own](own.md)" in line.split(" | ")[2]
+
+
+def written(value):
+    """As a study writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def choices(field):
+    """What a field may be, where that is one of a few."""
+    if field.annotation is bool:
+        return (True, False)
     if get_origin(field.annotation) is Literal:
-        assert all(f"`{choice}`" in line for choice in get_args(field.annotation))
+        return get_args(field.annotation)
+    return [name for mark in field.metadata if isinstance(mark, Variants) for name in mark.names]
 
 
 def test_no_field_is_documented_that_there_is_not():
@@ -40,6 +57,32 @@ def test_no_field_is_documented_that_there_is_not():
     documented = set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE))
     ways = {"each", "zip", "grid", "set"}
     assert documented - ways - set(CORPORA) == {name for _, name in FIELDS}
+
+
+def section(title):
+    """What stands under a heading of docs/study.md."""
+    page = (ROOT / "docs/study.md").read_text()
+    return re.split(r"^#+ ", page.split(f"# {title}\n")[1], flags=re.MULTILINE)[0]
+
+
+def test_where_each_variant_is_from_is_documented():
+    """But for those of the paper's base model, and those that take something away."""
+    table = section("Where the variants are from")
+    named = {name for field in ModelConfig.model_fields.values() for name in choices(field) if isinstance(name, str)}
+    base = {str(field.default) for field in ModelConfig.model_fields.values()} - {"sinusoidal"}
+    others = {"all", "decoder", "pre", "none"}
+    assert [name for name in sorted(named - base - others) if f"| {name} |" not in table] == []
+
+
+@pytest.mark.parametrize("name", sorted({name for name, *_ in IDLE}))
+def test_every_setting_that_can_be_without_effect_is_documented(name):
+    page = section("Settings without effect")
+    assert f"`{name}`" in page
+
+
+@pytest.mark.parametrize("schedule", get_args(TrainingConfig.model_fields["schedule"].annotation))
+def test_every_schedule_is_documented(schedule):
+    assert f"\n| {schedule} |" in section("The recipe")
 
 
 def test_every_preset_and_corpus_is_documented():
@@ -79,7 +122,8 @@ def test_every_study_in_a_documents_yaml_block_reads(tmp_path):
 
     blocks = [b for page in PAGES for b in re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL)]
     studies = [block for block in blocks if block.startswith("study:")]
-    assert len(studies) >= 2
+    assert len(studies) >= 3
+    (tmp_path / "cosine.py").write_text("class Cosine: pass\n")  # of docs/own.md; test_own.py runs it
     for text in studies:
         path = tmp_path / "study.yaml"
         path.write_text(text)

@@ -22,7 +22,7 @@ FLOORS = (
     ("training", "decoding"),
     ("scoring",),
     ("runner",),
-    ("launch",),
+    ("launch", "export", "analysis"),
     ("cli",),
 )
 FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names}

@@ -12,7 +12,6 @@ from ablate.analysis.heads import TITLES
 from ablate.analysis.importance import Importances, MaskedHead
 from ablate.analysis.maps import printable
 from ablate.analysis.sheet import (
-    DEFAULT_FONT,
     FONT,
     LINE,
     MARGIN,
@@ -41,12 +40,12 @@ def draw_view(view: View, run: str) -> Figure:
     """A map a head, those of a layer side by side, labelled with what asks and what is looked at."""
     families, missing = families_for({c for piece in (*view.source, *view.target) for c in printable(piece)})
     with style(families):
-        return _Maps(view, run, missing).sheet.figure
+        return _Maps(view, run, missing).sheet.finished()
 
 
 def draw_importances(found: Importances, run: str) -> Figure:
     """A grid of layers and heads for each kind of attention, with the importance written into every cell."""
-    with style([DEFAULT_FONT]):
+    with style():
         return _grids(found, run)
 
 
@@ -91,7 +90,7 @@ class _Maps:
         return LINE + -(-len(weights.heads) // A_ROW) * self._row_height(weights) + GAP
 
     def _heading(self, run: str) -> None:
-        self.sheet.text(MARGIN, MARGIN, f"Attention weights of run {run}", TITLE, weight="bold")
+        self.sheet.title(MARGIN, f"Attention weights of run {run}", TITLE)
         sides = ("source", self.view.source[:-1]), ("target", self.view.target[1:])
         for number, (side, pieces) in enumerate(sides):
             text = f"{side}: {self._named(''.join(pieces).replace('▁', ' ').strip())}"
@@ -101,8 +100,7 @@ class _Maps:
         self.sheet.text(MARGIN + 1.8, MARGIN + 0.83, legend, SMALL)
 
     def _attention(self, weights: Weights) -> None:
-        title = f"{TITLES[weights.kind]}, layer {weights.layer}"
-        self.sheet.text(MARGIN, self.top, title, FONT + 1, weight="bold")
+        self.sheet.title(self.top, f"{TITLES[weights.kind]}, layer {weights.layer}", FONT + 1)
         for number in range(len(weights.heads)):
             row, column = divmod(number, A_ROW)
             x = MARGIN + self.beside + column * self._block(weights)
@@ -116,7 +114,10 @@ class _Maps:
         seen = np.ma.masked_equal(weights.heads[number].numpy(), 0.0)  # what is masked is left white
         axes.imshow(seen, cmap=WEIGHTS, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
         axes.set_xticks(range(S), [self._named(key) for key in weights.keys], rotation=90)
-        axes.set_yticks(range(T), [self._named(query) for query in weights.queries] if labelled else [""] * T)
+        if labelled:
+            axes.set_yticks(range(T), [self._named(query) for query in weights.queries])
+        else:
+            axes.set_yticks([])
         axes.tick_params(labelsize=self.font, length=0, pad=2)
         for text in (*axes.get_xticklabels(), *axes.get_yticklabels()):
             text.set_parse_math(False)
@@ -128,7 +129,7 @@ def _grids(found: Importances, run: str) -> Figure:
     rows = len({(head.kind, head.layer) for head in found.heads})
     height = MARGIN + HEADING + rows * GRID[1] + len(kinds) * 3 * LINE
     sheet = Sheet(max(NARROWEST, 4 * MARGIN + widest * GRID[0]), height)
-    sheet.text(MARGIN, MARGIN, f"Importance of the heads of run {run}", TITLE, weight="bold")
+    sheet.title(MARGIN, f"Importance of the heads of run {run}", TITLE)
     meaning = "The dev loss with the head masked, less that of the whole model,"
     sheet.text(MARGIN, MARGIN + 0.3, meaning, FONT)
     sheet.text(MARGIN, MARGIN + 0.3 + LINE, f"which is {found.loss:.4f} nats a token on {found.pairs} pairs.", FONT)
@@ -136,9 +137,9 @@ def _grids(found: Importances, run: str) -> Figure:
     sheet.colour_bar(MARGIN + 0.85, norm, IMPORTANCE)
     top = MARGIN + HEADING
     for kind, heads in kinds.items():
-        sheet.text(MARGIN, top, TITLES[kind], FONT + 1, weight="bold")
+        sheet.title(top, TITLES[kind], FONT + 1)
         top += _grid(sheet, top + LINE, heads, norm) + 3 * LINE
-    return sheet.figure
+    return sheet.finished()
 
 
 def _grid(sheet: Sheet, top: float, heads: list[MaskedHead], norm: Normalize) -> float:

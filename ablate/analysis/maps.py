@@ -59,7 +59,7 @@ def heat_maps(weights: Weights, width: int, colours: bool) -> Iterator[Text]:
     labels = [f"{number:>{digits}} {printable(piece)}" for number, piece in enumerate(weights.queries, 1)]
     label = min(LABEL, max(map(cell_len, labels)))
     if label + 1 + S > width:
-        label = digits
+        label, labels = digits, [f"{number:>{digits}}" for number in range(1, T + 1)]
     if label + 1 + S > width:
         yield Text(f"{S} tokens do not fit in {width} columns: see the table below, or --out FILE.png\n", style="dim")
         return
@@ -72,10 +72,10 @@ def heat_maps(weights: Weights, width: int, colours: bool) -> Iterator[Text]:
         yield _plain(" " * (label + 1) + titles)
         yield _plain(" " * (label + 1) + (" " * GAP).join(ruler for _ in heads), "dim")
         for query, name in enumerate(labels):
-            line = Text(set_cell_size(name, label) + " ")
+            line = Text(_fitted(name, label))
             for head in heads:
+                line.append(" " * (1 if head == first else block - S * cell + GAP))
                 line.append_text(_row(weights.heads[head, query].tolist(), cell, colours))
-                line.append(" " * (block - S * cell + GAP))
             yield line if colours else _plain(line.plain)
         yield Text()
 
@@ -83,6 +83,11 @@ def heat_maps(weights: Weights, width: int, colours: bool) -> Iterator[Text]:
 def printable(piece: str) -> str:
     """The piece, with what would move a terminal's cursor written out."""
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in piece)
+
+
+def _fitted(name: str, width: int) -> str:
+    """The name in exactly so many columns; what is cut off it, an ellipsis tells."""
+    return set_cell_size(name, width) if cell_len(name) <= width else f"{set_cell_size(name, width - 1)}…"
 
 
 def _fit(width: int, heads: int, S: int) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,14 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.ft2font import FT2Font
-from matplotlib.textpath import TextPath
+from matplotlib.textpath import text_to_path
 
 FONT, TITLE, SMALL = 8.0, 11.0, 7.0  # points
 MARGIN, LINE = 0.25, 0.2
 DEFAULT_FONT = "DejaVu Sans"  # comes with matplotlib
+LAST_RESORT = ("Last Resort", ".LastResort")  # fonts that have every character, as an empty box
 
 
 class Sheet:
@@ -27,6 +29,10 @@ class Sheet:
     def __init__(self, width: float, height: float) -> None:
         self.width, self.height = width, height
         self.figure = Figure((width, height))
+
+    def title(self, y: float, text: str, size: float) -> None:
+        """Bold text at the left margin, in letters that every font has."""
+        self.text(MARGIN, y, text, size, weight="bold", family=DEFAULT_FONT)
 
     def text(self, x: float, y: float, text: str, size: float, **options: Any) -> None:
         """Text whose top left corner is here; a dollar sign is one."""
@@ -37,6 +43,12 @@ class Sheet:
         place = (x / self.width, 1 - (y + height) / self.height, width / self.width, height / self.height)
         return self.figure.add_axes(place)
 
+    def finished(self) -> Figure:
+        """The figure, with its ticks, which are made when they are first asked for, in the style that holds now."""
+        for axes in self.figure.axes:
+            axes.get_xticklabels(), axes.get_yticklabels()
+        return self.figure
+
     def colour_bar(self, y: float, norm: Normalize, colours: str) -> None:
         """What colours mean, at the left margin, 1.6 inches wide."""
         bar = self.axes(MARGIN, y, 1.6, 0.1)
@@ -45,9 +57,13 @@ class Sheet:
 
 
 @contextmanager
-def style(families: list[str]) -> Iterator[None]:
-    """Settings of this figure alone, whatever a user's matplotlibrc says."""
-    with matplotlib.rc_context({"font.family": families, "text.usetex": False, "axes.linewidth": 0.5}):
+def style(families: Sequence[str] = (DEFAULT_FONT,)) -> Iterator[None]:
+    """Settings of what is drawn or written meanwhile, whatever a user's matplotlibrc says."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams["font.family"] = list(families)
+        matplotlib.rcParams["axes.linewidth"] = 0.5
+        matplotlib.rcParams["svg.hashsalt"] = "ablate"  # names inside the file do not differ from time to time
         yield
 
 
@@ -55,7 +71,9 @@ def families_for(characters: set[str]) -> tuple[list[str], set[str]]:
     """The default font, installed ones that have what it has not, and the characters that none of them has."""
     families, missing = [DEFAULT_FONT], characters - _held(font_manager.findfont(DEFAULT_FONT), characters)
     for entry in sorted(font_manager.fontManager.ttflist, key=lambda entry: (entry.name, entry.fname)):
-        found = _held(entry.fname, missing) if missing and Path(entry.fname).exists() else set()
+        if not missing or entry.name.startswith(LAST_RESORT) or not Path(entry.fname).exists():
+            continue
+        found = _held(entry.fname, missing)
         if found and entry.name not in families:
             families.append(entry.name)
             missing = missing - found
@@ -64,7 +82,8 @@ def families_for(characters: set[str]) -> tuple[list[str], set[str]]:
 
 def inches(text: str, size: float) -> float:
     """How wide a text will be."""
-    return float(TextPath((0, 0), text, size=size).get_extents().width) / 72 if text.strip() else 0.0
+    width, _, _ = text_to_path.get_text_width_height_descent(text, FontProperties(size=size), ismath=False)
+    return float(width) / 72
 
 
 def cut(text: str, size: float, width: float) -> str:

@@ -12,9 +12,7 @@ from ablate.store import Results, RunFolder
 from ablate.study import Selection, Study, read_study
 
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's YAML file.", show_default=False)]
-RunId = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run's id, or the beginning of it.", show_default=False)
-]
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or the beginning of it.", show_default=False)]
 ResultsRoot = Annotated[Path, typer.Option("--results", metavar="DIR", help="The results root.")]
 Overrides = Annotated[
     list[str] | None,

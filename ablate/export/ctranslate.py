@@ -1,8 +1,6 @@
 """Any model that CTranslate2 (OpenNMT's inference library) can hold, through its own specifications.
 
-Positions that are added to embeddings are written as a table. The begin mark and padding get a bias in
-the product with the vocabulary under which they are never chosen, as the search of this project never
-takes them; probabilities are then over the other pieces.
+Positions that are added to embeddings are written as a table.
 """
 
 from __future__ import annotations
@@ -17,13 +15,12 @@ from torch import Tensor
 from ablate.config import ModelConfig
 from ablate.config.model import ADDED_POSITIONS
 from ablate.data.corpus import TOKENIZER
-from ablate.data.tokenizer import BOS, EOS, PAD, UNK
+from ablate.data.tokenizer import BOS, EOS, UNK
 from ablate.export.source import Affine, Source
 from ablate.model.norms import EPS
 from ablate.model.positions import T5_DISTANCE, sinusoids
 
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swiglu": "SWISH"}
-NEVER = -1e4  # within the range of fp16, so that a model can be quantised
 
 
 def write(source: Source, folder: Path) -> None:
@@ -75,8 +72,6 @@ def _decoder(source: Source, positions: str) -> Any:
     )
     spec.embeddings.weight = weights["embedding.weight"]
     spec.projection.weight = weights["output.weight" if c.tied_embeddings == "none" else "embedding.weight"]
-    spec.projection.bias = torch.zeros(source.tokenizer.vocab_size)
-    spec.projection.bias[[PAD, BOS]] = NEVER
     _stack(spec, source, "decoder", positions)
     return spec
 

@@ -68,7 +68,7 @@ def _of_llama(c: ModelConfig) -> Faults:
     yield _two_head_sizes(c, "LlamaForCausalLM")
     yield (
         c.d_model % c.n_heads != 0,
-        f"n_heads={c.n_heads} and d_model={c.d_model}, and LlamaForCausalLM needs a number of heads that divides the width",
+        f"n_heads={c.n_heads} and d_model={c.d_model}, and in LlamaForCausalLM the one divides the other",
     )
 
 

@@ -22,6 +22,7 @@ from ablate.data.tokenizer import BOS, EOS, PAD
 from ablate.export.huggingface import GENERATION, write_json, write_weights
 from ablate.export.source import Affine, Source, halves
 
+
 def write(source: Source, folder: Path) -> None:
     """Write everything that `from_pretrained` reads."""
     c, vocabulary = source.config, source.vocabulary()

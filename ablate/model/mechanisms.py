@@ -16,6 +16,8 @@ from ablate.config import ModelConfig
 from ablate.config.model import LINEAR_CHUNK
 from ablate.model.sight import Sight
 
+EPS = 1e-6  # added to sums of linear weights, which may all be 0, as its authors do
+
 
 class Mechanism(nn.Module):
     """How queries attend. `takes_bias`: whether it adds what a positional encoding has to say on scores."""
@@ -63,25 +65,20 @@ class Linear(Mechanism):
 
     def forward(self, Q: Tensor, K: Tensor, V: Tensor, sight: Sight) -> Tensor:
         """(B, h, T, d_v)."""
-        Q, K = _phi(Q), _phi(K)
+        Q, K = F.elu(Q) + 1, F.elu(K) + 1
         if sight.watch is not None:
             return self._quadratic(Q, K, V, sight)
         if sight.real is not None:
             K = K * sight.real.transpose(-1, -2)  # what is padding weighs nothing
         V = torch.cat([V, torch.ones_like(V[..., :1])], dim=-1)  # (B, h, S, d_v + 1): the last is the sum of weights
         sums = _causal_sums(Q, K, V) if sight.causal else Q @ (K.transpose(-1, -2) @ V)
-        return sums[..., :-1] / sums[..., -1:]
+        return sums[..., :-1] / (sums[..., -1:] + EPS)
 
     def _quadratic(self, Q: Tensor, K: Tensor, V: Tensor, sight: Sight) -> Tensor:
         """The same by way of the weights, which are otherwise never formed."""
         weights, allowed = Q @ K.transpose(-1, -2), sight.allowed()
         weights = weights if allowed is None else weights * allowed
-        return sight.seen(weights / weights.sum(-1, keepdim=True)) @ V
-
-
-def _phi(x: Tensor) -> Tensor:
-    """elu(x) + 1, exact where it is near 0: rounded to 0, weights would have no sum to be divided by."""
-    return torch.where(x > 0, x + 1, x.clamp(max=0).exp())
+        return sight.seen(weights / (weights.sum(-1, keepdim=True) + EPS)) @ V
 
 
 def _causal_sums(Q: Tensor, K: Tensor, V: Tensor) -> Tensor:

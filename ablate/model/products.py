@@ -17,9 +17,9 @@ from torch import Tensor
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x W^T + b: (..., d_in), (d_out, d_in), (d_out) -> (..., d_out)."""
+    """X W^T + b: (..., d_in), (d_out, d_in), (d_out) -> (..., d_out)."""
     if x.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
-        rounded: Tensor = _Rounded.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+        rounded: Tensor = _Rounded.apply(x.to(weight.dtype), weight, bias)  # type: ignore[no-untyped-call]
         return rounded
     return F.linear(x, weight, bias)
 
@@ -52,7 +52,7 @@ class _Rounded(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor | None]:
         x, weight = ctx.saved_tensors
-        grad = grads[0].flatten(0, -2)
+        grad, inputs = grads[0].reshape(-1, weight.shape[0]), x.reshape(-1, weight.shape[1])
         with torch.autocast("cpu", enabled=False), bf16_products(x.device, True):
             d_x = (grad @ weight).view_as(x) if ctx.needs_input_grad[0] else None
-            return d_x, grad.T @ x.flatten(0, -2), grad.sum(0) if ctx.biased else None
+            return d_x, grad.T @ inputs, grad.sum(0) if ctx.biased else None

@@ -27,7 +27,8 @@ class Recurrent:
 class LSTM(Mixer):
     """A long short-term memory of width d_model (Hochreiter and Schmidhuber, 1997); both ways where it may look ahead.
 
-    Looking both ways, each direction has half of the width.
+    Looking both ways, each direction has half of the width. On a CPU its own products are in fp32 whatever the
+    precision of those around it: torch's bf16 kernel there takes no fp32 weights.
     """
 
     def __init__(self, d_model: int, causal: bool, init: torch.Generator) -> None:
@@ -39,6 +40,11 @@ class LSTM(Mixer):
 
     def forward(self, x: Tensor, past: Recurrent | None, sight: Sight) -> tuple[Tensor, Recurrent]:
         """(B, T, d_model) -> (B, T, d_model), and the state after each sentence's last token."""
+        device = x.device.type
+        with torch.autocast(device, enabled=device != "cpu" and torch.is_autocast_enabled(device)):
+            return self._run(x, past, sight)
+
+    def _run(self, x: Tensor, past: Recurrent | None, sight: Sight) -> tuple[Tensor, Recurrent]:
         if past is not None:
             out, (state, cell) = self.cells(x, (past.state, past.cell))
             return out, Recurrent(state, cell)

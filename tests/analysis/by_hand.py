@@ -25,5 +25,5 @@ def view_of(*attentions, hidden=(), in_a_row=False):
     """A view of these; its sides are what the attentions' labels say."""
     sides = {"source": ("s", "</s>"), "target": ("<s>", "t")}
     for attention in attentions:
-        sides |= {"source": attention.keys} if attention.kind == "cross" else {}
+        sides = {"source": attention.keys, "target": attention.queries} if attention.kind == "cross" else sides
     return View(sides["source"], sides["target"], in_a_row, tuple(attentions), tuple(hidden))

@@ -26,7 +26,7 @@ def test_help_is_an_answer_and_no_error(words):
 
 def test_help_names_every_verb_once():
     text = inside("--help").out.partition("Commands:")[2]
-    assert re.findall(r"^  (\w+)", text, re.M) == ["init", "plan", "run", "status", "table", "translate"]
+    assert re.findall(r"^  (\w+)", text, re.M) == ["init", "plan", "run", "status", "table", "translate", "attention", "export"]
 
 
 def test_init_writes_a_study_that_plans(tmp_path, monkeypatch):

@@ -194,12 +194,14 @@ def test_rows_of_keys_and_values_are_selected_in_the_order_asked_for():
 
 
 def test_attention_is_computed_in_fp32_on_a_cpu_whatever_the_products_around_it():
-    module, x = attention(), normal(2, S, D_MODEL)
+    module, x, shown = attention(), normal(2, S, D_MODEL), []
+    expected, _ = causal(module, x)
+    module.watch = shown.append
     with torch.autocast("cpu", torch.bfloat16):
-        Q = module.W_Q(x)
         out, _ = causal(module, x)
-    assert Q.dtype == out.dtype == torch.bfloat16
-    torch.testing.assert_close(out.float(), causal(module, x)[0], atol=0.03, rtol=0.03)
+    assert shown[0].dtype == torch.float32
+    torch.testing.assert_close(shown[0].sum(-1), torch.ones(2, H, S))  # which rounded weights would not make
+    torch.testing.assert_close(out.float(), expected, atol=0.03, rtol=0.03)
 
 
 # Watching and gating heads

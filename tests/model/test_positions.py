@@ -58,7 +58,9 @@ def test_a_shift_by_k_is_one_rotation_for_all_positions(k):
 def test_tokens_know_their_places_whichever_of_them_come_together(encoding):
     positions, x = positions_of(encoding), normal(2, 11, D_MODEL)
     whole = positions.embed(x, places(11))
-    parts = [positions.embed(x[:, first:last], places(last - first, first)) for first, last in ((0, 4), (4, 9), (9, 11))]
+    parts = [
+        positions.embed(x[:, first:last], places(last - first, first)) for first, last in ((0, 4), (4, 9), (9, 11))
+    ]
     assert torch.equal(torch.cat(parts, dim=1), whole)
 
 

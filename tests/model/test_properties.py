@@ -6,7 +6,7 @@ and residuals lets its states grow or shrink; differences are measured against t
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load, save
 
@@ -115,6 +115,8 @@ def test_weights_come_back_from_a_checkpoint_to_the_bit(config, seed):
 @a_few_of_each
 @given(config=shapes(), optimizer=st.sampled_from(["adam", "adamw"]), clipping=st.sampled_from([None, 1.0]), seed=seeds)
 def test_one_step_of_training_is_finite(precision, config, optimizer, clipping, seed):
+    # Without norms, a gated layer about squares its states: at some depth no float holds them.
+    assume(config.activation != "swiglu" or config.norm_position != "none" or max(config.depths) == 1)
     written = {"precision": precision, "optimizer": optimizer, "gradient_clipping": clipping, "train_steps": 10}
     model_fields = {name: getattr(config, name) for name in ModelConfig.model_fields}
     row = resolve_row({**model_fields, **written, "weight_decay": 0.01, "warmup_steps": 2})

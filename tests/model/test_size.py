@@ -1,4 +1,7 @@
-"""What `cost` says of a model in closed form is what torch counts on the model that is built."""
+"""What `cost` says of a model in closed form is what torch counts on the model that is built.
+
+Parameters of any shape are in test_properties.py.
+"""
 
 import pytest
 import torch
@@ -7,10 +10,14 @@ from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from ablate import cost
 from ablate.config import resolve_row
 from ablate.cost import Lengths, forward_flops, parameters
-from ablate.model import Transformer
-from tests.model.small import ENCODINGS, sentences, shape, small_model
+from ablate.model import build, mechanisms
+from ablate.model.build import ARCHITECTURES
+from ablate.model.parts import Parts
+from tests.model.random_shapes import LONGEST, shapes
+from tests.model.small import ENCODINGS, V, sentences, small_model
 
 WMT = 37_000
 # Table 3 with V = 37,000, biases in the feed-forward network and two vectors a LayerNorm, computed apart from us.
@@ -41,7 +48,8 @@ TABLE_3 = [
 def built_on_paper(config, vocab_size):
     """A model without memory behind its weights."""
     with torch.device("meta"):
-        return Transformer(config, vocab_size, torch.Generator("cpu"), torch.Generator("cpu"))
+        generator = torch.Generator("cpu")
+        return ARCHITECTURES[config.architecture](Parts(config, vocab_size, generator, generator))
 
 
 def counted(model):
@@ -55,43 +63,82 @@ def test_each_row_of_the_papers_table_3_has_its_exact_number_of_parameters(row, 
     assert counted(built_on_paper(config, WMT)) == count
 
 
-@settings(max_examples=30, deadline=None)
-@given(
-    vocab_size=st.integers(5, 99),
-    fields=st.fixed_dictionaries(
-        {
-            "n_layers": st.integers(1, 3),
-            "d_model": st.integers(1, 20).map(lambda half: 2 * half),
-            "d_ff": st.integers(1, 41),
-            "n_heads": st.integers(1, 7),
-            "d_k": st.integers(1, 13),
-            "d_v": st.integers(1, 13),
-            "max_positions": st.integers(8, 40),
-            "positional_encoding": st.sampled_from(ENCODINGS),
-        }
-    ),
-)
-def test_the_closed_form_counts_the_parameters_of_any_shape(vocab_size, fields):
-    config = shape(**fields)
-    assert counted(built_on_paper(config, vocab_size)) == parameters(config, vocab_size)
+@pytest.fixture(scope="module", autouse=True)
+def without_onednn():
+    """With it, an LSTM is one kernel of which torch counts nothing; without, it is products like any other."""
+    before = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.enabled = False
+    yield
+    torch.backends.mkldnn.enabled = before
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
-@pytest.mark.parametrize(
-    "fields", [{}, {"n_layers": 1, "d_k": 11}, {"n_heads": 5, "d_v": 2}, {"d_model": 34, "d_ff": 3}]
-)
-def test_the_closed_form_counts_the_flops_of_a_forward_pass(encoding, fields):
-    S, T = 11, 17
-    model = small_model(positional_encoding=encoding, **fields)
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        model.logits(model(sentences(S), sentences(T, seed=2)))
-    pair = Lengths(
+def pair(S, T):
+    """Sums over one pair of these lengths."""
+    return Lengths(
         pairs=1,
         source_tokens=S,
         target_tokens=T,
-        longer_tokens=T,
+        longer_tokens=max(S, T),
         source_squares=S * S,
         products=S * T,
         target_squares=T * T,
     )
-    assert counter.get_total_flops() == forward_flops(model.config, model.embedding.weight.shape[0], pair)
+
+
+def counted_flops(model, S, T):
+    """What torch counts in a forward pass: its matrix products, where no fused kernel takes attention's over."""
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        model.logits(model(sentences(S), sentences(T, seed=2)))
+    return counter.get_total_flops()
+
+
+VARIANTS = [
+    *({"positional_encoding": encoding} for encoding in ENCODINGS),
+    {"n_layers": 1, "d_k": 12},
+    {"n_heads": 5, "d_v": 2},
+    {"d_model": 34, "d_ff": 3},
+    {"encoder_layers": 3, "decoder_layers": 1},
+    {"n_heads": 4, "n_kv_heads": 2},
+    {"n_kv_heads": 1, "positional_encoding": "relative"},
+    {"n_cross_heads": 1},
+    {"activation": "swiglu"},
+    {"attention_bias": True, "norm_position": "pre", "norm": "rmsnorm", "tied_embeddings": "none"},
+    {"attention": "local"},
+    {"attention": "linear"},
+    {"attention": "linear", "n_kv_heads": 1},
+    {"mixer": "lstm"},
+]
+
+
+@pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
+@pytest.mark.parametrize("fields", VARIANTS, ids=str)
+def test_the_closed_form_counts_the_flops_of_a_forward_pass(fields, architecture):
+    S, T = 11, 17
+    model = small_model(architecture=architecture, max_positions=31, **fields)
+    assert counted_flops(model, S, T) == forward_flops(model.config, V, pair(S, T))
+
+
+@settings(max_examples=60, deadline=None)
+@given(config=shapes(), S=st.integers(1, LONGEST), T=st.integers(1, LONGEST))
+def test_the_closed_form_counts_the_flops_of_any_shape(config, S, T):
+    assert counted_flops(build(config, V, 1).eval(), S, T) == forward_flops(config, V, pair(S, T))
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 5])
+@pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
+def test_linear_attention_costs_a_chunks_weights_however_many_chunks_there_are(monkeypatch, architecture, chunks):
+    for module in (cost, mechanisms):
+        monkeypatch.setattr(module, "LINEAR_CHUNK", 7)
+    T = 7 * chunks
+    model = small_model(architecture=architecture, attention="linear", max_positions=80)
+    assert counted_flops(model, T, T) == forward_flops(model.config, V, pair(T, T))
+
+
+@pytest.mark.parametrize("T", [8, 10, 13, 20])
+def test_a_last_chunk_that_is_not_full_is_counted_as_if_it_were(monkeypatch, T):
+    for module in (cost, mechanisms):
+        monkeypatch.setattr(module, "LINEAR_CHUNK", 7)
+    model = small_model(attention="linear")
+    c, rest = model.config, T % 7
+    more = 2 * c.n_layers * rest * (7 - rest) * c.n_heads * (c.d_k + c.d_v + 1)
+    assert forward_flops(c, V, pair(T, T)) - counted_flops(model, T, T) == more

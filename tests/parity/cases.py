@@ -29,7 +29,9 @@ class Case:
         for parameter in self.model.parameters():
             if parameter.dim() == 1:  # gains and biases are 1 and 0 at first, and would hide being left out
                 parameter += 0.5 * torch.randn(parameter.shape, generator=random)
-        self.source, self.target = (_padded(draw, self.V, longest) for _ in range(2))
+        some, others = ([draw.randint(2, longest - 1) for _ in range(2)] for _ in range(2))
+        self.source = _drawn(draw, self.V, [longest, 1, *some])  # the longest meets the longest, one token meets more
+        self.target = _drawn(draw, self.V, [longest, *others, 1])
 
     @property
     def pairs(self) -> list[tuple[list[int], list[int]]]:
@@ -108,7 +110,5 @@ def pad(rows: Sequence[Sequence[int]]) -> Tensor:
     return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows])
 
 
-def _padded(draw: Random, V: int, longest: int) -> Tensor:
-    lengths = [longest, 1, *(draw.randint(2, longest - 1) for _ in range(2))]
-    draw.shuffle(lengths)
+def _drawn(draw: Random, V: int, lengths: Sequence[int]) -> Tensor:
     return pad([[draw.randrange(1, V) for _ in range(length)] for length in lengths])

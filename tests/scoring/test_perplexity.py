@@ -69,7 +69,7 @@ def test_it_evaluates_without_dropout_and_draws_nothing():
 def test_what_no_float_can_hold_is_infinite_and_what_is_no_number_is_not_finite():
     model = unigram_model([1e-30, 1.0, 1e-30, 1e-30, 1e-30])
     with torch.no_grad():
-        model.decoder[-1].after_feed_forward.norm.bias *= 1000  # the targets have e^-69000
+        model.decoder[-1].around_feed_forward.norm.bias *= 1000  # the targets have e^-69000
     assert perplexity(model, split_of([([4], [4])]), CPU) == math.inf
     broken = small_model(V)
     with torch.no_grad():

@@ -1,0 +1,188 @@
+"""Figures hold the weights that they were given, under the right names, and leave matplotlib as it was."""
+
+import struct
+from xml.etree import ElementTree
+
+import matplotlib
+import numpy as np
+import pytest
+
+from ablate.analysis import sheet
+from ablate.analysis.drawing import draw_importances, draw_view
+from ablate.analysis.figures import DPI, MOST_PIXELS, refuse_undrawable, save
+from ablate.analysis.importance import Importances, MaskedHead
+from ablate.errors import UsageError
+from tests.analysis.by_hand import random_weights, view_of
+
+RUN = "0123456789ab"
+WORDS = ("▁a", "$\\frac", "$_{x", "</s>")
+VIEW = view_of(
+    random_weights(3, 4, 4, "decoder", 1, queries=WORDS, keys=WORDS),
+    random_weights(10, 4, 3, "cross", 2, queries=WORDS, keys=("▁b", "東", "</s>")),
+)
+IMPORTANCES = Importances(
+    2.0,
+    7,
+    (
+        *(MaskedHead("encoder", layer, head, 2.0 + head, head / layer) for layer in (2, 5) for head in (1, 2, 3)),
+        MaskedHead("cross", 1, 1, 1.5, -0.5),
+    ),
+)
+
+
+def panels(figure):
+    """The axes that show an image of their own: the colour bar, which comes first, aside."""
+    return [axes for axes in figure.axes[1:] if axes.images]
+
+
+def labels(axis):
+    return [tick.get_text() for tick in axis.get_ticklabels()]
+
+
+def test_every_head_has_a_map_of_its_weights_with_what_is_masked_left_out():
+    shown = [axes.images[0] for axes in panels(draw_view(VIEW, RUN))]
+    heads = [head.numpy() for weights in VIEW.weights for head in weights.heads]
+    assert len(shown) == len(heads) == 13
+    for image, head in zip(shown, heads, strict=True):
+        found = image.get_array()
+        assert np.array_equal(found.filled(0.0), head)
+        assert np.array_equal(np.ma.getmaskarray(found), head == 0)
+        assert (image.norm.vmin, image.norm.vmax) == (0, 1)
+
+
+def test_columns_are_labelled_under_every_map_and_rows_at_the_first_of_a_line():
+    axes = panels(draw_view(VIEW, RUN))
+    spelled = ["_a", "$\\frac", "$_{x", "</s>"]
+    assert [labels(one.xaxis) for one in axes[:3]] == [spelled] * 3
+    assert [labels(one.xaxis)[::2] for one in axes[3:]] == [["_b", "</s>"]] * 10  # between them, as fonts here allow
+    rows = [labels(one.yaxis) for one in axes]
+    assert rows == [spelled, [""] * 4, [""] * 4, spelled, *[[""] * 4] * 7, spelled, [""] * 4]  # eight heads a line
+
+
+def test_titles_name_run_sentence_kinds_layers_and_heads():
+    texts = [text.get_text() for text in draw_view(VIEW, RUN).texts]
+    assert texts[0] == f"Attention weights of run {RUN}"
+    assert texts[1].startswith("source: b")
+    assert texts[2].startswith("target: $\\frac")
+    titles = ["decoder self-attention, layer 1", "cross-attention, decoder over source, layer 2"]
+    assert [text for text in texts if "layer" in text] == titles
+    assert [text for text in texts if text.startswith("head")] == [
+        *(f"head {n}" for n in range(1, 4)),
+        *(f"head {n}" for n in range(1, 11)),
+    ]
+
+
+def boxes(figure):
+    """Where everything that is drawn lies, in shares of the figure."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    FigureCanvasAgg(figure).draw()
+    drawn = [text.get_window_extent() for text in figure.texts] + [axes.get_tightbbox() for axes in figure.axes]
+    return [box.transformed(figure.transFigure.inverted()) for box in drawn]
+
+
+LONG = tuple(f"▁word{i}" for i in range(60))
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [
+        lambda: draw_view(VIEW, RUN),
+        lambda: draw_view(view_of(random_weights(1, 1, 1)), RUN),
+        lambda: draw_view(view_of(random_weights(2, 60, 60, "cross", queries=LONG, keys=LONG)), RUN),
+        lambda: draw_importances(IMPORTANCES, RUN),
+    ],
+)
+def test_no_text_is_cut_off(figure):
+    for box in boxes(figure()):
+        assert 0 <= box.x0 <= box.x1 <= 1
+        assert 0 <= box.y0 <= box.y1 <= 1
+
+
+def test_a_character_that_no_font_has_is_a_replacement_character(monkeypatch):
+    monkeypatch.setattr(sheet.font_manager.fontManager, "ttflist", [])
+    axes = panels(draw_view(VIEW, RUN))
+    assert labels(axes[3].xaxis) == ["_b", "\N{REPLACEMENT CHARACTER}", "</s>"]
+
+
+def test_an_installed_font_is_taken_for_what_the_default_has_not(monkeypatch):
+    entries = [entry for entry in sheet.font_manager.fontManager.ttflist if entry.name in ("STIXNonUnicode", "cmr10")]
+    monkeypatch.setattr(sheet.font_manager.fontManager, "ttflist", entries)
+    private = "\ue000"  # of a private use area, where STIXNonUnicode has glyphs
+    assert sheet.families_for({"a", private, "東"}) == (["DejaVu Sans", "STIXNonUnicode"], {"東"})
+    assert sheet.families_for({"a", "é"}) == (["DejaVu Sans"], set())
+
+
+@pytest.mark.parametrize("draw", [lambda: draw_view(VIEW, RUN), lambda: draw_importances(IMPORTANCES, RUN)])
+def test_files_are_a_png_and_an_svg_of_the_figures_size_and_the_same_each_time(tmp_path, draw):
+    before = dict(matplotlib.rcParams)
+    png, svg = tmp_path / "new" / "a.png", tmp_path / "a.SVG"
+    written = []
+    for _ in range(2):
+        figure = draw()
+        save(figure, [png, svg])
+        written.append((png.read_bytes(), svg.read_bytes()))
+    assert written[0] == written[1]
+    width, height = figure.get_size_inches()
+    assert written[0][0].startswith(b"\x89PNG\r\n\x1a\n")
+    assert struct.unpack(">II", written[0][0][16:24]) == (int(width * DPI["png"]), int(height * DPI["png"]))
+    root = ElementTree.fromstring(written[0][1])
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert float(root.get("width").removesuffix("pt")) == pytest.approx(72 * width)
+    assert len(list(root.iter("{http://www.w3.org/2000/svg}image"))) == len(panels(figure)) + 1  # and the colour bar
+    assert dict(matplotlib.rcParams) == before
+
+
+@pytest.mark.parametrize("draw", [lambda: draw_view(VIEW, RUN), lambda: draw_importances(IMPORTANCES, RUN)])
+def test_a_users_own_settings_do_not_reach_a_figure(tmp_path, draw):
+    def drawn(settings):
+        with matplotlib.rc_context(settings):
+            save(draw(), [tmp_path / "a.png"])
+        return (tmp_path / "a.png").read_bytes()
+
+    own = {"font.family": ["DejaVu Serif"], "axes.linewidth": 9, "savefig.facecolor": "red", "xtick.color": "red"}
+    assert drawn(own) == drawn({})
+
+
+def test_a_figure_of_very_many_heads_has_fewer_pixels_an_inch(tmp_path):
+    figure = sheet.Sheet(100.0, 200.0).figure
+    save(figure, [tmp_path / "a.png"])
+    width, height = struct.unpack(">II", (tmp_path / "a.png").read_bytes()[16:24])
+    assert width * height <= MOST_PIXELS < 100 * 200 * DPI["png"] ** 2
+    assert height == pytest.approx(2 * width, abs=2)
+
+
+def test_importance_is_written_into_the_cell_of_its_layer_and_head():
+    encoder, cross = panels(draw_importances(IMPORTANCES, RUN))
+    assert encoder.images[0].get_array().tolist() == [[0.5, 1.0, 1.5], [0.2, 0.4, 0.6]]
+    assert [text.get_text() for text in encoder.texts] == ["+0.500", "+1.000", "+1.500", "+0.200", "+0.400", "+0.600"]
+    assert labels(encoder.yaxis) == ["layer 2", "layer 5"]
+    assert labels(encoder.xaxis) == ["head 1", "head 2", "head 3"]
+    assert [text.get_text() for text in cross.texts] == ["-0.500"]
+    norms = {(axes.images[0].norm.vmin, axes.images[0].norm.vmax) for axes in (encoder, cross)}
+    assert norms == {(-1.5, 1.5)}  # one scale, with nothing at its middle
+
+
+def test_heads_that_are_all_worth_nothing_can_be_drawn():
+    nothing = Importances(1.0, 1, (MaskedHead("cross", 1, 1, 1.0, 0.0),))
+    (axes,) = panels(draw_importances(nothing, RUN))
+    assert [text.get_text() for text in axes.texts] == ["+0.000"]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("a.pdf", "must end in .png or .svg"), ("a", "must end in .png or .svg"), ("folder.png", "is a folder")],
+)
+def test_files_that_cannot_be_drawn_are_refused(tmp_path, name, reason):
+    (tmp_path / "folder.png").mkdir()
+    with pytest.raises(UsageError) as refused:
+        refuse_undrawable([tmp_path / "b.png", tmp_path / name])
+    assert refused.value.lines == (f"--out {tmp_path / name}: {reason}",)
+
+
+def test_matplotlib_that_is_missing_is_asked_for_only_where_it_is_needed(tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    refuse_undrawable([])
+    with pytest.raises(UsageError) as refused:
+        refuse_undrawable([tmp_path / "a.png"])
+    assert refused.value.lines == ("--out needs matplotlib: pip install 'ablate-transformer[figures]'",)

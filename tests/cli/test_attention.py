@@ -1,0 +1,163 @@
+"""`ablate attention`, on runs with random weights."""
+
+import csv
+import io
+import json
+
+import pytest
+import torch
+
+from ablate.analysis.heads import KINDS
+from ablate.cli.attention import Kind
+from ablate.store.files import write_json
+from tests.analysis.runs import ID, SENTENCE, SHORT, TRANSLATION, corpus_in, lay_out
+from tests.cli.inside import inside
+
+GIVEN = ("--sentence", SENTENCE, "--translation", TRANSLATION)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """An encoder-decoder of 2 layers and 3 heads, and a decoder-only model."""
+    results, corpus = corpus_in(tmp_path_factory.mktemp("runs"))
+    lay_out(results, corpus)
+    lay_out(results, corpus, id="a" * 12, architecture="decoder-only")
+    lay_out(results, corpus, id="b" * 12, architecture="decoder-only", mixer="lstm")
+    lay_out(results, corpus, id="c" * 12, mixer="lstm")
+    return results
+
+
+@pytest.fixture
+def attention(results):
+    def ask(*words, run=ID):
+        return inside("attention", run, "--results", results.root, "--device", "cpu", *words)
+
+    return ask
+
+
+def test_the_kinds_that_may_be_asked_for_are_those_that_there_are():
+    assert tuple(kind.value for kind in Kind) == KINDS
+
+
+def test_the_first_sentence_of_the_test_side_is_looked_at_unless_one_is_given(attention):
+    unset = attention("--translation", TRANSLATION)
+    assert unset.code == 0
+    assert unset.out == attention("--sentence", SHORT[0][0], "--translation", TRANSLATION).out
+    assert unset.out != attention(*GIVEN).out
+
+
+def test_maps_and_measures_are_printed_in_80_columns_without_colour_codes(attention):
+    done = attention(*GIVEN)
+    assert (done.code, done.err) == (0, "")
+    assert "\x1b" not in done.out
+    assert max(map(len, done.out.splitlines())) <= 80
+    titles = [line for line in done.out.splitlines() if ", layer " in line]
+    assert len(titles) == 6
+    assert done.out.count("head 3") == 6
+    assert "cross 2.3" in done.out
+
+
+def test_the_translation_is_the_models_own_unless_one_is_given(attention):
+    content = json.loads(attention("--sentence", "a dog", "--format", "json", "--kind", "cross").out)
+    assert content["target"][0] == "<s>"
+    given = json.loads(attention(*GIVEN, "--format", "json").out)
+    assert "".join(given["target"]).replace("▁", " ").split() == ["<s>", *TRANSLATION.split()]
+
+
+def test_json_and_csv_have_what_is_printed(attention):
+    content = json.loads(attention(*GIVEN, "--format", "json").out)
+    assert content["run"] == ID
+    assert [(a["kind"], a["layer"], len(a["heads"])) for a in content["attentions"]] == [
+        (kind, layer, 3) for kind in KINDS for layer in (1, 2)
+    ]
+    lines = list(csv.DictReader(io.StringIO(attention(*GIVEN, "--format", "csv").out)))
+    assert len(lines) == 18
+    assert float(lines[0]["entropy"]) == pytest.approx(content["attentions"][0]["heads"][0]["entropy"])
+
+
+def test_kinds_and_layers_are_chosen(attention):
+    words = ("--kind", "cross", "--kind", "encoder", "--layer", "2", "--format", "json")
+    content = json.loads(attention(*GIVEN, *words).out)
+    assert [(a["kind"], a["layer"]) for a in content["attentions"]] == [("encoder", 2), ("cross", 2)]
+
+
+def test_figures_are_written_as_their_suffixes_say(attention, tmp_path):
+    png, svg = tmp_path / "a.png", tmp_path / "b.svg"
+    done = attention(*GIVEN, "--layer", "1", "--out", png, "--out", svg)
+    assert (done.code, done.err) == (0, "")
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert "<svg " in svg.read_text()
+    done = attention("--importance", "--kind", "cross", "--out", tmp_path / "c.png")
+    assert (done.code, (tmp_path / "c.png").read_bytes()[:4]) == (0, b"\x89PNG")
+
+
+def test_importance_is_a_line_a_head(attention):
+    done = attention("--importance")
+    assert (done.code, done.err) == (0, "")
+    assert sum(line.startswith(KINDS) for line in done.out.splitlines()) == 18
+    content = json.loads(attention("--importance", "--format", "json").out)
+    assert [(h["kind"], h["layer"], h["head"]) for h in content["heads"]] == [
+        (kind, layer, head) for kind in KINDS for layer in (1, 2) for head in (1, 2, 3)
+    ]
+    assert all(h["importance"] == h["loss"] - content["loss"] for h in content["heads"])
+    lines = list(csv.DictReader(io.StringIO(attention("--importance", "--format", "csv").out)))
+    assert [float(line["importance"]) for line in lines] == [h["importance"] for h in content["heads"]]
+
+
+def test_importance_is_measured_on_as_many_pairs_as_are_asked_for(attention):
+    found = [json.loads(attention("--importance", "--format", "json", *words).out) for words in ((), ("--pairs", 1))]
+    assert [content["pairs"] for content in found] == [2, 1]
+    assert found[0]["loss"] != found[1]["loss"]
+
+
+def test_a_decoder_only_run_has_one_kind_and_one_sequence(attention):
+    done = attention(*GIVEN, run="a")
+    assert [line for line in done.out.splitlines() if ", layer " in line] == [
+        "decoder self-attention, layer 1",
+        "decoder self-attention, layer 2",
+    ]
+
+
+def test_recurrence_has_attention_over_the_source_alone_or_none(attention):
+    assert [line for line in attention(*GIVEN, run="c").out.splitlines() if ", layer " in line] == [
+        "cross-attention, decoder over source, layer 1",
+        "cross-attention, decoder over source, layer 2",
+    ]
+    for words in (GIVEN, ("--importance",)):
+        done = attention(*words, run="b")
+        assert (done.code, done.out) == (2, "")
+        assert done.err == "the run has no attention: mixer=lstm in a decoder-only model replaces all there is\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--sentence", ""), "--sentence: is empty"),
+        (("--sentence", "a " * 99), "--sentence: has 99 tokens, too many for max_positions=97 of the run"),
+        (("--out", "a.pdf"), "--out a.pdf: must end in .png or .svg"),
+        (("--kind", "cross", "--layer", "3"), "--kind cross --layer 3: the run has no such attention; it has encoder "
+         "layers 1 to 2, decoder layers 1 to 2 and cross layers 1 to 2"),
+        (("--pairs", "5"), "--pairs has no effect without --importance"),
+        (("--importance", "--sentence", "a"), "--sentence and --translation have no effect with --importance: it "
+         "measures the dev side"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_done_is_refused_in_one_line(attention, words, expected):
+    done = attention(*words)
+    assert (done.code, done.out, done.err) == (2, "", f"{expected}\n")
+
+
+def test_a_run_that_is_not_there_or_not_done_is_refused(results, attention):
+    assert "has no run whose id begins with" in attention(run="f").err
+    folder = results.run("e" * 12)
+    write_json(folder.result, {"outcome": "diverged"})
+    done = attention(run="e")
+    assert (done.code, done.err) == (2, f"run {'e' * 12} is not done; `ablate run STUDY` finishes it\n")
+
+
+def test_a_gpu_that_is_not_there_is_refused_and_auto_does_without(results, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    words = ("attention", ID, "--results", results.root, *GIVEN)
+    done = inside(*words, "--device", "cuda")
+    assert (done.code, done.err) == (2, "--device cuda: torch sees no CUDA device here; use --device cpu\n")
+    assert inside(*words).code == 0

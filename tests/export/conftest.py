@@ -1,0 +1,90 @@
+"""One study with both architectures, trained once, and each of its runs exported for both libraries."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from ablate.runner.serve import Opened, open_run
+from ablate.store import Results
+from ablate.study import read_study
+from tests.cli.inside import inside
+from tests.export.small import STUDY
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported: nothing is looked up on the network
+
+SENTENCES = 200
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished run, its text and the same as token ids."""
+
+    root: Path
+    id: str
+    opened: Opened
+    text: list[str]
+    ids: list[list[int]]
+
+    @property
+    def tokenizer(self):
+        return self.opened.corpus.tokenizer
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread():
+    """Tensors of a few hundred numbers gain nothing from a second core."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory):
+    """The study's runs by their architecture."""
+    folder = tmp_path_factory.mktemp("exported")
+    file, root = folder / "study.yaml", folder / "results"
+    file.write_text(STUDY)
+    assert inside("run", file, "--results", root, "--device", "cpu").code == 0
+    found = {}
+    for run in read_study(file).runs():
+        opened = open_run(Results(root).run(run.id), Results(root))
+        text = opened.corpus.text("test", "source")[:SENTENCES]
+        found[run.config.architecture] = Trained(root, run.id, opened, text, opened.corpus.tokenizer.encode(text))
+    return found
+
+
+@pytest.fixture(scope="session")
+def translator(runs):
+    """The trained encoder-decoder."""
+    return runs["encoder-decoder"]
+
+
+@pytest.fixture(scope="session")
+def continuer(runs):
+    """The trained decoder-only model."""
+    return runs["decoder-only"]
+
+
+@pytest.fixture(scope="session")
+def tokenizer(translator):
+    """The toy corpus' vocabulary."""
+    return translator.tokenizer
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory):
+    """Exports a trained run by the command line; the folder that it is in."""
+    made = {}
+
+    def export(trained, target):
+        if (trained.id, target) not in made:
+            folder = tmp_path_factory.mktemp("there") / "exported"
+            done = inside("export", trained.id[:8], folder, "--to", target, "--results", trained.root)
+            assert (done.code, done.err) == (0, "")
+            made[trained.id, target] = folder
+        return made[trained.id, target]
+
+    return export

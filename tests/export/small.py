@@ -1,0 +1,66 @@
+"""Small models with random weights for exports, and what a trained study looks like."""
+
+from __future__ import annotations
+
+import torch
+
+from ablate.config import DecodingConfig, resolve_row
+from ablate.data.tokenizer import EOS
+from ablate.decoding import translate_ids
+from ablate.export.source import Source
+from ablate.model import build
+from tests.model.small import drawn
+
+STUDY = """\
+study: exported
+data: {corpus: toy, vocab_size: 200, max_length: 64}
+base:
+  N: 1
+  decoder_layers: 2
+  d_model: 48
+  d_ff: 128
+  h: 3
+  dropout: 0.0
+  train_steps: 250
+  batch_tokens: 1024
+  warmup_steps: 100
+  eval_every: 250
+  checkpoint_every: 250
+  max_positions: 256
+  beam: 1
+rows:
+  decoder-only:
+    set: {architecture: decoder-only, decoder_layers: 1, positional_encoding: rope, norm: rmsnorm, norm_position: pre,
+          activation: swiglu, n_heads: 4, n_kv_heads: 2, attention_bias: true}
+"""
+
+SIZES = {"n_layers": 2, "d_model": 24, "d_ff": 19, "n_heads": 4, "max_positions": 41, "relative_clip": 3}
+LLAMA = {
+    "architecture": "decoder-only", "positional_encoding": "rope", "norm": "rmsnorm", "norm_position": "pre",
+    "activation": "swiglu",
+}  # fmt: skip
+
+
+def random_model(tokenizer, **fields):
+    """An untrained model in which no parameter is without effect, and what is exported of it."""
+    config = resolve_row({**SIZES, **fields})
+    model = drawn(build(config, tokenizer.vocab_size, seed=1)).requires_grad_(False).eval()
+    for name, parameter in model.named_parameters():
+        if "W_Q" in name or "W_K" in name:
+            parameter *= 3  # attention that chooses
+    return model, Source(config, model.state_dict(), tokenizer, ("en", "toy"))
+
+
+def ours(opened, sentences, beam):
+    """Token ids of our translations at alpha = 0."""
+    return translate_ids(opened.model, sentences, DecodingConfig(beam=beam, alpha=0.0), torch.device("cpu"))
+
+
+def until_end(rows):
+    """Rows of token ids up to the end mark."""
+    return [row[: row.index(EOS)] if EOS in row else row for row in rows]
+
+
+def different(found, expected):
+    """Which sentences were not translated the same."""
+    return [i for i, (a, b) in enumerate(zip(found, expected, strict=True)) if a != b]

@@ -1,0 +1,111 @@
+"""The exported model is a MarianMTModel that computes what ours does, and reads and writes the same text."""
+
+import pytest
+import torch
+
+from ablate.data.batches import pad
+from ablate.data.tokenizer import BOS, EOS, PAD
+from ablate.export import marian
+from ablate.model.norms import EPS
+from tests.export.small import different, ours, random_model, until_end
+
+transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+
+SHAPES = (
+    {},
+    {"encoder_layers": 1, "decoder_layers": 3},
+    {"activation": "gelu"},
+    {"attention_bias": True},
+    {"n_kv_heads": 2},
+    {"n_kv_heads": 1, "attention_bias": True},
+    {"tied_embeddings": "decoder"},
+    {"tied_embeddings": "none"},
+)
+
+
+def load(folder):
+    """The model, where every weight was found and none was left over."""
+    model, info = transformers.MarianMTModel.from_pretrained(folder, output_loading_info=True)
+    assert not any(info.values()), info
+    return model
+
+
+def written(tokenizer, folder, **fields):
+    model, source = random_model(tokenizer, **fields)
+    marian.write(source, folder)
+    return model, load(folder)
+
+
+def logits_of_both(ours, theirs):
+    """Logits of targets with padding in both sides, where there are tokens."""
+    source = pad([[7, 9, 30, 12, EOS], [11, 5, EOS], [40, EOS]])
+    target = pad([[BOS, 8, 21], [BOS, 35, 6, 9, 14, 70], [BOS]])
+    given = {"input_ids": source, "attention_mask": (source != PAD).long(), "decoder_input_ids": target}
+    return ours.logits(ours(source, target))[target != PAD], theirs(**given).logits[target != PAD]
+
+
+@pytest.mark.parametrize("fields", SHAPES, ids=str)
+def test_logits_are_ours_once_the_norms_add_as_little(tokenizer, tmp_path, fields):
+    model, there = written(tokenizer, tmp_path, **fields)
+    for module in there.modules():
+        if isinstance(module, torch.nn.LayerNorm):
+            module.eps = EPS
+    expected, found = logits_of_both(model, there)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_what_marians_norms_add_to_the_variance_changes_logits_by_little(tokenizer, tmp_path):
+    expected, found = logits_of_both(*written(tokenizer, tmp_path))
+    assert 0 < (found - expected).abs().max() < 1e-3
+
+
+def test_200_sentences_are_translated_the_same_greedily(translator, exported):
+    found = generate(translator, exported, num_beams=1)
+    assert different(found, ours(translator.opened, translator.ids, beam=1)) == []
+
+
+def test_200_sentences_are_translated_the_same_by_beam_search_token_by_token_and_as_text(translator, exported):
+    found = generate(translator, exported)  # 4 hypotheses at alpha = 0 are what the folder itself says
+    expected = ours(translator.opened, translator.ids, beam=4)
+    assert different(found, expected) == []
+    text = tokenizer_of(translator, exported).batch_decode(found, skip_special_tokens=True)
+    assert text == translator.tokenizer.decode(expected)
+
+
+def generate(trained, exported, **settings):
+    folder = exported(trained, "huggingface")
+    batch = tokenizer_of(trained, exported)(trained.text, return_tensors="pt", padding=True)
+    return until_end(load(folder).generate(**batch, **settings)[:, 1:].tolist())
+
+
+def tokenizer_of(trained, exported):
+    return transformers.MarianTokenizer.from_pretrained(exported(trained, "huggingface"))
+
+
+def test_the_tokenizer_gives_the_same_ids(translator, exported):
+    assert tokenizer_of(translator, exported)(translator.text)["input_ids"] == [[*ids, EOS] for ids in translator.ids]
+
+
+@pytest.mark.parametrize("text", ["the  dog", " the dog ", "the dog ... § ¶¶ dog", "THE DOG", ""])
+def test_the_tokenizer_gives_the_same_ids_for_text_that_is_unlike_the_corpus(translator, exported, text):
+    found = tokenizer_of(translator, exported)(text)["input_ids"]
+    assert found == [*translator.tokenizer.encode([text])[0], EOS]
+
+
+def test_padding_and_the_begin_mark_are_never_generated(tokenizer, tmp_path):
+    model, source = random_model(tokenizer, tied_embeddings="none")
+    source.weights["output.weight"][[PAD, BOS]] = 5 * source.weights["output.weight"][[9, 11]]  # now the likeliest
+    marian.write(source, tmp_path)
+    there = load(tmp_path)
+    sentences = torch.tensor([[7, 9, 30, EOS], [11, 5, 21, EOS]])
+    found = until_end(there.generate(sentences, num_beams=1, max_length=20)[:, 1:].tolist())
+    allowed = until_end(there.generate(sentences, num_beams=1, max_length=20, suppress_tokens=None)[:, 1:].tolist())
+    assert not {PAD, BOS} & {token for row in found for token in row}
+    assert {PAD, BOS} & {token for row in allowed for token in row}
+
+
+def test_the_folder_is_known_to_the_classes_that_choose_by_it(translator, exported):
+    folder = exported(translator, "huggingface")
+    assert type(transformers.AutoTokenizer.from_pretrained(folder)) is transformers.MarianTokenizer
+    assert type(transformers.AutoModelForSeq2SeqLM.from_pretrained(folder)) is transformers.MarianMTModel
