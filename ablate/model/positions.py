@@ -24,8 +24,6 @@ class PositionalEncoding(nn.Module):
     Positions are places in a sentence, counted from 0: (T,) where all sentences agree, else (B, T).
     """
 
-    biases = False  # true where bias or values is overridden
-
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         """A stack's encoding.
 
@@ -35,6 +33,12 @@ class PositionalEncoding(nn.Module):
             init: draws the initial weights.
         """
         super().__init__()
+
+    @property
+    def biases(self) -> bool:
+        """Whether it has something to say on scores, so that attention must form them."""
+        kind, silent = type(self), PositionalEncoding
+        return kind.bias is not silent.bias or kind.values is not silent.values
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """Embedded tokens (B, T, d_model) -> the same with their places."""
@@ -103,8 +107,6 @@ class Relative(PositionalEncoding):
     Each layer has its own, shared by its heads. In a causal stack there are none for tokens ahead.
     """
 
-    biases = True
-
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)
         self.ahead = 0 if causal else config.relative_clip
@@ -132,8 +134,6 @@ class Relative(PositionalEncoding):
 class Bucketed(PositionalEncoding):
     """A learned scalar a head for each bucket of distances, shared by all layers (T5; Raffel et al., 2020, 2.1)."""
 
-    biases = True
-
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)
         self.causal = causal
@@ -148,8 +148,6 @@ class Bucketed(PositionalEncoding):
 
 class Alibi(PositionalEncoding):
     """A penalty on scores that grows with distance, by a slope a head (Press et al., 2022)."""
-
-    biases = True
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)

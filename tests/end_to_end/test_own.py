@@ -8,19 +8,30 @@ from tests.end_to_end.studies import ablate
 PAGE = Path(__file__).parents[2] / "docs" / "own.md"
 
 
+def runs(folder):
+    """Each run's id, and whether it uses a class of one's own."""
+    found = (folder / "results" / "runs").iterdir()
+    return {run.name: (run / "sources").is_dir() for run in found}
+
+
 def test_the_documented_class_of_ones_own_is_trained_and_an_edit_makes_a_new_run(tmp_path):
     text = PAGE.read_text()
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     (study,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
-    source = tmp_path / "cosine.py"
+    module = re.search(r"(\w+):[A-Z]\w+", study)[1]
+    source = tmp_path / f"{module}.py"
     source.write_text(code)
     (tmp_path / "study.yaml").write_text(study)
     few = ("--set", "train_steps=3", "--results", str(tmp_path / "results"))
     ablate("run", tmp_path / "study.yaml", *few)
-    assert len(list((tmp_path / "results" / "runs").iterdir())) == 2
-    source.write_text(code.replace("10.0", "11.0"))
+    first = runs(tmp_path)
+    own = {id for id, uses_it in first.items() if uses_it}
+    assert own
+    assert own != first.keys()
+    source.write_text(code + "\n# edited\n")
     ablate("run", tmp_path / "study.yaml", *few)
-    assert len(list((tmp_path / "results" / "runs").iterdir())) == 3
+    assert len(runs(tmp_path)) == len(first) + len(own)
+    assert all((tmp_path / "results" / "runs" / id / "result.json").exists() for id in runs(tmp_path))
 
 
 def test_a_class_that_sees_the_future_is_refused_before_anything_is_trained(tmp_path):

@@ -1,0 +1,324 @@
+"""A class of the user's own: tried before anything is trained, and told in one line what is wrong with it."""
+
+import textwrap
+
+import pytest
+
+from ablate.config.own import digest
+from ablate.errors import StoreError, StudyError
+from ablate.model import build
+from ablate.model.trial import try_out
+from tests.model.small import V, sentences, shape
+
+IMPORTS = """\
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from ablate.model.feed_forward import Activation
+from ablate.model.mechanisms import Full, Mechanism
+from ablate.model.positions import PositionalEncoding
+"""
+ARCHITECTURES = ("encoder-decoder", "decoder-only")
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """Keeps a source as a run does; gives what pins the class `Mine` in it."""
+
+    def keep(source):
+        content = (IMPORTS + textwrap.dedent(source)).encode()
+        (tmp_path / f"{digest(content)}.py").write_bytes(content)
+        return f"mymodule:Mine@{digest(content)}"
+
+    return keep
+
+
+@pytest.fixture
+def refused(tmp_path, kept):
+    """The one line with which a class is refused in the place of this field."""
+
+    def line(field, source, error=StudyError, **fields):
+        with pytest.raises(error) as caught:
+            try_out(shape(**{field: kept(source)}, **fields), tmp_path)
+        (message,) = caught.value.lines
+        assert "\n" not in message
+        return message
+
+    return line
+
+
+GOOD = {
+    "attention": """
+        class Mine(Mechanism):
+            takes_bias = True
+
+            def __init__(self, config):
+                super().__init__(config)
+                self.gain = nn.Parameter(torch.tensor(3.0))
+
+            def forward(self, Q, K, V, sight):
+                scores = self.gain * F.normalize(Q, dim=-1) @ F.normalize(K, dim=-1).transpose(-1, -2)
+                bias = sight.bias(Q)
+                return sight.weights(scores if bias is None else scores + bias) @ V
+        """,
+    "positional_encoding": """
+        class Mine(PositionalEncoding):
+            def bias(self, layer, Q, queries, keys):
+                return -(keys[..., None, :] - queries[..., :, None]).abs().sqrt().unsqueeze(-3)
+        """,
+    "activation": """
+        class Mine(Activation):
+            gated = True
+
+            def forward(self, x):
+                return x.sigmoid()
+        """,
+    "norm": """
+        class Mine(nn.Module):
+            def __init__(self, d_model):
+                super().__init__()
+                self.gain = nn.Parameter(torch.ones(d_model))
+
+            def forward(self, x):
+                return self.gain * x / (x.abs().mean(-1, keepdim=True) + 1e-6)
+        """,
+}
+every_field = pytest.mark.parametrize("field", GOOD)
+both = pytest.mark.parametrize("architecture", ARCHITECTURES)
+
+
+@both
+@every_field
+@pytest.mark.parametrize("others", [{}, {"positional_encoding": "alibi"}, {"norm_position": "pre"}], ids=str)
+def test_a_good_one_passes(tmp_path, kept, field, architecture, others):
+    try_out(shape(architecture=architecture, **{**others, field: kept(GOOD[field])}), tmp_path)
+
+
+@both
+def test_all_four_may_be_ones_own_at_once(tmp_path, kept, architecture):
+    fields = {field: kept(source) for field, source in GOOD.items()}
+    try_out(shape(architecture=architecture, max_positions=8, n_layers=5, dropout=0.5, **fields), tmp_path)
+
+
+@every_field
+def test_what_it_does_is_what_the_model_does(tmp_path, kept, field):
+    """Its parameters are the model's, and its code has a part in every state."""
+    config = shape(**{field: kept(GOOD[field])})
+    model, plain = build(config, V, 1, sources=tmp_path).eval(), build(shape(), V, 1).eval()
+    assert type(next(m for m in model.modules() if type(m).__name__ == "Mine")).__module__.startswith("ablate_own_")
+    source, target = sentences(5, 3), sentences(7, 2, seed=2)
+    difference = (model(source, target) - plain(source, target)).detach().abs().amax(-1)
+    assert bool((difference[target != 0] > 1e-4).all())
+    names = {name for name, _ in model.named_parameters() if name.endswith("gain")}
+    assert bool(names) == (field in ("attention", "norm"))
+
+
+@pytest.mark.parametrize(("method", "asked"), [("embed", False), ("rotate", False), ("bias", True), ("values", True)])
+def test_what_an_encoding_has_to_say_on_scores_is_asked_for_where_it_is_defined(tmp_path, kept, method, asked):
+    """And nothing else says that it is there, which might be forgotten."""
+    pinned = kept(f"class Mine(PositionalEncoding):\n    def {method}(self, *given):\n        raise AssertionError\n")
+    model = build(shape(positional_encoding=pinned), V, 1, sources=tmp_path)
+    assert (model.source_positions.biases, model.target_positions.biases) == (asked, asked)
+
+
+def test_a_class_derived_from_one_of_ours_is_a_variant_too(tmp_path, kept):
+    source = """
+        class Mine(Full):
+            def forward(self, Q, K, V, sight):
+                return 2 * super().forward(Q, K, V, sight)
+        """
+    for encoding in ("sinusoidal", "rope", "relative", "t5", "alibi"):
+        try_out(shape(attention=kept(source), positional_encoding=encoding), tmp_path)
+
+
+# What is wrong with it
+
+FUTURE = "lets a token see those after it; `sight.allowed` says what may be seen"
+PADDING = "lets padding change a sentence; `sight.allowed` says what may be seen"
+STEPS = "gives other states token by token than at once; places are in `sight.queries`, `sight.keys`"
+
+
+@both
+def test_attention_that_sees_the_future_is_refused(refused, architecture):
+    source = """
+        class Mine(Mechanism):
+            def forward(self, Q, K, V, sight):
+                scores = Q @ K.transpose(-1, -2)
+                return (scores if sight.real is None else scores.masked_fill(~sight.real, -1e9)).softmax(-1) @ V
+        """
+    assert refused("attention", source, architecture=architecture) == f"mymodule:Mine: {FUTURE}"
+
+
+@both
+def test_a_norm_over_the_tokens_of_a_sentence_sees_the_future(refused, architecture):
+    source = """
+        class Mine(nn.Module):
+            def __init__(self, d_model):
+                super().__init__()
+
+            def forward(self, x):
+                return x - x.mean(1, keepdim=True)
+        """
+    assert refused("norm", source, architecture=architecture) == f"mymodule:Mine: {FUTURE}"
+
+
+# In a causal stack padding is behind every token, until tokens are decoded one by one after a padded source.
+IGNORES_PADDING = {"encoder-decoder": PADDING, "decoder-only": STEPS}
+
+
+@both
+def test_attention_that_ignores_padding_is_refused(refused, architecture):
+    source = """
+        class Mine(Mechanism):
+            def forward(self, Q, K, V, sight):
+                scores = Q @ K.transpose(-1, -2)
+                if sight.causal:
+                    scores = scores + torch.full_like(scores, -1e9).triu(1)
+                return scores.softmax(-1) @ V
+        """
+    line = refused("attention", source, architecture=architecture)
+    assert line == f"mymodule:Mine: {IGNORES_PADDING[architecture]}"
+
+
+@both
+def test_positions_that_are_counted_from_what_comes_at_once_are_refused(refused, architecture):
+    source = """
+        class Mine(PositionalEncoding):
+            def embed(self, x, positions):
+                return x + torch.arange(x.shape[1])[:, None]
+        """
+    assert refused("positional_encoding", source, architecture=architecture) == f"mymodule:Mine: {STEPS}"
+
+
+@pytest.mark.parametrize(
+    ("field", "source", "error"),
+    [
+        ("attention", "class Mine(Mechanism):\n    def forward(self, Q, K, V, sight):\n        return Q\n", "RuntimeError"),
+        ("attention", "class Mine(Mechanism):\n    def forward(self, Q, K, V, sight):\n        return V.mean()\n",
+         "IndexError"),
+        ("positional_encoding", "class Mine(PositionalEncoding):\n    def rotate(self, heads, positions):\n"
+         "        return heads[:, :, 1:]\n", None),
+        ("positional_encoding", "class Mine(PositionalEncoding):\n    def bias(self, layer, Q, queries, keys):\n"
+         "        return Q\n", "RuntimeError"),
+        ("activation", "class Mine(Activation):\n    def forward(self, x):\n        return x[..., 1:]\n", "RuntimeError"),
+        ("norm", "class Mine(nn.Module):\n    def __init__(self, d_model):\n        super().__init__()\n"
+         "    def forward(self, x):\n        return x[:, 1:]\n", None),
+    ],
+)  # fmt: skip
+def test_a_wrong_shape_is_refused(refused, field, source, error):
+    line = refused(field, source)
+    assert line.startswith("mymodule:Mine: " + (f"{error}: " if error else ""))
+    assert len(line) < 250
+
+
+def test_states_of_a_wrong_shape_or_that_are_no_numbers_are_told_with_the_right_one(refused):
+    nan = "class Mine(Activation):\n    def forward(self, x):\n        return x.sqrt()\n"
+    expected = "mymodule:Mine: gives states of shape (2, 4, 26), or not finite; expected (2, 4, 26)"
+    assert refused("activation", nan) == expected
+
+
+BODIES = {
+    "attention": "class Mine(Mechanism):\n    def forward(self, Q, K, V, sight):\n",
+    "positional_encoding": "class Mine(PositionalEncoding):\n    def embed(self, x, positions):\n",
+    "activation": "class Mine(Activation):\n    def forward(self, x):\n",
+    "norm": "class Mine(nn.Module):\n    def __init__(self, d_model):\n        super().__init__()\n"
+    "    def forward(self, x):\n",
+}
+
+
+@every_field
+def test_what_it_raises_is_told_in_its_first_line(refused, field):
+    source = BODIES[field] + "        raise KeyError('no such thing\\nand more')\n"
+    assert refused(field, source) == "mymodule:Mine: KeyError: 'no such thing\\nand more'"
+    source = BODIES[field] + "        raise ValueError('first\\nsecond')\n"
+    assert refused(field, source) == "mymodule:Mine: ValueError: first"
+    source = BODIES[field] + "        assert False\n"
+    assert refused(field, source).startswith("mymodule:Mine: AssertionError: ")
+
+
+def test_a_constructor_that_does_not_take_what_it_is_given_is_told(refused):
+    source = "class Mine(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    line = refused("norm", source)
+    assert line.startswith("mymodule:Mine: TypeError: ")
+    assert "takes 1 positional argument but 2 were given" in line
+
+
+@pytest.mark.parametrize(
+    ("field", "interface"),
+    [
+        ("attention", "ablate.model.mechanisms.Mechanism"),
+        ("positional_encoding", "ablate.model.positions.PositionalEncoding"),
+        ("activation", "ablate.model.feed_forward.Activation"),
+        ("norm", "torch.nn.modules.module.Module"),
+    ],
+)
+def test_a_wrong_base_class_is_told_with_the_right_one(refused, field, interface):
+    source = "class Mine:\n    pass\n"
+    assert refused(field, source) == f"mymodule:Mine is not a {interface}"
+    if field != "norm":
+        assert refused(field, "class Mine(nn.Module):\n    pass\n") == f"mymodule:Mine is not a {interface}"
+
+
+def test_a_name_that_is_no_class_any_more_is_told(refused):
+    source = "class Mine(Mechanism):\n    pass\n\ndel Mine\n"
+    assert refused("attention", source) == "mymodule:Mine is not a ablate.model.mechanisms.Mechanism"
+
+
+@pytest.mark.parametrize("encoding", ["relative", "t5", "alibi"])
+def test_attention_that_takes_no_bias_is_refused_beside_an_encoding_that_has_one(refused, encoding):
+    source = GOOD["attention"].replace("takes_bias = True", "takes_bias = False")
+    line = refused("attention", source, positional_encoding=encoding)
+    assert line.startswith("attention=mymodule:Mine@")
+    assert line.endswith(
+        f"adds no bias to its scores (takes_bias is False), which positional_encoding={encoding} needs"
+    )
+
+
+@pytest.mark.parametrize("encoding", ["sinusoidal", "rope"])
+def test_attention_that_takes_no_bias_goes_with_an_encoding_that_has_none(tmp_path, kept, encoding):
+    source = GOOD["attention"].replace("takes_bias = True", "takes_bias = False")
+    try_out(shape(attention=kept(source), positional_encoding=encoding), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [
+        ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("1 / 0\n", "ZeroDivisionError: division by zero"),
+        ("from . import beside\n", "ImportError: attempted relative import with no known parent package"),
+    ],
+)
+def test_a_module_that_does_not_load_is_told_each_time(refused, first, expected):
+    source = first + "class Mine(Mechanism):\n    pass\n"
+    for _ in range(2):  # and what has half loaded is not taken for loaded
+        assert refused("attention", source) == f"mymodule:Mine: {expected}"
+
+
+# Its source
+
+
+@pytest.mark.parametrize("change", [lambda path: path.write_bytes(path.read_bytes() + b"#"), lambda path: path.unlink()])
+def test_a_source_that_is_not_the_one_that_was_pinned_is_refused(tmp_path, kept, change):
+    pinned = kept(GOOD["attention"] + f"# {change.__code__.co_firstlineno}")
+    (path,) = tmp_path.iterdir()
+    config = shape(attention=pinned)
+    build(config, V, 1, sources=tmp_path)
+    change(path)
+    with pytest.raises(StoreError) as caught:
+        try_out(config, tmp_path)
+    expected = f"{path}: is not the source of {pinned}; remove the run to start it anew"
+    assert caught.value.lines == (expected,)
+
+
+def test_two_versions_of_a_module_are_two_classes(tmp_path, kept):
+    def constant(number):
+        return f"class Mine(Activation):\n    def forward(self, x):\n        return {number} * x\n"
+
+    source, target = sentences(5), sentences(7, seed=2)
+    first, second, again = (
+        build(shape(activation=kept(constant(number))), V, 1, sources=tmp_path).eval()(source, target)
+        for number in (2, 3, 2)
+    )
+    assert first.equal(again)
+    assert not first.allclose(second, atol=0.01)
