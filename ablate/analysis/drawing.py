@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.colors import CenteredNorm, Normalize
@@ -108,19 +109,19 @@ class _Maps:
         self.top += self._height(weights)
 
     def _head(self, weights: Weights, number: int, x: float, y: float, labelled: bool) -> None:
-        T, S = len(weights.queries), len(weights.keys)
+        T, S, pad = len(weights.queries), len(weights.keys), 0.03 / self.cell
         self.sheet.text(x, y, f"head {number + 1}", FONT)
         axes = self.sheet.axes(x, y + LINE, S * self.cell, T * self.cell)
         seen = np.ma.masked_equal(weights.heads[number].numpy(), 0.0)  # what is masked is left white
         axes.imshow(seen, cmap=WEIGHTS, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
-        axes.set_xticks(range(S), [self._named(key) for key in weights.keys], rotation=90)
-        if labelled:
-            axes.set_yticks(range(T), [self._named(query) for query in weights.queries])
-        else:
-            axes.set_yticks([])
-        axes.tick_params(labelsize=self.font, length=0, pad=2)
-        for text in (*axes.get_xticklabels(), *axes.get_yticklabels()):
-            text.set_parse_math(False)
+        axes.set_xticks([])
+        axes.set_yticks([])
+        # Labels are texts: ticks, several objects each, take most of the time where heads are many.
+        how: dict[str, Any] = {"size": self.font, "parse_math": False}
+        for place, key in enumerate(weights.keys):
+            axes.text(place, T - 0.5 + pad, self._named(key), ha="center", va="top", rotation=90, **how)
+        for place, query in enumerate(weights.queries if labelled else ()):
+            axes.text(-0.5 - pad, place, self._named(query), ha="right", va="center_baseline", **how)
 
 
 def _grids(found: Importances, run: str) -> Figure:

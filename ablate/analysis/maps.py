@@ -25,11 +25,6 @@ RAMP = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37
 LABEL = 14  # columns of a row's label, at most
 GAP = 2  # columns between two heads
 HEAD = len("head 10")
-MEANS = """\
-Means over the rows. entropy: of the weights, in nats. distance: from row to
-column, in tokens. self, prev, next: weight on the row's own token, the one
-before it, the one after. marks: weight on <s> and </s>. strongest: the largest
-weight, row -> column."""
 CELLS = (2, 1)  # columns of a weight, where all heads fit side by side, and otherwise
 
 
@@ -49,7 +44,7 @@ def print_view(view: View, console: Console) -> None:
             console.print(line, soft_wrap=True)
         console.print()
         console.print(_table(view))
-        console.print(MEANS, style="dim", markup=False)
+        console.print(_meanings(view), style="dim", markup=False)
 
 
 def heat_maps(weights: Weights, width: int, colours: bool) -> Iterator[Text]:
@@ -162,6 +157,17 @@ def _table(view: View) -> Table:
         numbers = (_number(getattr(measured, name)) for name in (*kept.values(), "marks"))
         table.add_row(f"{weights.kind} {weights.layer}.{measured.head}", *numbers, _pair(weights, measured))
     return table
+
+
+def _meanings(view: View) -> str:
+    """What the table's columns are."""
+    places = "distance: from row to column, in tokens. self, prev, next: weight on the row's own token, on the one "
+    places += "before it, on the one after. "
+    has_places = any(weights.over_itself for weights in view.weights)
+    return (
+        f"Means over the rows. entropy: of the weights, in nats. {places if has_places else ''}marks: weight on <s> "
+        "and </s>. strongest: the largest weight, row -> column."
+    )
 
 
 def _number(value: float | None) -> str:

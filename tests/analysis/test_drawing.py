@@ -51,12 +51,23 @@ def test_every_head_has_a_map_of_its_weights_with_what_is_masked_left_out():
 
 
 def test_columns_are_labelled_under_every_map_and_rows_at_the_first_of_a_line():
-    axes = panels(draw_view(VIEW, RUN))
-    spelled = ["_a", "$\\frac", "$_{x", "</s>"]
-    assert [labels(one.xaxis) for one in axes[:3]] == [spelled] * 3
-    assert [labels(one.xaxis)[::2] for one in axes[3:]] == [["_b", "</s>"]] * 10  # between them, as fonts here allow
-    rows = [labels(one.yaxis) for one in axes]
-    assert rows == [spelled, [""] * 4, [""] * 4, spelled, *[[""] * 4] * 7, spelled, [""] * 4]  # eight heads a line
+    named = [[text.get_text() for text in axes.texts] for axes in panels(draw_view(VIEW, RUN))]
+    rows = ["_a", "$\\frac", "$_{x", "</s>"]
+    assert named[:3] == [rows + rows, rows, rows]
+    columns = named[4][:3]
+    assert (columns[0], columns[2]) == ("_b", "</s>")  # between them, as the fonts here allow
+    assert named[3:] == [columns + rows, *[columns] * 7, columns + rows, columns]  # eight heads a line
+
+
+def test_a_label_stands_at_its_row_and_under_its_column():
+    first, *_ = panels(draw_view(VIEW, RUN))
+    height, width = first.images[0].get_array().shape
+    places = [text.get_position() for text in first.texts]
+    assert [x for x, _ in places[:4]] == [y for _, y in places[4:]] == [0, 1, 2, 3]
+    assert all(y > height - 0.5 for _, y in places[:4])
+    assert all(x < -0.5 for x, _ in places[4:])
+    assert first.get_xlim() == (-0.5, width - 0.5)
+    assert first.get_ylim() == (height - 0.5, -0.5)  # the first row is at the top
 
 
 def test_titles_name_run_sentence_kinds_layers_and_heads():
@@ -101,8 +112,8 @@ def test_no_text_is_cut_off(figure):
 
 def test_a_character_that_no_font_has_is_a_replacement_character(monkeypatch):
     monkeypatch.setattr(sheet.font_manager.fontManager, "ttflist", [])
-    axes = panels(draw_view(VIEW, RUN))
-    assert labels(axes[3].xaxis) == ["_b", "\N{REPLACEMENT CHARACTER}", "</s>"]
+    axes = panels(draw_view(VIEW, RUN))[4]
+    assert [text.get_text() for text in axes.texts] == ["_b", "\N{REPLACEMENT CHARACTER}", "</s>"]
 
 
 def test_an_installed_font_is_taken_for_what_the_default_has_not(monkeypatch):

@@ -66,20 +66,33 @@ def unpadded(batch, i, lengths=SOURCE_LENGTHS):
     return batch[i : i + 1, : lengths[i]]
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
+# Every way in which a past is kept.
+VARIANTS = [
+    *({"positional_encoding": encoding} for encoding in ENCODINGS),
+    {"n_kv_heads": 1, "norm_position": "pre"},
+    {"attention": "local", "attention_window": 2},
+    {"attention": "linear"},
+    {"mixer": "lstm"},
+]
+both_architectures = pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
+
+
+@both_architectures
+@pytest.mark.parametrize("fields", VARIANTS, ids=str)
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_beam_of_one_is_greedy_search(seed, encoding):
-    model = diverse_model(31, seed, ends=2.0, positional_encoding=encoding)
+def test_a_beam_of_one_is_greedy_search(seed, fields, architecture):
+    model = diverse_model(31, seed, ends=2.0, architecture=architecture, max_positions=29, **fields)
     batch, limits = sources(*SOURCE_LENGTHS, vocab_size=31), [11, 3, 17]
     found = beam_search(model, batch, torch.tensor(limits), beam=1, alpha=0.6)
     for i, limit in enumerate(limits):
         assert found[i].tokens == greedy(model, unpadded(batch, i), limit)
 
 
+@pytest.mark.parametrize("fields", [{}, {"architecture": "decoder-only"}, {"mixer": "lstm"}], ids=str)
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 3.0])
-@pytest.mark.parametrize("seed", range(1, 7))
-def test_a_beam_as_wide_as_the_space_finds_the_best_of_all_translations(seed, alpha):
-    model, batch, limits = diverse_model(V, seed, ends=-2.0), sources(*SOURCE_LENGTHS, seed=seed), [2, 4, 3]
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_a_beam_as_wide_as_the_space_finds_the_best_of_all_translations(seed, alpha, fields):
+    model, batch, limits = diverse_model(V, seed, ends=-2.0, **fields), sources(*SOURCE_LENGTHS, seed=seed), [2, 4, 3]
     space = sum(len(WORDS) ** length for length in range(5))
     found = beam_search(model, batch, torch.tensor(limits), beam=space, alpha=alpha)
     for i, limit in enumerate(limits):
@@ -141,10 +154,13 @@ def test_without_a_penalty_the_shortest_wins_and_with_a_strong_one_the_longest()
     assert (shortest.tokens, longest.tokens) == ([], [4] * 7)
 
 
+@both_architectures
+@pytest.mark.parametrize("fields", VARIANTS, ids=str)
 @pytest.mark.parametrize("beam", [1, 4])
-def test_what_comes_out_does_not_depend_on_what_else_is_in_the_batch(beam):
+def test_what_comes_out_does_not_depend_on_what_else_is_in_the_batch(beam, fields, architecture):
     lengths, limits = (7, 2, 11, 5, 3), [9, 4, 13, 1, 6]
-    model, batch = diverse_model(31, seed=3, ends=2.0), sources(*lengths, vocab_size=31)
+    model = diverse_model(31, seed=3, ends=2.0, architecture=architecture, max_positions=29, **fields)
+    batch = sources(*lengths, vocab_size=31)
     together = beam_search(model, batch, torch.tensor(limits), beam, alpha=0.6)
     order = [3, 0, 4, 2, 1]
     moved = beam_search(model, batch[order], torch.tensor(limits)[order], beam, alpha=0.6)

@@ -8,7 +8,7 @@ import torch
 from ablate.config import DecodingConfig
 from ablate.data import toy
 from ablate.data.tokenizer import EOS, PAD, train_tokenizer
-from ablate.decoding import Hypothesis, translate
+from ablate.decoding import Hypothesis, translate, translate_ids
 from ablate.errors import Interrupted
 from tests.model.small import diverse_model
 
@@ -66,13 +66,24 @@ def test_a_translation_may_be_longer_than_its_source_by_what_the_settings_say_an
     assert [row[row != PAD][-1] for row in source] == [EOS] * 3
 
 
+def test_a_translation_in_a_row_with_its_source_has_what_places_its_source_leaves(tokenizer, calls):
+    """A decoder-only model has one row of places for both sides and their two marks."""
+    model = diverse_model(67, max_positions=97, architecture="decoder-only")
+    sentences = [[5] * 7, [5] * 40, [5] * 60, [5] * 95]
+    translate(model, tokenizer, sentences, DecodingConfig(max_extra_length=11), CPU)
+    ((_, limits, _, _),) = calls
+    assert limits.tolist() == [18, 51, 97 - 60 - 2, 0]
+
+
 def test_no_sentences_give_no_translations(model, tokenizer, calls):
     assert translate(model, tokenizer, [], DecodingConfig(), CPU) == []
     assert calls == []
 
 
+@pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
 @pytest.mark.parametrize("beam", [1, 3])
-def test_a_translation_does_not_depend_on_the_sentences_beside_it(model, tokenizer, monkeypatch, beam):
+def test_a_translation_does_not_depend_on_the_sentences_beside_it(tokenizer, monkeypatch, beam, architecture):
+    model = diverse_model(67, ends=2.0, max_positions=97, architecture=architecture)
     sentences = [*tokenizer.encode(TEXTS[:7]), []]
     decoding = DecodingConfig(beam=beam, max_extra_length=5)
     together = translate(model, tokenizer, sentences, decoding, CPU)
@@ -85,6 +96,23 @@ def test_a_translation_does_not_depend_on_the_sentences_beside_it(model, tokeniz
 
 def test_the_longest_source_that_a_model_takes_is_translated(model, tokenizer):
     assert len(translate(model, tokenizer, [[5] * 96], DecodingConfig(beam=2), CPU)) == 1
+
+
+@pytest.mark.parametrize("encoding", ["sinusoidal", "learned", "rope"])  # those with a table of places
+def test_the_last_place_of_a_row_can_be_used(tokenizer, encoding):
+    model = diverse_model(
+        67, ends=-50.0, max_positions=31, architecture="decoder-only", positional_encoding=encoding
+    )  # fmt: skip
+    decoding = DecodingConfig(beam=2, max_extra_length=50)
+    found = translate_ids(model, [[5] * 29, [5] * 20, []], decoding, CPU)
+    assert [len(tokens) for tokens in found] == [0, 9, 29]  # none ends before its limit
+
+
+def test_text_is_that_of_the_ids(model, tokenizer):
+    sentences, decoding = tokenizer.encode(TEXTS[:7]), DecodingConfig(beam=2, max_extra_length=5)
+    ids = translate_ids(model, sentences, decoding, CPU)
+    assert translate(model, tokenizer, sentences, decoding, CPU) == tokenizer.decode(ids)
+    assert max(len(tokens) for tokens in ids) > 1
 
 
 def test_a_model_in_training_is_evaluated_without_dropout(tokenizer):

@@ -1,9 +1,21 @@
-"""The example of docs/own.md runs as it stands there."""
+"""A class of one's own from a study to its translations; the example of docs/own.md runs as it stands there."""
 
+import itertools
 import re
+import shutil
 from pathlib import Path
 
-from tests.end_to_end.studies import ablate
+import pytest
+import torch
+
+from ablate.config import DecodingConfig
+from ablate.errors import Interrupted
+from ablate.runner.carry_out import carry_out
+from ablate.runner.unit import Unit
+from ablate.store.files import read_json
+from tests.cli.inside import inside
+from tests.end_to_end.conftest import Trained
+from tests.end_to_end.studies import ablate, outcome
 
 PAGE = Path(__file__).parents[2] / "docs" / "own.md"
 
@@ -22,7 +34,8 @@ def test_the_documented_class_of_ones_own_is_trained_and_an_edit_makes_a_new_run
     source = tmp_path / f"{module}.py"
     source.write_text(code)
     (tmp_path / "study.yaml").write_text(study)
-    few = ("--set", "train_steps=3", "--results", str(tmp_path / "results"))
+    short = ("--set", "train_steps=3", "--set", "beam=1", "--set", "max_extra_length=5")
+    few = (*short, "--results", str(tmp_path / "results"))
     ablate("run", tmp_path / "study.yaml", *few)
     first = runs(tmp_path)
     own = {id for id, uses_it in first.items() if uses_it}
@@ -48,3 +61,141 @@ def test_a_class_that_sees_the_future_is_refused_before_anything_is_trained(tmp_
     done = ablate("run", study, "--results", tmp_path / "results", check=2)
     assert "cheat:Cheat: lets a token see those after it" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_class_that_does_not_go_with_one_row_is_refused_for_it_before_anything_is_trained(tmp_path):
+    (tmp_path / "plain.py").write_text(
+        "from ablate.model.mechanisms import Full, Mechanism\n\n\nclass Plain(Full):\n    takes_bias = False\n"
+    )
+    study = tmp_path / "study.yaml"
+    study.write_text(
+        "study: plain\ndata: {corpus: toy, vocab_size: 350}\n"
+        'base: {N: 1, d_model: 8, d_ff: 8, h: 1, train_steps: 3, batch_tokens: 1024, attention: "plain:Plain"}\n'
+        "rows: {A: {each: {positional_encoding: [none, t5]}}}\n"
+    )
+    done = inside("run", study, "--results", tmp_path / "results")
+    assert (done.code, done.out) == (2, "")
+    assert len(done.err.splitlines()) == 1
+    assert "adds no bias to its scores (takes_bias is False), which positional_encoding=t5 needs" in done.err
+    assert not list(tmp_path.glob("results/runs/*/metrics.jsonl"))
+
+
+OWN = """\
+study: own
+data: {corpus: toy, vocab_size: 200}
+base: {N: 1, d_model: 16, d_ff: 32, h: 2, train_steps: 20, batch_tokens: 512, warmup_steps: 20, eval_every: 10,
+       checkpoint_every: 10, beam: 1, max_extra_length: 5, attention: "mine:Mine", norm: "mine:Centred"}
+"""
+MINE = """\
+import torch
+from torch import nn
+
+from ablate.model.mechanisms import Full
+
+
+class Mine(Full):
+    def __init__(self, config):
+        super().__init__(config)
+        self.gain = nn.Parameter(torch.tensor(1.0))
+
+    def forward(self, Q, K, V, sight):
+        return super().forward(self.gain * Q, K, V, sight)
+
+
+class Centred(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(d_model))
+
+    def forward(self, x):
+        return self.gain * (x - x.mean(-1, keepdim=True))
+"""
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """A study with classes of its own, trained without disturbance."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "mine.py").write_text(MINE)
+    (folder / "own.yaml").write_text(OWN)
+    trained = Trained(folder / "own.yaml", folder / "results")
+    done = trained.run()
+    assert (done.code, done.err) == (0, "")
+    return trained
+
+
+@pytest.fixture
+def copied(own, tmp_path):
+    """A copy of it, source and all."""
+    shutil.copytree(own.file.parent, tmp_path, dirs_exist_ok=True)
+    return Trained(tmp_path / "own.yaml", tmp_path / "results")
+
+
+def begun(trained, steps):
+    """Its run taken back, and begun again for so many steps."""
+    run, row = trained.folder("base"), trained.study.base
+    run.result.unlink()
+    shutil.rmtree(run.checkpoints)
+    corpus = trained.root / "corpora" / read_json(run.execution)["corpus"]
+    decodings = {row.decoding: row.config.model_dump(include=set(DecodingConfig.model_fields))}
+    unit = Unit(str(run.path), str(corpus), decodings, "cpu", {}, threads=1, fitting_tokens=512)
+    asked, threads = itertools.count(1), torch.get_num_threads()
+    try:
+        with pytest.raises(Interrupted):
+            carry_out(unit, lambda: next(asked) == steps, [].append)
+    finally:
+        torch.set_num_threads(threads)
+    return run
+
+
+def test_an_interrupted_run_with_it_goes_on_and_comes_out_as_if_it_had_not_been(own, copied):
+    run = begun(copied, steps=13)
+    assert [path.name.partition(".")[0] for path in sorted(run.checkpoints.glob("*.state.*"))][-1] == "000000013"
+    done = copied.run()
+    assert (done.code, done.err) == (0, "")
+    assert "resumed at step 13" in run.log.read_text()
+    assert outcome(copied.root) == outcome(own.root)
+
+
+def test_an_interrupted_run_goes_on_with_the_source_that_it_was_begun_with(own, copied):
+    """What is edited meanwhile is another run, and the old one is found again when the edit is undone."""
+    begun(copied, steps=13)
+    source = copied.file.parent / "mine.py"
+    source.write_text(MINE.replace("torch.tensor(1.0)", "torch.tensor(2.0)"))
+    old = {path.name for path in copied.root.glob("runs/*")}
+    assert copied.run().code == 0
+    assert len({path.name for path in copied.root.glob("runs/*")} - old) == 1
+    source.write_text(MINE)
+    assert copied.run().code == 0
+    weights = "runs/*/checkpoints/*20.weights.safetensors"
+    (calm,) = own.root.glob(weights)
+    assert (copied.root / calm.relative_to(own.root)).read_bytes() == calm.read_bytes()
+    assert len({path.read_bytes() for path in copied.root.glob(weights)}) == 2
+
+
+def test_a_run_translates_from_the_source_that_it_keeps_after_the_original_is_gone(copied):
+    run = copied.folder("base")
+    (kept,) = run.sources.iterdir()
+    assert kept.read_text() == MINE
+    corpus = next(copied.root.glob("corpora/*/test.source.txt")).read_text().splitlines()[:5]
+    words, text = ("translate", run.id, "--results", copied.root, "--beam", "1"), "\n".join(corpus).encode()
+    before = inside(*words, stdin=text)
+    assert any(before.out.splitlines())
+    (copied.file.parent / "mine.py").unlink()
+    assert inside(*words, stdin=text) == before
+    assert (before.code, len(before.out.splitlines())) == (0, len(corpus))
+
+    kept.write_text(MINE + "# changed\n")
+    refused = inside(*words, stdin=b"a\n")
+    assert (refused.code, refused.out) == (2, "")
+    assert len(refused.err.splitlines()) == 1
+    assert f"{kept}: is not the source of mine:Mine@" in refused.err
+
+
+def test_its_parameters_are_counted_in_the_result(own):
+    """A gain in each of the two self-attentions, beside what the same model with norms of as many gains has."""
+    (run,) = [read_json(path) for path in own.root.glob("runs/*/result.json")]
+    plain = own.file.parent / "plain.yaml"
+    plain.write_text(OWN.replace("mine:Mine", "full").replace("mine:Centred", "rmsnorm"))
+    rows = inside("plan", plain, "--results", own.root, "--format", "json").out
+    assert run["params"] == int(re.search(r'"params": (\d+)', rows)[1]) + 2

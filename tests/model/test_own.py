@@ -191,33 +191,6 @@ def test_positions_that_are_counted_from_what_comes_at_once_are_refused(refused,
     assert refused("positional_encoding", source, architecture=architecture) == f"mymodule:Mine: {STEPS}"
 
 
-@pytest.mark.parametrize(
-    ("field", "source", "error"),
-    [
-        ("attention", "class Mine(Mechanism):\n    def forward(self, Q, K, V, sight):\n        return Q\n", "RuntimeError"),
-        ("attention", "class Mine(Mechanism):\n    def forward(self, Q, K, V, sight):\n        return V.mean()\n",
-         "IndexError"),
-        ("positional_encoding", "class Mine(PositionalEncoding):\n    def rotate(self, heads, positions):\n"
-         "        return heads[:, :, 1:]\n", None),
-        ("positional_encoding", "class Mine(PositionalEncoding):\n    def bias(self, layer, Q, queries, keys):\n"
-         "        return Q\n", "RuntimeError"),
-        ("activation", "class Mine(Activation):\n    def forward(self, x):\n        return x[..., 1:]\n", "RuntimeError"),
-        ("norm", "class Mine(nn.Module):\n    def __init__(self, d_model):\n        super().__init__()\n"
-         "    def forward(self, x):\n        return x[:, 1:]\n", None),
-    ],
-)  # fmt: skip
-def test_a_wrong_shape_is_refused(refused, field, source, error):
-    line = refused(field, source)
-    assert line.startswith("mymodule:Mine: " + (f"{error}: " if error else ""))
-    assert len(line) < 250
-
-
-def test_states_of_a_wrong_shape_or_that_are_no_numbers_are_told_with_the_right_one(refused):
-    nan = "class Mine(Activation):\n    def forward(self, x):\n        return x.sqrt()\n"
-    expected = "mymodule:Mine: gives states of shape (2, 4, 26), or not finite; expected (2, 4, 26)"
-    assert refused("activation", nan) == expected
-
-
 BODIES = {
     "attention": "class Mine(Mechanism):\n    def forward(self, Q, K, V, sight):\n",
     "positional_encoding": "class Mine(PositionalEncoding):\n    def embed(self, x, positions):\n",
@@ -225,6 +198,34 @@ BODIES = {
     "norm": "class Mine(nn.Module):\n    def __init__(self, d_model):\n        super().__init__()\n"
     "    def forward(self, x):\n",
 }
+
+
+@pytest.mark.parametrize(
+    ("field", "body", "error"),
+    [
+        ("attention", "return Q", "RuntimeError: "),
+        ("attention", "return V.mean()", "IndexError: "),
+        ("positional_encoding", "return x[..., 1:]", "RuntimeError: "),
+        ("activation", "return x[..., 1:]", "RuntimeError: "),
+        ("norm", "return x[:, 1:]", "RuntimeError: "),
+    ],
+)
+def test_a_wrong_shape_is_refused(refused, field, body, error):
+    line = refused(field, f"{BODIES[field]}        {body}\n")
+    assert line.startswith(f"mymodule:Mine: {error}")
+    assert len(line) < 250
+
+
+@pytest.mark.parametrize(("method", "body"), [("rotate", "return given[0][:, :, 1:]"), ("bias", "return given[1]")])
+def test_what_does_not_fit_queries_or_scores_is_refused(refused, method, body):
+    source = f"class Mine(PositionalEncoding):\n    def {method}(self, *given):\n        {body}\n"
+    assert refused("positional_encoding", source).startswith("mymodule:Mine: RuntimeError: ")
+
+
+def test_states_of_a_wrong_shape_or_that_are_no_numbers_are_told_with_the_right_one(refused):
+    nan = "class Mine(Activation):\n    def forward(self, x):\n        return x.sqrt()\n"
+    expected = "mymodule:Mine: gives states of shape (2, 4, 26), or not finite; expected (2, 4, 26)"
+    assert refused("activation", nan) == expected
 
 
 @every_field
@@ -298,13 +299,14 @@ def test_a_module_that_does_not_load_is_told_each_time(refused, first, expected)
 # Its source
 
 
-@pytest.mark.parametrize("change", [lambda path: path.write_bytes(path.read_bytes() + b"#"), lambda path: path.unlink()])
+@pytest.mark.parametrize("change", ["tampered", "removed"])
 def test_a_source_that_is_not_the_one_that_was_pinned_is_refused(tmp_path, kept, change):
-    pinned = kept(GOOD["attention"] + f"# {change.__code__.co_firstlineno}")
+    """Also where it has been loaded before."""
+    pinned = kept(GOOD["attention"])
     (path,) = tmp_path.iterdir()
     config = shape(attention=pinned)
     build(config, V, 1, sources=tmp_path)
-    change(path)
+    path.write_bytes(path.read_bytes() + b"#") if change == "tampered" else path.unlink()
     with pytest.raises(StoreError) as caught:
         try_out(config, tmp_path)
     expected = f"{path}: is not the source of {pinned}; remove the run to start it anew"

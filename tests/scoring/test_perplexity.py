@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from ablate.data.tokenizer import BOS, EOS
 from ablate.scoring import perplexity as module
 from ablate.scoring.perplexity import perplexity
-from tests.model.small import small_model, unigram_model
+from tests.model.small import ENCODINGS, small_model, unigram_model
 from tests.training.in_memory import split_of
 
 CPU = torch.device("cpu")
@@ -50,11 +50,29 @@ def naive(model, pairs):
 
 
 @pytest.mark.parametrize("eval_tokens", [1, 7, 11, 4096])
-@pytest.mark.parametrize("encoding", ["sinusoidal", "learned", "none"])
-def test_it_is_that_of_sentences_one_at_a_time_whatever_the_batches(monkeypatch, encoding, eval_tokens):
+@pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
+@pytest.mark.parametrize(
+    "fields",
+    [*({"positional_encoding": encoding} for encoding in ENCODINGS), {"mixer": "lstm"}, {"tied_embeddings": "none"}],
+    ids=str,
+)
+def test_it_is_that_of_sentences_one_at_a_time_whatever_the_batches(monkeypatch, fields, architecture, eval_tokens):
     monkeypatch.setattr(module, "EVAL_TOKENS", eval_tokens)
-    model = small_model(V, positional_encoding=encoding)
+    model = small_model(V, architecture=architecture, **fields)
     assert perplexity(model, split_of(PAIRS), CPU) == pytest.approx(naive(model, PAIRS), rel=1e-5)
+
+
+def test_a_decoder_only_model_is_perplexed_by_the_target_alone():
+    """By its own words, each after all of the source: how likely the source is has no part in it."""
+    model = small_model(V, architecture="decoder-only")
+    source, target = PAIRS[2]
+    sequence = torch.tensor([[*source, EOS, BOS, *target]])
+    with torch.no_grad():
+        states = model(sequence[:, :1], sequence[:, 1:])[0]  # of every place but the first
+        log_probs = model.logits(states).log_softmax(-1)
+    words = [*target, EOS]
+    nats = -sum(float(log_probs[len(source) + i, word]) for i, word in enumerate(words))
+    assert perplexity(model, split_of([PAIRS[2]]), CPU) == pytest.approx(math.exp(nats / len(words)), rel=1e-5)
 
 
 def test_it_evaluates_without_dropout_and_draws_nothing():
