@@ -83,3 +83,14 @@ def test_a_vocabulary_smaller_than_the_alphabet_is_refused_with_the_smallest():
 
 def test_no_text_at_all_is_refused_in_one_line():
     assert fault([], 100).startswith("the vocabulary could not be trained with data.vocab_size=100")
+
+
+def test_pieces_are_how_ids_are_written(tokenizer):
+    ids = tokenizer.encode([TEXT[0]])[0]
+    assert "".join(tokenizer.pieces(ids)).replace("▁", " ").strip() == TEXT[0]
+    assert tokenizer.pieces([PAD, UNK, BOS, EOS]) == ["<pad>", "<unk>", "<s>", "</s>"]
+
+
+def test_no_ids_at_all_make_no_text(tokenizer):
+    assert tokenizer.decode([]) == []
+    assert tokenizer.decode([[]]) == [""]

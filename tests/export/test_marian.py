@@ -93,18 +93,6 @@ def test_the_tokenizer_gives_the_same_ids_for_text_that_is_unlike_the_corpus(tra
     assert found == [*translator.tokenizer.encode([text])[0], EOS]
 
 
-def test_padding_and_the_begin_mark_are_never_generated(tokenizer, tmp_path):
-    model, source = random_model(tokenizer, tied_embeddings="none")
-    source.weights["output.weight"][[PAD, BOS]] = 5 * source.weights["output.weight"][[9, 11]]  # now the likeliest
-    marian.write(source, tmp_path)
-    there = load(tmp_path)
-    sentences = torch.tensor([[7, 9, 30, EOS], [11, 5, 21, EOS]])
-    found = until_end(there.generate(sentences, num_beams=1, max_length=20)[:, 1:].tolist())
-    allowed = until_end(there.generate(sentences, num_beams=1, max_length=20, suppress_tokens=None)[:, 1:].tolist())
-    assert not {PAD, BOS} & {token for row in found for token in row}
-    assert {PAD, BOS} & {token for row in allowed for token in row}
-
-
 def test_the_folder_is_known_to_the_classes_that_choose_by_it(translator, exported):
     folder = exported(translator, "huggingface")
     assert type(transformers.AutoTokenizer.from_pretrained(folder)) is transformers.MarianTokenizer

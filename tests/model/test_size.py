@@ -5,7 +5,7 @@ Parameters of any shape are in test_properties.py.
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -121,6 +121,8 @@ def test_the_closed_form_counts_the_flops_of_a_forward_pass(fields, architecture
 @settings(max_examples=60, deadline=None)
 @given(config=shapes(), S=st.integers(1, LONGEST), T=st.integers(1, LONGEST))
 def test_the_closed_form_counts_the_flops_of_any_shape(config, S, T):
+    # A sum over one number is no product to einsum, which relative positions are multiplied by, and is not counted.
+    assume(config.positional_encoding != "relative" or min(S, T, config.d_k) > 1)
     assert counted_flops(build(config, V, 1).eval(), S, T) == forward_flops(config, V, pair(S, T))
 
 
