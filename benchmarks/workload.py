@@ -13,6 +13,7 @@ import torch
 
 from ablate.config import RowConfig, resolve_row
 from ablate.data.corpus import Side, Split
+from ablate.launch.devices import CPU_MICRO_BATCH
 from ablate.training import Trainer
 
 V = 8000
@@ -55,7 +56,7 @@ def trainer(config: RowConfig, train: Split, device: str = "cpu", vocab_size: in
     on_gpu = device != "cpu"
     return Trainer(
         config, 1, corpus, checkpoints_folder=folder / "checkpoints", metrics_file=folder / "metrics.jsonl",
-        device=torch.device(device), micro_batch_tokens=2 * config.batch_tokens if on_gpu else 4096,
+        device=torch.device(device), micro_batch_tokens=2 * config.batch_tokens if on_gpu else CPU_MICRO_BATCH,
         keep_checkpoints=1, evaluate=lambda model: 1.0, tell=lambda report: None, stop_asked=lambda: False, say=print,
     )  # fmt: skip
 
