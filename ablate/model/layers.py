@@ -7,6 +7,7 @@ runs of equal shape stacked along a leading axis; no layer keeps or reads global
 from __future__ import annotations
 
 import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
