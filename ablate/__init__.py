@@ -4,4 +4,4 @@ Data flows one way: study -> rows -> runs -> (corpus -> batches -> model -> trai
 scores) -> results on disk -> table. `docs/architecture.md` draws the floors.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"

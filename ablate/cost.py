@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from ablate.config import ModelConfig, RowConfig
 from ablate.config.model import LINEAR_CHUNK, T5_BUCKETS
+from ablate.config.training import LOSS_ROWS
 
 BYTES = 4  # fp32: weights, gradients and both Adam moments, whatever the precision of the products
 FORWARD_AND_BACKWARD = 3
 # A sentence of this many tokens a side stands in for a corpus that is not prepared yet.
 ASSUMED_LENGTH = 30
-_LOSS_ROWS = 1024
 
 
 @dataclass(frozen=True)
@@ -165,26 +165,26 @@ def run_bytes(config: RowConfig, vocab_size: int, generations: int) -> int:
     return generations * checkpoint_bytes(config, vocab_size) + averaged * BYTES * parameters(config, vocab_size)
 
 
-def peak_memory(config: RowConfig, vocab_size: int, micro_batch_tokens: int) -> int:
+def peak_memory(config: RowConfig, vocab_size: int, micro_batch_tokens: int, device: str = "cpu") -> int:
     """Estimate of the bytes that training holds at its peak, without the interpreter and its libraries.
 
     Weights, gradients, two moments; the activations that one micro-batch keeps for its backward
-    pass; and a chunk of the loss' logits.
+    pass; and a chunk of the loss' logits. `device` is `cpu` or `cuda`: only there are activations themselves in bf16.
     """
     c, d, tokens = config, config.d_model, micro_batch_tokens
-    width = BYTES if c.precision == "fp32" else BYTES // 2
+    width = BYTES // 2 if c.precision == "bf16" and device == "cuda" else BYTES
     # An attention keeps its input, Q, K, V (shared ones as often as they are used) and its output before W^O; a
     # residual its mask, its sum and its norm.
     attention, cross = ((d + 2 * heads * (c.d_k + c.d_v)) * width for heads in (c.n_heads, c.cross_heads))
     mixer = attention + _weights_kept(c) if c.mixer == "attention" else 7 * d * width
     feed_forward = (d + (4 if is_gated(c) else 2) * _inner_width(c)) * width
-    residual = (BYTES + BYTES + 1) * d
+    residual = 3 * BYTES * d
     encoder, decoder = c.depths
     encoder_layer = mixer + feed_forward + 2 * residual
     decoder_layer = encoder_layer + (cross + residual if c.has_encoder else 0)
     sides = 1 if c.has_encoder else 2  # tokens of a causal stack over both sides, for one of the longer side
-    activations = tokens * (encoder * encoder_layer + sides * decoder * decoder_layer + 2 * (2 * BYTES + 1) * d)
-    loss = 2 * min(_LOSS_ROWS, tokens) * vocab_size * BYTES + vocab_size * d * BYTES
+    activations = tokens * (encoder * encoder_layer + sides * decoder * decoder_layer + 2 * 3 * BYTES * d)
+    loss = 2 * min(LOSS_ROWS[device], tokens) * vocab_size * BYTES + vocab_size * d * BYTES
     return 4 * BYTES * parameters(c, vocab_size) + activations + loss
 
 

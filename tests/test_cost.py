@@ -277,7 +277,7 @@ def kept(tokens=4096, **fields):
 def test_a_causal_stack_over_both_sides_keeps_the_activations_of_both():
     """Two layers over twice the tokens keep what an encoder and a decoder of two would without their attention over
     the source, which keeps its input, Q, K, V and its heads, with the mask, sum and norm around it."""
-    cross = (512 + 4 * 512) * 4 + 9 * 512
+    cross = (512 + 4 * 512) * 4 + 12 * 512
     row = kept(architecture="decoder-only", n_layers=2)
     assert kept(n_layers=2) == row + 2 * 4096 * cross
 

@@ -6,13 +6,14 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ablate.config.model import ModelConfig
-from ablate.config.own import unpinned
+from ablate.config.own import reference, unpinned
+from ablate.config.training import TrainingConfig
 
 _HEADS = ("n_heads", "n_kv_heads", "d_k", "d_v", "attention_scale", "attention_bias", "attention_dropout")
 # Of fields with a default, what they are set to where they have no effect; others are left as they are.
 _RESET = (
     "n_kv_heads", "n_cross_heads", "attention_scale", "attention_bias", "attention_dropout", "encoder_layers",
-    "attention", "attention_window", "relative_clip", "norm",
+    "attention", "attention_window", "relative_clip", "norm", "schedule",
 )  # fmt: skip
 
 
@@ -24,8 +25,13 @@ class NoEffect(ValueError):  # noqa: N818
         self.faults = faults
 
 
-def without_effect(c: ModelConfig) -> Iterator[tuple[str, str]]:
-    """(field, the setting that leaves it without effect), for every such field."""
+def without_effect(c: ModelConfig, training: TrainingConfig) -> Iterator[tuple[str, str]]:
+    """(field, the setting that leaves it without effect), for every such field.
+
+    A class of the user's own may ask for any field of the model, so none is without effect beside it.
+    """
+    if training.train_steps is not None and training.train_steps <= training.warmup_steps:
+        yield "schedule", "train_steps that do not go beyond warmup_steps"
     if c.mixer == "lstm":
         yield from ((name, "mixer=lstm") for name in ("attention", "attention_window"))
         if not c.has_encoder:
@@ -37,14 +43,15 @@ def without_effect(c: ModelConfig) -> Iterator[tuple[str, str]]:
             yield "n_layers", "architecture=decoder-only and decoder_layers set"
     elif c.encoder_layers is not None and c.decoder_layers is not None:
         yield "n_layers", "encoder_layers and decoder_layers both set"
-    if c.attention != "local" and c.mixer != "lstm":
+    if c.attention != "local" and c.mixer != "lstm" and reference(c.attention) is None:
         yield "attention_window", "attention other than local"
-    if c.positional_encoding != "relative":
+    if c.positional_encoding != "relative" and reference(c.positional_encoding) is None:
         yield "relative_clip", "positional_encoding other than relative"
     if c.norm_position == "none":
         yield "norm", "norm_position=none"
-    if c.attention == "linear" and not c.has_encoder:
-        yield "attention_scale", "attention=linear in a decoder-only model"
+    if c.attention == "linear" and not c.has_encoder and c.mixer != "lstm":
+        for name in ("attention_scale", "attention_dropout"):
+            yield name, "attention=linear in a decoder-only model"
 
 
 def refuse(settings: Mapping[str, Any], own: Collection[str], idle: Mapping[str, str]) -> None:
@@ -64,15 +71,15 @@ def _shown(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else unpinned(str(value))
 
 
-def settled(values: dict[str, Any], idle: dict[str, str]) -> dict[str, Any]:
-    """Resolved values brought to one form: what has no effect at its default, depths by n_layers where they can be.
+def settled(config: ModelConfig, idle: dict[str, str]) -> dict[str, Any]:
+    """Resolved values without what says nothing: what has no effect at its default, what repeats another field unset.
 
-    Configurations that train the same are then one run.
+    Configurations that train the same are then mostly the same; identity.py knows of those that still are not.
     """
-    values = dict(values)
+    values = config.model_dump()
     for name in _RESET:
         if name in idle:
-            values[name] = ModelConfig.model_fields[name].default
+            values[name] = type(config).model_fields[name].default
     if values["n_cross_heads"] == values["n_heads"]:
         values["n_cross_heads"] = None
     if values["n_kv_heads"] == values["n_heads"] and values["n_cross_heads"] is None:

@@ -51,7 +51,7 @@ def run_id(data: DataConfig, config: RowConfig, seed: int) -> str:
     return _digest({
         "format": FORMAT,
         "data": _significant(data.model_dump(), INTRODUCED_DATA),
-        "config": _significant(config.model_dump(), INTRODUCED),
+        "config": _significant(_in_one_form(config), INTRODUCED),
         "seed": seed,
     })  # fmt: skip
 
@@ -60,6 +60,16 @@ def decoding_id(config: RowConfig) -> str:
     """The identity of one way to decode a run, 12 hexadecimal digits."""
     fields = {name: getattr(config, name) for name in DecodingConfig.model_fields}
     return _digest({"format": FORMAT, "decoding": _significant(fields, INTRODUCED_DECODING)})
+
+
+def _in_one_form(config: RowConfig) -> dict[str, Any]:
+    """The values of a configuration, where there are several ways to write a model, by one of them."""
+    values, (encoder, decoder) = config.model_dump(), config.depths
+    values["n_layers"], values["encoder_layers"] = encoder or decoder, None
+    values["decoder_layers"] = decoder if encoder not in (0, decoder) else None
+    if config.mixer == "lstm" and config.has_encoder:  # there are no heads but those over the source
+        values["n_heads"], values["n_cross_heads"] = config.cross_heads, None
+    return values
 
 
 def _significant(values: Mapping[str, Any], introduced: Mapping[str, Any]) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class ModelConfig(Section):
     )
     attention_bias: bool = Field(False, description="biases in the projections of attention")
     activation: Annotated[str, Variants(("relu", "gelu", "swiglu"))] = Field(
-        "relu", description="of the feed-forward network; a gated one gets 2/3 of d_ff, for equal parameters"
+        "relu", description="of the feed-forward network; a gated one gets 2/3 of d_ff, for as many weights"
     )
     norm: Annotated[str, Variants(("layernorm", "rmsnorm"))] = Field(
         "layernorm", description="normalisation (Ba et al., 2016; Zhang and Sennrich, 2019)"
@@ -128,7 +128,8 @@ def _impossible(c: ModelConfig) -> list[tuple[bool, str]]:
          f"d_model={c.d_model} is odd, and sinusoidal positions pair a sine with a cosine"),
         (c.positional_encoding == "rope" and c.d_k % 2 == 1,
          f"d_k={c.d_k} is odd, and rope rotates pairs of a head's entries"),
-        (c.n_kv_heads is not None and c.n_heads % c.n_kv_heads != 0,
+        (c.n_kv_heads is not None and (c.mixer == "attention" or c.n_cross_heads is None)
+         and c.n_heads % c.n_kv_heads != 0,
          f"n_kv_heads={c.n_kv_heads} does not divide h={c.n_heads}: groups of query heads must be equal"),
         (c.n_kv_heads is not None and c.n_cross_heads is not None and c.has_encoder
          and c.n_cross_heads % c.n_kv_heads != 0,
@@ -137,8 +138,6 @@ def _impossible(c: ModelConfig) -> list[tuple[bool, str]]:
          f"{positions} acts inside self-attention, which mixer=lstm replaces"),
         (attended and c.attention == "linear",
          f"{positions} acts on scores between two tokens, which attention=linear never forms"),
-        (c.attention_dropout > 0 and c.attention == "linear",
-         f"attention_dropout={c.attention_dropout} drops attention weights, which attention=linear never forms"),
         (c.mixer == "lstm" and c.has_encoder and c.d_model % 2 == 1,
          f"d_model={c.d_model} is odd, and the encoder's mixer=lstm gives half of it to each direction"),
         (c.tied_embeddings == "decoder" and not c.has_encoder,

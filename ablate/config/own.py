@@ -100,8 +100,13 @@ def _source(module: str, path: Sequence[str]) -> bytes:
     places: Sequence[str] | None = path
     for depth, word in enumerate(module.split("."), 1):
         spec = PathFinder.find_spec(word, places) if places else None
+        if spec is None and depth == 1:  # editable installs may have a finder of their own
+            others = (finder.find_spec(word, None) for finder in sys.meta_path if finder is not PathFinder)
+            spec = next((other for other in others if other is not None), None)
         if spec is None:
             part = ".".join(module.split(".")[:depth])
+            if word == "py" and depth > 1:
+                raise ValueError(f"there is no module {part}: a module is named without .py")
             near = did_you_mean(word, _modules((places or ())[:2] if depth == 1 else places or ()))
             raise ValueError(f"there is no module {part}: not beside the study, nor where Python looks{near}")
         places = spec.submodule_search_locations

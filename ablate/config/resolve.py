@@ -65,9 +65,9 @@ def resolve_row(settings: Mapping[str, Any], own: Collection[str] = ()) -> RowCo
         if merged.get(head_size) is None:
             merged[head_size] = _head_size(merged, head_size)
     config = RowConfig(**merged)
-    idle = dict(without_effect(config))
+    idle = dict(without_effect(config, config))
     refuse(settings, own, idle)
-    return config.model_copy(update=settled(config.model_dump(), idle))
+    return config.model_copy(update=settled(config, idle))
 
 
 def provisional(settings: Mapping[str, Any]) -> dict[str, Any]:

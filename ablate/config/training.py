@@ -10,6 +10,9 @@ from ablate.config.section import Section
 
 MAX_STEPS = 100_000_000
 
+# Rows whose logits exist at once in the loss: on a CPU few enough to stay near the cores, on a GPU enough to fill it.
+LOSS_ROWS = {"cpu": 256, "cuda": 4096}
+
 
 class TrainingConfig(Section):
     """The recipe and the budget. Defaults are the paper's."""
@@ -65,5 +68,5 @@ class TrainingConfig(Section):
         if self.schedule in ("linear", "cosine") and self.train_steps is None and self.epochs is None:
             raise ValueError(f"schedule={self.schedule} falls to 0 at the last step: set train_steps or epochs")
         if self.optimizer == "adamw" and self.weight_decay == 0.0:
-            raise ValueError("optimizer=adamw without weight_decay is adam: set weight_decay")
+            raise ValueError("optimizer=adamw without weight_decay is adam: set weight_decay above 0")
         return self

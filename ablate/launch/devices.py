@@ -64,10 +64,10 @@ def places(device: Device, jobs: int | None, configs: Sequence[RowConfig], vocab
 
 def micro_batch(config: RowConfig, vocab_size: int, place: Place) -> int:
     """The largest micro-batch, in padded tokens, that is estimated to fit: a whole batch, halved as often as needed."""
-    tokens = PADDED * config.batch_tokens
-    if place.device == "cpu":
+    tokens, kind = PADDED * config.batch_tokens, place.device.partition(":")[0]
+    if kind == "cpu":
         tokens = min(tokens, CPU_MICRO_BATCH)
-    while tokens > SMALLEST_MICRO_BATCH and peak_memory(config, vocab_size, tokens) > place.memory:
+    while tokens > SMALLEST_MICRO_BATCH and peak_memory(config, vocab_size, tokens, kind) > place.memory:
         tokens = -(-tokens // 2)
     return tokens
 

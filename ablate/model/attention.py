@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ablate.config import ModelConfig
 from ablate.model.layers import Dropout, Linear
@@ -57,7 +57,7 @@ class MultiHeadAttention(Mixer):
         """(B, S, d_model), whose places are the queries of `sight` -> keys and values, to attend to once or often."""
         K = self._heads(self.W_K(x), self.g)
         if sight.order is not None:
-            K = sight.order.rotate(K, sight.queries)
+            K = sight.order.rotate(K, sight.queries).to(K.dtype)
         return KeysValues(K, self._heads(self.W_V(x), self.g))
 
     def forward(self, x: Tensor, past: KeysValues | None, sight: Sight) -> tuple[Tensor, KeysValues]:
@@ -79,10 +79,10 @@ class MultiHeadAttention(Mixer):
         """Attention of each position of x (B, T, d_model) over the memory -> (B, T, d_model)."""
         Q = self._heads(self.W_Q(x), self.h)  # (B, h, T, d_k)
         if sight.order is not None:
-            Q = sight.order.rotate(Q, sight.queries)
+            Q = sight.order.rotate(Q, sight.queries).to(Q.dtype)
         K, V = (self._shared(heads) for heads in (memory.K, memory.V))
         sight = replace(sight, scale=self.scale, dropout=self.dropout, watch=self.watch)
-        heads = _in_fp32_on_a_cpu(self.mechanism, Q, K, V, sight)
+        heads = _attend(self.mechanism, Q, K, V, sight)
         if self.gate is not None:
             heads = heads * self.gate[:, None, None]
         return self.W_O(heads.transpose(1, 2).flatten(2))  # (B, T, h * d_v) -> (B, T, d_model)
@@ -94,13 +94,13 @@ class MultiHeadAttention(Mixer):
         return heads if self.g == self.h else heads.repeat_interleave(self.h // self.g, dim=1)  # (B, g -> h, S, d)
 
 
-def _in_fp32_on_a_cpu(mechanism: nn.Module, Q: Tensor, K: Tensor, V: Tensor, sight: Sight) -> Tensor:
-    """The mechanism, on a CPU in fp32 also where the products around it are in bf16.
+def _attend(mechanism: Mechanism, Q: Tensor, K: Tensor, V: Tensor, sight: Sight) -> Tensor:
+    """The mechanism, in fp32 also where the products around it are in bf16: everywhere on a CPU, else unless it says.
 
-    It is a small part of the work, and torch's bf16 kernel is many times slower at sentences' lengths
+    It is a small part of the work, and on a CPU torch's bf16 kernel is many times slower at sentences' lengths
     (benchmarks/LOG.md).
     """
-    if Q.device.type == "cpu" and Q.dtype == torch.bfloat16:
+    if Q.dtype == torch.bfloat16 and not (Q.is_cuda and mechanism.takes_bf16):
         Q, K, V = Q.float(), K.float(), V.float()
     with torch.autocast(Q.device.type, enabled=False):
         return mechanism(Q, K, V, sight)

@@ -19,7 +19,7 @@ class Activation(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape -> the same shape."""
-        raise NotImplementedError
+        raise NotImplementedError("define forward(self, x)")
 
 
 class ReLU(Activation):

@@ -66,7 +66,7 @@ class Dropout(nn.Module):
         dropped = min(round(self.rate * 65536), 65535)
         kept = torch.empty_like(x, requires_grad=False)
         torch.ge(self._draws(x), dropped - 32768, out=kept)
-        return x * kept.mul_(65536 / (65536 - dropped))
+        return (x * kept).mul_(65536 / (65536 - dropped))
 
     def _draws(self, x: Tensor) -> Tensor:
         """Uniform 16-bit integers in x's shape."""

@@ -20,28 +20,35 @@ EPS = 1e-6  # added to sums of linear weights, which may all be 0, as its author
 
 
 class Mechanism(nn.Module):
-    """How queries attend. `takes_bias`: whether it adds what a positional encoding has to say on scores."""
+    """How queries attend.
+
+    takes_bias: whether it adds what a positional encoding has to say on scores.
+    takes_bf16: whether it wants Q, K and V as products in bf16 give them on a GPU; else they are in fp32.
+    """
 
     takes_bias = False
+    takes_bf16 = False
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
 
     def forward(self, Q: Tensor, K: Tensor, V: Tensor, sight: Sight) -> Tensor:
         """Q (B, h, T, d_k), K (B, h, S, d_k), V (B, h, S, d_v) -> heads (B, h, T, d_v)."""
-        raise NotImplementedError
+        raise NotImplementedError("define forward(self, Q, K, V, sight)")
 
 
 class Full(Mechanism):
     """Scaled dot-product attention (3.2.1, eq. 1): softmax(scale * Q K^T) V over every key that may be seen."""
 
     takes_bias = True
+    takes_bf16 = True
     window: int | None = None
 
     def forward(self, Q: Tensor, K: Tensor, V: Tensor, sight: Sight) -> Tensor:
         """(B, h, T, d_v)."""
         if sight.is_plain:
-            causal = sight.causal and self.window is None  # and what is padding is behind every token
+            # Then padding is behind every token. torch takes the first query to be at the first key.
+            causal = sight.causal and self.window is None and Q.shape[2] == K.shape[2]
             mask = None if causal else sight.allowed(self.window)
             return F.scaled_dot_product_attention(Q, K, V, attn_mask=mask, is_causal=causal, scale=sight.scale)
         given = V.dtype
@@ -66,7 +73,7 @@ class Linear(Mechanism):
     def forward(self, Q: Tensor, K: Tensor, V: Tensor, sight: Sight) -> Tensor:
         """(B, h, T, d_v)."""
         Q, K = F.elu(Q) + 1, F.elu(K) + 1
-        if sight.watch is not None:
+        if sight.watch is not None or (sight.causal and Q.shape[2] != K.shape[2]):  # a past is behind the queries
             return self._quadratic(Q, K, V, sight)
         if sight.real is not None:
             K = K * sight.real.transpose(-1, -2)  # what is padding weighs nothing

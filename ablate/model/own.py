@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,6 +15,8 @@ from ablate.config.own import Reference, digest
 from ablate.errors import AblateError, StoreError, StudyError
 
 Part = TypeVar("Part", bound=nn.Module)
+
+PREFIX = "ablate_own_"  # of the names under which the user's own modules are loaded
 
 
 def load(found: Reference, folder: Path, interface: type[Part]) -> type[Part]:
@@ -28,7 +32,7 @@ def load(found: Reference, folder: Path, interface: type[Part]) -> type[Part]:
     path = folder / found.file
     if not path.exists() or digest(path.read_bytes()) != found.digest:
         raise StoreError(f"{path}: is not the source of {found}; remove the run to start it anew")
-    name = f"ablate_own_{found.digest}"
+    name = f"{PREFIX}{found.digest}"
     if name not in sys.modules:
         spec: Any = importlib.util.spec_from_file_location(name, path)
         module = importlib.util.module_from_spec(spec)
@@ -40,13 +44,22 @@ def load(found: Reference, folder: Path, interface: type[Part]) -> type[Part]:
             raise fault(found, error) from None
     named = getattr(sys.modules[name], found.name, None)
     if not (isinstance(named, type) and issubclass(named, interface)):
-        raise StudyError(f"{found.module}:{found.name} is not a {interface.__module__}.{interface.__qualname__}")
+        raise StudyError(
+            f"{found.module}:{found.name} does not derive from {interface.__module__}.{interface.__qualname__}"
+        )
     return named
 
 
 def fault(found: Reference, error: Exception) -> AblateError:
     """One line for what went wrong inside a user's own code."""
-    if isinstance(error, AblateError):
-        return error
-    lines = str(error).strip().splitlines() or [""]
-    return StudyError(f"{found.module}:{found.name}: {type(error).__name__}: {lines[0]}")
+    return error if isinstance(error, AblateError) else StudyError(told([found], error))
+
+
+def told(own: Sequence[Reference], error: Exception) -> str:
+    """What, where in which of these classes' modules, and why."""
+    what = ", ".join(f"{one.module}:{one.name}" for one in own)
+    modules = {one.file: one.module for one in own if one.digest}
+    frames = [(modules.get(Path(f.filename).name), f.lineno) for f in traceback.extract_tb(error.__traceback__)]
+    places = [f" (line {line} of {module})" for module, line in frames if module is not None]
+    why = " ".join(str(error).split())
+    return f"{what}: {type(error).__name__}{places[-1] if places else ''}{': ' * bool(why)}{why}"

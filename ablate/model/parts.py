@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ablate.config import ModelConfig
-from ablate.config.own import reference
+from ablate.config.own import reference, unpinned
 from ablate.errors import StudyError
 from ablate.model.attention import MultiHeadAttention
 from ablate.model.feed_forward import ACTIVATIONS, Activation, FeedForward
@@ -57,17 +57,17 @@ class Parts:
 
     def positions(self, causal: bool) -> PositionalEncoding:
         """What a stack of layers knows of order."""
-        make = self._variant("positional_encoding", POSITIONS, PositionalEncoding)
-        return make(self.config, causal, self.init)
+        return self._variant(
+            "positional_encoding", POSITIONS, PositionalEncoding, self.config, causal=causal, init=self.init
+        )
 
     def mixer(self, positions: PositionalEncoding) -> Mixer:
         """Self-attention among the tokens of one stack, whose positional encoding acts in it."""
-        make = self._variant("attention", MECHANISMS, Mechanism)
-        mechanism: Mechanism = make(self.config)
+        mechanism = self._variant("attention", MECHANISMS, Mechanism, self.config)
         if positions.biases and not mechanism.takes_bias:
             raise StudyError(
-                f"attention={self.config.attention} adds no bias to its scores (takes_bias is False), which "
-                f"positional_encoding={self.config.positional_encoding} needs"
+                f"attention={unpinned(self.config.attention)} adds no bias to its scores (takes_bias is False), which "
+                f"positional_encoding={unpinned(self.config.positional_encoding)} needs"
             )
         return MultiHeadAttention(self.config, self.config.n_heads, mechanism, self.init, self.random)
 
@@ -81,15 +81,14 @@ class Parts:
 
     def feed_forward(self) -> FeedForward:
         """The position-wise network."""
-        make = self._variant("activation", ACTIVATIONS, Activation)
-        return FeedForward(self.config, make(), self.init, self.random)
+        activation = self._variant("activation", ACTIVATIONS, Activation)
+        return FeedForward(self.config, activation, self.init, self.random)
 
     def norm(self) -> nn.Module:
         """A normalisation, or nothing in its place."""
         if self.config.norm_position == "none":
             return nn.Identity()
-        make = self._variant("norm", NORMS, nn.Module)
-        return make(self.config.d_model)
+        return self._variant("norm", NORMS, nn.Module, self.config.d_model)
 
     def around(self) -> PostNorm:
         """Residual, dropout and norm around a sub-layer."""
@@ -100,10 +99,16 @@ class Parts:
         """What a stack ends with: a norm where sub-layers have theirs before them, else nothing."""
         return self.norm() if self.config.norm_position == "pre" else nn.Identity()
 
-    def _variant(self, field: str, table: Mapping[str, Any], interface: type[Part]) -> Any:
+    def _variant(
+        self, field: str, table: Mapping[str, Callable[..., Part]], interface: type[Part], *given: Any, **named: Any
+    ) -> Part:
+        """What a field names, made with these arguments."""
         value = getattr(self.config, field)
         found = reference(value)
         if found is None:
-            return table[value]
+            return table[value](*given, **named)
         assert self.sources is not None, f"{field}={value} needs its source"
-        return load(found, self.sources, interface)
+        own = load(found, self.sources, interface)
+        with torch.random.fork_rng(devices=()):  # what it draws by torch's own generator follows from the seed, too
+            torch.manual_seed(int(torch.randint(2**62, (), generator=self.init)))
+            return own(*given, **named)

@@ -8,18 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ablate.config.training import LOSS_ROWS
 from ablate.model.products import products
-
-# Rows whose logits exist at once. The B x T x V tensor is never made; on a CPU a chunk stays near the cores, on a GPU
-# it is large enough to keep it busy.
-CHUNK = 256
-GPU_CHUNK = 4096
 
 
 def smoothed_cross_entropy(states: Tensor, embedding: Tensor, targets: Tensor, smoothing: float) -> Tensor:
     """Sum over tokens, in nats, of the cross-entropy against (1 - eps) on the target + eps / V on all.
 
-    Logits are made, used for loss and gradient, and forgotten, CHUNK rows at a time.
+    Logits are made, used for loss and gradient, and forgotten, a few hundred rows at a time.
 
     Args:
         states: decoder states (n, d_model).
@@ -93,5 +89,5 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 
 
 def _chunks(targets: Tensor) -> Iterator[slice]:
-    size = GPU_CHUNK if targets.is_cuda else CHUNK
+    size = LOSS_ROWS[targets.device.type]
     return (slice(start, start + size) for start in range(0, len(targets), size))

@@ -13,7 +13,6 @@ OTHER = {"architecture": "decoder-only", "mixer": "lstm"}
 IDLE = [
     ("attention_window", 4, {}, "attention other than local"),
     ("attention_window", 4, {"attention": "linear"}, "attention other than local"),
-    ("attention_window", 4, {"attention": "module:Class"}, "attention other than local"),
     ("relative_clip", 4, {}, "positional_encoding other than relative"),
     ("relative_clip", 4, {"positional_encoding": "t5"}, "positional_encoding other than relative"),
     ("norm", "rmsnorm", {"norm_position": "none"}, "norm_position=none"),
@@ -27,6 +26,11 @@ IDLE = [
     ("n_layers", 3, {"encoder_layers": 2, "decoder_layers": 4}, "encoder_layers and decoder_layers both set"),
     ("attention_scale", 1, {"architecture": "decoder-only", "attention": "linear"},
      "attention=linear in a decoder-only model"),
+    ("attention_dropout", 0.1, {"architecture": "decoder-only", "attention": "linear"},
+     "attention=linear in a decoder-only model"),
+    ("schedule", "cosine", {"train_steps": 4000}, "train_steps that do not go beyond warmup_steps"),
+    ("schedule", "constant", {"train_steps": 10, "epochs": 3, "warmup_steps": 10},
+     "train_steps that do not go beyond warmup_steps"),
     ("n_heads", 4, OTHER, NO_ATTENTION),
     ("n_kv_heads", 4, OTHER, NO_ATTENTION),
     ("d_k", 16, OTHER, NO_ATTENTION),
@@ -107,6 +111,41 @@ def test_two_ways_to_write_one_model_are_one_run(one, other):
     assert identity(one) == identity(other)
 
 
+LSTM = {"mixer": "lstm", "d_k": 16, "d_v": 16}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"n_layers": 6, "decoder_layers": 2}, {"n_layers": 2, "encoder_layers": 6}),
+        ({**LSTM, "n_heads": 4, "n_cross_heads": 2}, {**LSTM, "n_heads": 8, "n_cross_heads": 2}),
+        ({**LSTM, "n_heads": 4, "n_cross_heads": 2}, {**LSTM, "n_heads": 2}),
+    ],
+)
+def test_what_is_shown_as_it_is_written_is_one_run_all_the_same(one, other):
+    assert resolve_row(one) != resolve_row(other)
+    assert identity(one) == identity(other)
+
+
+@pytest.mark.parametrize(
+    "beside", [{"train_steps": 4001}, {"train_steps": None, "epochs": 1}, {"train_steps": 100, "warmup_steps": 99}]
+)
+def test_a_schedule_that_may_come_to_act_is_a_run_of_its_own(beside):
+    assert identity({**beside, "schedule": "cosine"}) != identity(beside)
+
+
+@pytest.mark.parametrize(
+    ("field", "own"), [("attention_window", "attention"), ("relative_clip", "positional_encoding")]
+)
+def test_a_class_of_ones_own_may_ask_for_any_field_of_the_model(field, own):
+    assert getattr(resolve_row({own: "module:Class", field: 4}, own=[field]), field) == 4
+
+
+def test_attention_over_the_source_drops_weights_out_whatever_stands_beside_it():
+    for beside in ({"attention": "linear"}, {"attention": "linear", "mixer": "lstm"}):
+        assert resolve_row({**beside, "attention_dropout": 0.1}, own=["attention_dropout"]).attention_dropout == 0.1
+
+
 def test_as_many_heads_of_keys_as_of_queries_are_told_from_fewer_over_the_source():
     """Eight heads of keys in both attentions, with sixteen of queries over the source, are not one for each query."""
     grouped, all_apart = {"n_cross_heads": 16, "n_kv_heads": 8}, {"n_cross_heads": 16}
@@ -119,4 +158,4 @@ def test_what_has_no_effect_is_the_same_after_it_was_reset():
         again = type(settled)(**settled.model_dump())
         assert again == settled
         assert resolve_row(settled.model_dump()) == settled
-    assert dict(without_effect(resolve_row({}))).keys() == {"attention_window", "relative_clip"}
+    assert dict(without_effect(resolve_row({}), resolve_row({}))).keys() == {"attention_window", "relative_clip"}

@@ -31,10 +31,6 @@ IMPOSSIBLE = [
         for name in ("rope", "relative", "t5", "alibi")
     ),
     (
-        {"attention_dropout": 0.1, "attention": "linear"},
-        "attention_dropout=0.1 drops attention weights, which attention=linear never forms",
-    ),
-    (
         {"mixer": "lstm", "d_model": 15, "n_heads": 3, "positional_encoding": "none"},
         "d_model=15 is odd, and the encoder's mixer=lstm gives half of it to each direction",
     ),
@@ -46,7 +42,7 @@ IMPOSSIBLE = [
      "schedule=linear falls to 0 at the last step: set train_steps or epochs"),
     ({"schedule": "cosine", "train_steps": None, "patience": 5},
      "schedule=cosine falls to 0 at the last step: set train_steps or epochs"),
-    ({"optimizer": "adamw"}, "optimizer=adamw without weight_decay is adam: set weight_decay"),
+    ({"optimizer": "adamw"}, "optimizer=adamw without weight_decay is adam: set weight_decay above 0"),
 ]  # fmt: skip
 
 # What is next to it, and can.

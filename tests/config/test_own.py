@@ -2,6 +2,7 @@
 
 import hashlib
 import sys
+from importlib.machinery import PathFinder
 
 import pytest
 
@@ -185,7 +186,25 @@ def test_a_module_that_is_not_python_is_told(folder, source):
 def test_a_folder_alone_has_no_source_nor_has_the_interpreter_itself(folder):
     (folder / "hollow").mkdir()
     assert fault("hollow:Mine", folder) == "module hollow has no Python source of its own"
-    assert fault("sys:Mine", folder).startswith("there is no module sys: ")
+    assert fault("sys:Mine", folder) == "module sys has no Python source of its own"
+
+
+def test_a_module_that_only_a_finder_of_its_own_knows_is_found(folder, monkeypatch):
+    """As those of some editable installs are."""
+    (folder / "elsewhere").mkdir()
+    (folder / "elsewhere" / "hooked.py").write_bytes(b"class Mine:\n    pass\n")
+
+    class Finder:
+        def find_spec(self, name, path=None, target=None):
+            return PathFinder.find_spec(name, [str(folder / "elsewhere")]) if name == "hooked" else None
+
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder()])
+    assert pin(Reference("hooked", "Mine"), folder)[1] == b"class Mine:\n    pass\n"
+
+
+def test_the_name_of_a_file_is_told_from_that_of_a_module(folder):
+    assert (folder / "mine.py").write_bytes(b"") == 0
+    assert fault("mine.py:Mine", folder) == "there is no module mine.py: a module is named without .py"
 
 
 def test_a_class_made_under_a_condition_is_not_at_the_top_and_not_found(folder):

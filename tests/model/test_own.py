@@ -3,6 +3,7 @@
 import textwrap
 
 import pytest
+import torch
 
 from ablate.config.own import digest
 from ablate.errors import StoreError, StudyError
@@ -160,7 +161,70 @@ def test_a_norm_over_the_tokens_of_a_sentence_sees_the_future(refused, architect
             def forward(self, x):
                 return x - x.mean(1, keepdim=True)
         """
-    assert refused("norm", source, architecture=architecture) == f"mymodule:Mine: {FUTURE}"
+    line = refused("norm", source, architecture=architecture)
+    assert line == "mymodule:Mine: lets a token see those after it; each token must be treated alone"
+
+
+ATTENTION = """
+    class Mine(Mechanism):
+        def forward(self, Q, K, V, sight):
+            return {}
+    """
+FORMULA = "sight.weights(Q @ K.transpose(-1, -2)) @ V"
+
+
+@pytest.mark.parametrize(
+    ("heads", "fault"),
+    [
+        (f"({FORMULA}).detach()", "what it gives has no gradient with respect to V, so nothing before it would learn"),
+        (f"F.dropout({FORMULA}, 0.1)", "gives other states when asked again: nothing may be random when evaluating"),
+        (
+            f"F.dropout({FORMULA}, 0.1, self.training)",
+            "draws from torch's own generator while training, so no run could be resumed; see `sight.weights`",
+        ),
+    ],
+)
+def test_attention_that_would_not_learn_or_not_be_the_same_again_is_refused(refused, heads, fault):
+    assert refused("attention", ATTENTION.format(heads)) == f"mymodule:Mine: {fault}"
+
+
+def test_a_parameter_that_nothing_asks_for_is_refused(refused):
+    source = """
+        class Mine(nn.Module):
+            def __init__(self, d_model):
+                super().__init__()
+                self.spare = nn.Parameter(torch.ones(d_model))
+
+            def forward(self, x):
+                return x
+        """
+    expected = "mymodule:Mine: its parameter spare has no gradient, so it would never learn"
+    assert refused("norm", source) == expected
+
+
+@pytest.mark.parametrize("body", ["    pass\n", "    def embedd(self, x, positions):\n        return x + 1\n"])
+def test_a_positional_encoding_that_says_nothing_is_refused(refused, body):
+    expected = "mymodule:Mine: defines none of embed, rotate, bias, values, so it says nothing of positions"
+    assert refused("positional_encoding", "class Mine(PositionalEncoding):\n" + body) == expected
+
+
+def test_what_it_draws_by_torchs_own_generator_follows_from_the_seed(tmp_path, kept):
+    source = """
+        class Mine(nn.Module):
+            def __init__(self, d_model):
+                super().__init__()
+                self.gain = nn.Parameter(torch.randn(d_model))
+
+            def forward(self, x):
+                return x * self.gain
+        """
+    config, before = shape(norm=kept(source)), torch.get_rng_state()
+    one, same, other = (build(config, V, seed=seed, sources=tmp_path).state_dict() for seed in (1, 1, 2))
+    assert all(map(torch.equal, one.values(), same.values()))
+    gains = [name for name in one if name.endswith("gain")]
+    assert gains
+    assert not any(torch.equal(one[name], other[name]) for name in gains)
+    assert torch.equal(torch.get_rng_state(), before)  # and nothing else is drawn otherwise
 
 
 # In a causal stack padding is behind every token, until tokens are decoded one by one after a padded source.
@@ -224,18 +288,19 @@ def test_what_does_not_fit_queries_or_scores_is_refused(refused, method, body):
 
 def test_states_of_a_wrong_shape_or_that_are_no_numbers_are_told_with_the_right_one(refused):
     nan = "class Mine(Activation):\n    def forward(self, x):\n        return x.sqrt()\n"
-    expected = "mymodule:Mine: gives states of shape (2, 4, 26), or not finite; expected (2, 4, 26)"
+    expected = "mymodule:Mine: gives states that are not finite"
     assert refused("activation", nan) == expected
 
 
 @every_field
-def test_what_it_raises_is_told_in_its_first_line(refused, field):
-    source = BODIES[field] + "        raise KeyError('no such thing\\nand more')\n"
-    assert refused(field, source) == "mymodule:Mine: KeyError: 'no such thing\\nand more'"
+def test_what_it_raises_is_told_in_one_line_with_its_place(refused, field):
     source = BODIES[field] + "        raise ValueError('first\\nsecond')\n"
-    assert refused(field, source) == "mymodule:Mine: ValueError: first"
+    line = len((IMPORTS + textwrap.dedent(source)).splitlines())
+    assert refused(field, source) == f"mymodule:Mine: ValueError (line {line} of mymodule): first second"
     source = BODIES[field] + "        assert False\n"
-    assert refused(field, source).startswith("mymodule:Mine: AssertionError: ")
+    assert refused(field, source) == f"mymodule:Mine: AssertionError (line {line} of mymodule)"
+    source = BODIES[field] + "        torch.ones(2) @ torch.ones(3)\n"
+    assert refused(field, source).startswith(f"mymodule:Mine: RuntimeError (line {line} of mymodule): ")
 
 
 def test_a_constructor_that_does_not_take_what_it_is_given_is_told(refused):
@@ -256,21 +321,21 @@ def test_a_constructor_that_does_not_take_what_it_is_given_is_told(refused):
 )
 def test_a_wrong_base_class_is_told_with_the_right_one(refused, field, interface):
     source = "class Mine:\n    pass\n"
-    assert refused(field, source) == f"mymodule:Mine is not a {interface}"
+    assert refused(field, source) == f"mymodule:Mine does not derive from {interface}"
     if field != "norm":
-        assert refused(field, "class Mine(nn.Module):\n    pass\n") == f"mymodule:Mine is not a {interface}"
+        assert refused(field, "class Mine(nn.Module):\n    pass\n") == f"mymodule:Mine does not derive from {interface}"
 
 
 def test_a_name_that_is_no_class_any_more_is_told(refused):
     source = "class Mine(Mechanism):\n    pass\n\ndel Mine\n"
-    assert refused("attention", source) == "mymodule:Mine is not a ablate.model.mechanisms.Mechanism"
+    assert refused("attention", source) == "mymodule:Mine does not derive from ablate.model.mechanisms.Mechanism"
 
 
 @pytest.mark.parametrize("encoding", ["relative", "t5", "alibi"])
 def test_attention_that_takes_no_bias_is_refused_beside_an_encoding_that_has_one(refused, encoding):
     source = GOOD["attention"].replace("takes_bias = True", "takes_bias = False")
     line = refused("attention", source, positional_encoding=encoding)
-    assert line.startswith("attention=mymodule:Mine@")
+    assert line.startswith("attention=mymodule:Mine adds no bias")
     assert line.endswith(
         f"adds no bias to its scores (takes_bias is False), which positional_encoding={encoding} needs"
     )
@@ -285,15 +350,18 @@ def test_attention_that_takes_no_bias_goes_with_an_encoding_that_has_none(tmp_pa
 @pytest.mark.parametrize(
     ("first", "expected"),
     [
-        ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module'"),
-        ("1 / 0\n", "ZeroDivisionError: division by zero"),
-        ("from . import beside\n", "ImportError: attempted relative import with no known parent package"),
+        ("import no_such_module\n", "ModuleNotFoundError (line {} of mymodule): No module named 'no_such_module'"),
+        ("1 / 0\n", "ZeroDivisionError (line {} of mymodule): division by zero"),
+        (
+            "from . import beside\n",
+            "ImportError (line {} of mymodule): attempted relative import with no known parent package",
+        ),
     ],
 )
 def test_a_module_that_does_not_load_is_told_each_time(refused, first, expected):
     source = first + "class Mine(Mechanism):\n    pass\n"
     for _ in range(2):  # and what has half loaded is not taken for loaded
-        assert refused("attention", source) == f"mymodule:Mine: {expected}"
+        assert refused("attention", source) == f"mymodule:Mine: {expected.format(IMPORTS.count(chr(10)) + 1)}"
 
 
 # Its source

@@ -66,7 +66,7 @@ def test_a_setting_without_effect_is_refused_in_a_row_at_its_value(faults, name,
     shown = "true" if value is True else value
     found = faults(f"{HEAD}{line}")
     assert f"table3.yaml:3:{column}: {name}: {shown} has no effect with {why}: leave it out here" in found
-    others = {other for other in beside if f" {other}: " in " ".join(found)}
+    others = {other for other in beside if f": {other}: " in " ".join(found)}
     assert len(found) == 1 + len(others)
 
 

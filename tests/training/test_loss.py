@@ -6,9 +6,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ablate.training.loss import CHUNK, negative_log_likelihood, smoothed_cross_entropy
+from ablate.config.training import LOSS_ROWS
+from ablate.training.loss import negative_log_likelihood, smoothed_cross_entropy
 
 D_MODEL = 13
+CHUNK = LOSS_ROWS["cpu"]
 
 
 def case(n, vocab_size, seed=1):
