@@ -11,8 +11,7 @@ import typer
 from ablate.cli.options import DEFAULT_RESULTS, Overrides, ResultsRoot, Rows, Seeds, StudyFile, study_and_results
 from ablate.report.units import duration
 from ablate.store import Results, RunFolder, State
-from ablate.store.files import read_json
-from ablate.store.states import read_progress
+from ablate.store.states import damage_of, failure_of, read_progress
 
 
 class Format(str, Enum):
@@ -52,12 +51,14 @@ def command(
 def _detail(folder: RunFolder, state: State) -> str:
     """What there is to say of a run in this state."""
     if state == "failed":
-        failure = read_json(folder.failure)
-        return f"{failure['reason'] if failure else ''}; see {folder.log}; --retry-failed runs it again"
+        return f"{failure_of(folder) or ''}; see {folder.log}; --retry-failed runs it again"
     if state in ("done", "diverged"):
         result = folder.read_result() or {}
         text = f"{result.get('steps')} steps in {duration(result.get('seconds'))}"
         return text if state == "done" else f"{text}: {result.get('reason')}"
+    damage = damage_of(folder)
+    if damage is not None:
+        return damage
     progress = read_progress(folder)
     return "" if progress is None else where(progress)
 

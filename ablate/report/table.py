@@ -10,7 +10,7 @@ from ablate import cost
 from ablate.paper import BASE, FIELDS, TABLE3, PaperRow
 from ablate.report.scores import Scores
 from ablate.store import Results, State, state_of
-from ablate.store.states import read_progress
+from ablate.store.states import damage_of, read_progress
 from ablate.study import Row, Study
 
 # (metric, whether more is better); the first is of the dev side, the second of the test side.
@@ -68,7 +68,7 @@ def table_of(study: Study, results: Results) -> Table:
     """Read what a study has so far.
 
     Raises:
-        StoreError: a result is damaged.
+        StoreError: a result cannot be read, or is of another version.
     """
     read = _Reader(study, results)
     base = read.row(study.base, None)
@@ -103,7 +103,7 @@ class _Reader:
             result = folder.read_result() if state in ("done", "diverged") else None
             if result is None:
                 if state != "pending":
-                    notes.append(_where(state, read_progress(folder)))
+                    notes.append(damage_of(folder) or _where(state, read_progress(folder)))
                 continue
             self.corpora.add(result["corpus"])
             params = result["params"]  # counted, which the closed form cannot do for a variant of the user's own

@@ -7,7 +7,7 @@ import socket
 import time
 from typing import Any, Literal
 
-from ablate.errors import StoreError
+from ablate.errors import Damaged, StoreError
 from ablate.store.files import read_json
 from ablate.store.layout import RunFolder
 
@@ -20,12 +20,17 @@ CLOCK_SECONDS = 2.0  # the system reckons a process' start from a clock that may
 
 
 def state_of(folder: RunFolder, decoding: str) -> State:
-    """Where a run stands, for one way of decoding it.
+    """Where a run stands, for one way of decoding it. With a damaged result it is not done, but interrupted.
 
     Raises:
-        StoreError: its files are damaged.
+        StoreError: its result cannot be read, or is of another version.
     """
-    result = folder.read_result()
+    try:
+        result = folder.read_result()
+    except Damaged:
+        result, damaged = None, True
+    else:
+        damaged = False
     if result is not None:
         if result["outcome"] == "diverged":
             return "diverged"
@@ -38,7 +43,16 @@ def state_of(folder: RunFolder, decoding: str) -> State:
         return "failed"
     if result is not None:
         return "pending"  # trained; this way of decoding is still to come
-    return "pending" if progress is None else "interrupted"
+    return "interrupted" if damaged or progress is not None else "pending"
+
+
+def damage_of(folder: RunFolder) -> str | None:
+    """What is wrong with a run's result; None where it is whole or absent."""
+    try:
+        folder.read_result()
+    except Damaged as error:
+        return f"{error}; `ablate run` makes it again"
+    return None
 
 
 def read_progress(folder: RunFolder) -> dict[str, Any] | None:
@@ -47,6 +61,15 @@ def read_progress(folder: RunFolder) -> dict[str, Any] | None:
         return read_json(folder.progress)
     except StoreError:
         return None
+
+
+def failure_of(folder: RunFolder) -> str | None:
+    """Why a run has failed; None where that is not known."""
+    try:
+        failure = read_json(folder.failure)
+    except StoreError:
+        return None
+    return None if failure is None else str(failure["reason"])
 
 
 def process_mark() -> dict[str, Any]:
