@@ -16,8 +16,10 @@ from ablate.data.prepare import prepare
 from ablate.errors import Damaged, StoreError
 from ablate.launch.devices import Device, Place, micro_batch, places
 from ablate.launch.pool import Pool, Watcher
+from ablate.launch.space import check_space
 from ablate.runner.unit import Unit
 from ablate.store import Results, State, state_of
+from ablate.store.cleaning import size_of
 from ablate.store.files import read_json, write_bytes, write_json
 from ablate.store.states import damage_of
 from ablate.study import Run, Study
@@ -69,6 +71,9 @@ def launch(
             say(damage.replace("; `ablate run` makes it again", "; it is made again"))
     if missing:
         workplaces = places(device, jobs, [run.config for run in runs.values()], study.data.vocab_size, study.whole)
+        there = sum(size_of(results.run(id).checkpoints.glob("*.safetensors")) for id in missing)
+        to_train = [runs[id].config for id in missing if not results.run(id).result.exists()]
+        check_space(results.root, to_train, study.data.vocab_size, len(workplaces), there)
         announce(corpus, workplaces, len(missing))
         make = partial(_unit, study, results, corpus, runs)
         Pool(workplaces, make, results.run, partial(_outcome, study, results), watcher).carry_out(missing)

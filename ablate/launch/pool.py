@@ -148,7 +148,7 @@ class Pool:
 
     def _give(self, worker: _Worker, run: str) -> None:
         outcome = self.outcome_of(run)
-        if outcome is not None:  # another launcher has been here meanwhile
+        if outcome is not None and outcome != "failed":  # another launcher has been here meanwhile
             self.watcher.finished(run, outcome)
             return
         worker.give(replace(self.unit_for(run, worker.place), smaller=run in self.starved))

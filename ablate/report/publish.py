@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ablate.errors import Damaged, StoreError
+from ablate.errors import StoreError
 from ablate.report.render import as_json, comma_separated, markdown
 from ablate.report.table import Table
-from ablate.store import Results, RunFolder
-from ablate.store.files import read_json, write_bytes
-from ablate.store.states import damage_of
+from ablate.store import Results
+from ablate.store.files import write_bytes
+from ablate.store.states import damage_of, provenance_of
 
 
 def publish(table: Table, results: Results) -> None:
@@ -36,14 +36,6 @@ def publish(table: Table, results: Results) -> None:
         write_bytes(folder / name, content.encode())
 
 
-def _carried_out(folder: RunFolder) -> dict[str, Any]:
-    """What carried a run out; nothing where that is not known any more."""
-    try:
-        return read_json(folder.provenance) or {}
-    except Damaged:
-        return {}
-
-
 def _provenance(table: Table, results: Results) -> dict[str, Any]:
     """The corpora and runs behind the table, and each different setting in which they were carried out."""
     settings: list[dict[str, Any]] = []
@@ -53,7 +45,7 @@ def _provenance(table: Table, results: Results) -> dict[str, Any]:
         result = None if damage_of(folder) else folder.read_result()
         if result is None:
             continue
-        found = _carried_out(folder)
+        found = provenance_of(folder) or {}
         if found not in settings:
             settings.append(found)
         runs[run.id] = {

@@ -99,7 +99,7 @@ def _alone(unit: Unit, folder: RunFolder, stop: Callable[[], bool], lease: Lease
             say("another has taken this run over: what is not written stays unwritten")
             return "busy", ""
         except Exception as error:
-            say(traceback.format_exc())
+            say(traceback.format_exc().rstrip())
             with suppress(OSError):  # the disk may be what has failed; the launcher is told in any case
                 write_json(folder.failure, {"reason": reason(error), "time": time.time()})
             return "failed", reason(error)

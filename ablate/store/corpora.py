@@ -26,6 +26,12 @@ def remember(data: DataConfig, corpora: Path, corpus: str) -> None:
         write_json(pointer, {"corpus": corpus})
 
 
+def known_corpus(data: DataConfig, corpora: Path) -> Path | None:
+    """The description of the corpus last made from these settings; None where there is none."""
+    pointer = _read(_pointer(data, corpora))
+    return corpora / pointer["corpus"] / MANIFEST if pointer else None
+
+
 def known_lengths(data: DataConfig, corpora: Path) -> Lengths | None:
     """The lengths of the corpus last made from these settings; None where there is none."""
     pointer = _read(_pointer(data, corpora))

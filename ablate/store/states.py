@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from pathlib import Path
 from typing import Any, Literal
 
 from ablate.errors import Damaged, StoreError
@@ -16,6 +17,7 @@ STATES: tuple[State, ...] = ("done", "running", "interrupted", "pending", "faile
 
 # A worker elsewhere whose progress is older than this is taken for dead; here its process is looked up.
 HEARTBEAT_SECONDS = 120.0
+_TAIL_BYTES = 16_384
 CLOCK_SECONDS = 2.0  # the system reckons a process' start from a clock that may be set
 
 
@@ -46,6 +48,15 @@ def state_of(folder: RunFolder, decoding: str) -> State:
     return "interrupted" if damaged or progress is not None else "pending"
 
 
+def standing(folder: RunFolder) -> State:
+    """Where a run stands, however it is to be decoded: done if it is in any way."""
+    try:
+        result = folder.read_result()
+    except StoreError:
+        result = None
+    return state_of(folder, next(iter((result or {}).get("decodings", {})), ""))
+
+
 def damage_of(folder: RunFolder) -> str | None:
     """What is wrong with a run's result; None where it is whole or absent."""
     try:
@@ -70,6 +81,25 @@ def failure_of(folder: RunFolder) -> str | None:
     except StoreError:
         return None
     return None if failure is None else str(failure["reason"])
+
+
+def last_lines(log: Path, count: int) -> list[str]:
+    """The last lines of a log; none where there is no log."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+            lines = [line for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
+    except OSError:
+        return []
+    return ["".join(c if c.isprintable() else "?" for c in line) for line in lines[-count:]]
+
+
+def provenance_of(folder: RunFolder) -> dict[str, Any] | None:
+    """What carried a run out; None where that is not known, or not any more."""
+    try:
+        return read_json(folder.provenance)
+    except StoreError:
+        return None
 
 
 def process_mark() -> dict[str, Any]:

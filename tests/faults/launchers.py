@@ -22,7 +22,7 @@ SITE = Path(__file__).parent / "site"
 
 MANY = """\
 study: many
-data: {corpus: toy, vocab_size: 200}
+data: {corpus: toy, vocab_size: 200, max_length: 64}
 base:
   {N: 1, d_model: 8, d_ff: 8, h: 1, train_steps: 4, batch_tokens: 256, warmup_steps: 2, eval_every: 4,
    checkpoint_every: 4, beam: 1, max_extra_length: 0}

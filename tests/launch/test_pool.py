@@ -102,7 +102,12 @@ def test_a_run_that_another_has_is_asked_for_again(play):
     assert [run for run, _ in play.notes()] == [A, B, A, A]
 
 
-@pytest.mark.parametrize("outcome", ["done", "failed", "diverged"])
+def test_a_run_that_has_failed_is_begun_if_it_was_asked_for(play):
+    play.elsewhere[A] = "failed"
+    assert play({A: ["done"]}).outcomes == [(A, "done")]
+
+
+@pytest.mark.parametrize("outcome", ["done", "diverged"])
 def test_a_run_that_another_has_ended_is_not_begun_here(play, outcome):
     play.elsewhere[A] = outcome
     told = play({A: ["done"], B: ["done"]})
