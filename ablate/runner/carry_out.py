@@ -26,7 +26,7 @@ from ablate.store.files import read_json, remove_temporaries, set_aside, sha256,
 from ablate.store.layout import RESULT_FORMAT
 from ablate.store.lease import LeaseLost
 from ablate.training import Diverged, Trained, Trainer
-from ablate.training.averaging import average, checkpoints_until
+from ablate.training.averaging import average, checkpoints_until, window
 
 Outcome = Literal["done", "diverged"]
 
@@ -137,7 +137,7 @@ class _Work:
                     refused = error
         return refused
 
-    def _train(self) -> dict[str, Any]:
+    def _train(self, again: bool = True) -> dict[str, Any]:
         """Train to the end or to divergence; what the result says of it."""
         keep = max(settings["average_checkpoints"] for settings in self.unit.decodings.values())
         dev = self.corpus.split("dev")
@@ -164,8 +164,25 @@ class _Work:
         except Diverged as end:
             self.say(f"diverged at step {end.step}: {end.reason}")
             return {**self._facts(end.step), "outcome": "diverged", "reason": end.reason, "kept_steps": []}
-        kept = [g.step for g in checkpoints.scheduled(self.folder.checkpoints, until=trained.chosen)][-keep:]
-        return {**self._facts(trained.steps), **self._outcome(trained), "kept_steps": kept, "decodings": {}}
+        kept = checkpoints.scheduled(self.folder.checkpoints, until=trained.chosen)[-keep:]
+        if again and self._has_lost_some(kept, keep, trained):
+            checkpoints.prune(self.folder.checkpoints, set(), finished=True)
+            return self._train(again=False)
+        steps = [generation.step for generation in kept]
+        return {**self._facts(trained.steps), **self._outcome(trained), "kept_steps": steps, "decodings": {}}
+
+    def _has_lost_some(self, kept: list[checkpoints.Generation], keep: int, trained: Trained) -> bool:
+        """Whether weights that averaging needs were damaged since they were saved: then training begins again."""
+        try:
+            for generation in kept:
+                checkpoints.verified_weights(generation)
+        except Damaged as error:
+            self.say(f"{error}; the run starts over")
+            return True
+        if [generation.step for generation in kept] != window(self.config, trained.chosen, keep):
+            self.say(f"{self.folder.checkpoints}: has lost a checkpoint that averaging needs; the run starts over")
+            return True
+        return False
 
     def _halved(self, tokens: int) -> None:
         """Remember that memory did not suffice, so that a resume does not try in vain."""
@@ -241,11 +258,15 @@ def load_model(
     Raises:
         StoreError: fewer are kept than asked for, or one is damaged.
     """
-    kept = checkpoints.scheduled(folder.checkpoints, until=result["chosen_step"])[-count:]
+    there = {generation.step: generation for generation in checkpoints.generations(folder.checkpoints)}
+    wanted = result["kept_steps"][-count:]
+    kept = [there[step] for step in wanted if step in there]
     if not kept:
         raise StoreError(
             f"{folder.checkpoints}: holds no whole checkpoint; remove {folder.path} to train the run again"
         )
+    if len(kept) < len(wanted):
+        raise StoreError(f"{folder.checkpoints}: has lost a checkpoint; remove {folder.path} to train the run again")
     if len(kept) < min(count, result["checkpoints_made"]):
         raise StoreError(
             f"{folder.checkpoints}: keeps {len(kept)} checkpoints, and average_checkpoints={count} asks for more; "

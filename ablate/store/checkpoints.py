@@ -60,6 +60,7 @@ def save(
     Raises:
         OSError: the disk refused; the generations before it are as they were.
     """
+    guard()
     folder.mkdir(parents=True, exist_ok=True)
     remove_temporaries(folder)
     hashes = {}
@@ -74,13 +75,15 @@ def save(
 
 
 def generations(folder: Path) -> list[Generation]:
-    """The generations with a whole manifest, oldest first; their content is not yet verified."""
+    """The generations with a whole manifest, oldest first; their content is not yet verified.
+
+    Raises:
+        StoreError: one cannot be read, so that it is not known whether it counts.
+    """
     found = []
     for path in sorted(folder.glob("*.json")):
-        try:
+        with suppress(Damaged):
             found.append(_read(path))
-        except StoreError:
-            continue
     return found
 
 

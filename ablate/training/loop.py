@@ -238,6 +238,7 @@ class Trainer:
         self.saver.save(Snapshot(self.at.step, to_bytes(weights), to_bytes(state), info, scheduled))
 
     def _resume(self) -> None:
+        self.saver.guard()
         generation, passed = checkpoints.newest(self.checkpoints)
         for line in passed:
             self.say(line)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ablate.errors import StoreError
 from ablate.store import checkpoints
 from ablate.training.metrics import MetricsLog
 
@@ -101,8 +102,8 @@ class Saver:
         self.guard()
         try:
             checkpoints.prune(self.folder, self._kept(s))
-        except OSError as error:
-            self.say(f"old checkpoints could not be removed ({error.filename}: {error.strerror}); the next save tries")
+        except (OSError, StoreError) as error:
+            self.say(f"old checkpoints could not be removed ({error}); the next save tries again")
 
     def _kept(self, newest: Snapshot) -> set[int]:
         """Steps whose weights averaging may still ask for: the window's, and what patience may go back to."""

@@ -41,7 +41,7 @@ def lay_out(results, corpus, id=ID, seed=1, source=None, **fields):
     write_json(folder.run, {"config": config.model_dump()})
     done = {
         "format": RESULT_FORMAT, "id": id, "outcome": "done", "chosen_step": 1, "checkpoints_made": 1,
-        "corpus": corpus.id, "decodings": {},
+        "kept_steps": [1], "corpus": corpus.id, "decodings": {},
     }  # fmt: skip
     write_json(folder.result, done)
     return folder

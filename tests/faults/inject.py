@@ -44,6 +44,8 @@ class Disk:
         """An operation is about to be done; `half`: a descriptor and what may still reach it before a kill."""
         if self.busy or not isinstance(path, (str, os.PathLike)) or not os.fspath(path).startswith(self.root):
             return
+        if operation == "mkdir" and Path(path).is_dir():  # which does nothing
+            return
         name = _named(Path(path).name)
         if NOT_COUNTED.search(name):
             return

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from tests.end_to_end.kills import compare
-from tests.end_to_end.studies import ablate, alive_in, command, outcome, write_study
+from tests.end_to_end.studies import ablate, command, outcome, write_study
 from tests.faults.tally import Tally
 
 TERM = 3.0  # seconds of a lease here
@@ -44,9 +44,9 @@ def several_launchers(folder: Path, runs: int, launchers: int = 4, stops: int = 
     ]
     stopped: dict[int, float] = {}
     while any(process.poll() is None for process in at_work):
-        time.sleep(0.3)
-        working = [pid for pid in alive_in(root / "runs") if pid not in stopped]
-        if stops and len(stopped) < launchers - 1 and len(working) > 1 and draw.random() < 0.3:
+        time.sleep(0.1)
+        working = [pid for pid in _holders(root) if pid not in stopped]
+        if stops and len(stopped) < launchers - 1 and working and draw.random() < 0.5:
             pid, stops = draw.choice(working), stops - 1
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)
@@ -70,6 +70,15 @@ def several_launchers(folder: Path, runs: int, launchers: int = 4, stops: int = 
     if len({text[text.index("   PPL") :] for text in said if "   PPL" in text}) != 1:
         tally.note("the launchers print different tables", wrong=True)
     return tally
+
+
+def _holders(root: Path) -> list[int]:
+    """The processes that hold a lease of a run."""
+    found = []
+    for lease in root.glob("runs/*/lease"):
+        with suppress(OSError):
+            found += [int(line[4:]) for line in lease.read_text().splitlines() if line.startswith("pid=")]
+    return found
 
 
 def random_kills(folder: Path, kills: int, seed: int = 1) -> Tally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -15,8 +15,8 @@ from ablate.runner.execution import Execution
 from ablate.store import RunFolder, checkpoints
 from ablate.store.files import read_json, write_json
 from ablate.training import loop
-from tests.faults.inject import SPACE, Fault
-from tests.faults.small import FAILED, FITTING, STEPS, Came, Small, faulty, resumed_at, saved_before
+from tests.faults.inject import SPACE, Disk, Fault
+from tests.faults.small import FAILED, FITTING, STEPS, Came, Small, faulty, forked, resumed_at, saved_before
 from tests.faults.tally import Tally
 
 CHANGES = ("create", "write", "rename", "link", "remove")  # between two of these, a kill leaves the same files
@@ -84,6 +84,31 @@ def _points(operations: list[str], kinds: tuple[str, ...], each_kind: bool) -> I
             yield n
 
 
+def publishing(small: Small, quick: bool) -> Tally:
+    """Kill -9 at every operation of preparing a corpus and of publishing a table; then the same again."""
+    tally = Tally("kill -9 while preparing, and publishing")
+    table = small.table()
+    for what, work, outcome in (
+        ("prepare", small.prepare, small.prepared),
+        ("publish", table.publish, table.published),
+    ):
+        folder = small.folder / what
+        disk = Disk(str(folder / "trace"))
+        names = small.noted(disk, lambda work=work, folder=folder: work(folder / "trace"))
+        expected = outcome(folder / "trace")
+        for n in _points(names, CHANGES, each_kind=quick):
+            place = folder / str(n)
+            code = forked(lambda work=work, place=place, n=n: work(place, Fault("kill", n)))
+            tally.tries += 1
+            if code != -9 or forked(lambda work=work, place=place: work(place)) != 0:
+                tally.note(f"{what} {n} {names[n - 1]}: {code}, and not done afterwards", lost=True)
+            elif outcome(place) != expected:
+                found = outcome(place)
+                unlike = sorted(x for x in {*found, *expected} if found.get(x) != expected.get(x))
+                tally.note(f"{what} {n} {names[n - 1]}: {unlike}", wrong=True)
+    return tally
+
+
 def interruptions(small: Small, quick: bool) -> Tally:
     """A stop at each step, with dropout, between evaluations and log lines or on them; then on to the end."""
     tally = Tally("stopped at step k, resumed")
@@ -93,6 +118,20 @@ def interruptions(small: Small, quick: bool) -> Tally:
         tally.tries += 1
         if came.code != 130 or small.attempt(run).code != 0 or resumed_at(run) != step:
             tally.note(f"step {step}: {came}, resumed at {resumed_at(run)}", lost=True)
+        _compare(small, run, tally, f"step {step}")
+    return tally
+
+
+def takeovers(small: Small, quick: bool) -> Tally:
+    """A worker that is stopped in a step until another has waited out its lease and done the run, and then goes on."""
+    tally = Tally("stopped in step k beyond its lease, then woken")
+    for step in (3, STEPS) if quick else range(1, STEPS + 3):  # the last ones while it measures and translates
+        run = small.lay_out()
+        codes = small.taken_over(run, step)
+        tally.tries += 1
+        published = run.log.read_text().count(" published: ")
+        if codes != [4, 0] or published != 1:
+            tally.note(f"step {step}: exit {codes}, published {published} times", lost=True)
         _compare(small, run, tally, f"step {step}")
     return tally
 
@@ -163,7 +202,11 @@ def corruption(small: Small, quick: bool) -> Tally:
 def _damaged_runs(small: Small, begun: RunFolder, newest: checkpoints.Generation, tally: Tally) -> None:
     """One damage of each file of a run, and the run carried out over it."""
     ended = [small.calm.result, small.calm.execution]
-    for path in (newest.weights, newest.state, newest.manifest, begun.metrics, begun.execution, *ended):
+    before = checkpoints.generations(begun.checkpoints)[-2]  # which averaging needs
+    for path in (
+        newest.weights, newest.state, newest.manifest, before.weights, before.state, before.manifest,
+        begun.metrics, begun.execution, *ended,
+    ):  # fmt: skip
         source = small.calm if path in ended else begun
         run = small.copy(source)
         target = run.path / path.relative_to(source.path)
@@ -212,13 +255,13 @@ def _damages(path: Path, draw: random.Random, flips: int) -> Iterator[str]:
 
 CASES: dict[str, Callable[[Small, bool], Tally]] = {
     "kills": kills,
+    "publishing": publishing,
     "enospc": lambda small, quick: disk_errors(small, quick, "ENOSPC", lasting=False),
     "enospc-lasting": lambda small, quick: disk_errors(small, quick, "ENOSPC", lasting=True),
     "eio": lambda small, quick: disk_errors(small, quick, "EIO", lasting=False),
     "eio-lasting": lambda small, quick: disk_errors(small, quick, "EIO", lasting=True),
     "corruption": corruption,
     "interruptions": interruptions,
+    "takeovers": takeovers,
     "memory": out_of_memory,
 }
-
-__all__ = ["CASES", "suppress"]

@@ -6,7 +6,9 @@ import json
 import os
 import re
 import shutil
+import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,15 +18,18 @@ import sacrebleu  # noqa: F401  # loaded here, so that no process of ours loads 
 import torch
 import torch._dynamo  # which the optimizer loads
 
-from ablate.config import DecodingConfig, resolve_row
+from ablate.config import DecodingConfig, resolve_data, resolve_row
 from ablate.config.identity import NOT_IDENTITY, decoding_id
+from ablate.data.prepare import prepare
+from ablate.report.publish import publish
 from ablate.runner import execution, worker
 from ablate.runner.unit import Unit
-from ablate.store import RunFolder
+from ablate.store import Results, RunFolder, lease
 from ablate.store.files import write_json
 from ablate.training import loop
-from tests.data.small import Files
+from tests.data.small import SETTINGS, Files
 from tests.faults.inject import Disk, Fault, install
+from tests.report.fakes import Fake, study_from
 
 ID = "0123456789ab"
 STEPS = 12
@@ -35,6 +40,7 @@ ROW = {
 }  # fmt: skip
 FITTING = 64  # tokens of a micro-batch: several of them make a step
 FAILED = 3
+TERM = 1.0  # seconds of a lease, where one is waited out
 
 
 def forked(work: Callable[[], int]) -> int:
@@ -103,9 +109,7 @@ class Small:
         self, run: RunFolder, before: Callable[[], None] = nothing, stop: Callable[[], bool] = lambda: False
     ) -> Came:
         """Carry it out, after `before` in the same process."""
-        fields = set(DecodingConfig.model_fields)
-        decodings = {decoding_id(self.config): self.config.model_dump(include=fields)}
-        unit = Unit(str(run.path), str(self.corpus.folder), decodings, "cpu", {}, threads=1, fitting_tokens=FITTING)
+        unit = self._unit(run)
         said = run.path.parent / "reason"
 
         def work() -> int:
@@ -118,30 +122,75 @@ class Small:
         code = forked(work)
         return Came(code, said.read_text() if said.exists() else "")
 
+    def taken_over(self, run: RunFolder, step: int) -> list[int]:
+        """The exit statuses of one that is stopped in this step, of one that waits out its lease, and of the first
+        once it goes on.
+        """
+        lease.TERM_SECONDS, usual = TERM, lease.TERM_SECONDS
+        asked = iter(range(1, 10_000))
+
+        def stop() -> bool:
+            if next(asked) == step:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            return False
+
+        def wait_and_work() -> int:
+            mine: dict[str, lease.Lease] = {}
+            while (outcome := worker._one(self._unit(run), _never, mine)[0]) == "busy":
+                time.sleep(TERM / 20)
+            return 0 if outcome == "done" else FAILED
+
+        pid = os.fork()
+        if not pid:
+            os._exit({"done": 0, "busy": 4}.get(worker._one(self._unit(run), stop, {})[0], FAILED))
+        assert os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1])
+        other = forked(wait_and_work)
+        os.kill(pid, signal.SIGCONT)
+        first = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        lease.TERM_SECONDS = usual
+        return [first, other]
+
+    def _unit(self, run: RunFolder) -> Unit:
+        fields = set(DecodingConfig.model_fields)
+        decodings = {decoding_id(self.config): self.config.model_dump(include=fields)}
+        return Unit(str(run.path), str(self.corpus.folder), decodings, "cpu", {}, threads=1, fitting_tokens=FITTING)
+
     def operations(self) -> list[str]:
         """What an undisturbed run does to the disk, in order."""
         run = self.lay_out()
-        disk = Disk(str(run.path))
-        names = run.path.parent / "names"
+        return self.noted(Disk(str(run.path)), lambda: FAILED * (worker._one(self._unit(run), _never, {})[0] != "done"))
 
-        def stop() -> bool:  # asked between all operations, and so after the last
-            return False
+    def noted(self, disk: Disk, work: Callable[[], int]) -> list[str]:
+        """What some work does to the disk, in order."""
+        names = self.folder / "names"
 
-        def work() -> int:
+        def work_noted() -> int:
             install(disk)
-            code = self._within(run, stop)
+            code = work()
             names.write_text(json.dumps(disk.names))
             return code
 
-        assert forked(work) == 0
+        assert forked(work_noted) == 0
         found: list[str] = json.loads(names.read_text())
         return found
 
-    def _within(self, run: RunFolder, stop: Callable[[], bool]) -> int:
-        fields = set(DecodingConfig.model_fields)
-        decodings = {decoding_id(self.config): self.config.model_dump(include=fields)}
-        unit = Unit(str(run.path), str(self.corpus.folder), decodings, "cpu", {}, threads=1, fitting_tokens=FITTING)
-        return 0 if worker._one(unit, stop, {})[0] == "done" else FAILED
+    def prepare(self, corpora: Path, fault: Fault | None = None) -> int:
+        """Prepare the corpus there."""
+        if fault is not None:
+            install(Disk(str(corpora), fault))
+        prepare(resolve_data(SETTINGS), self.files.folder, corpora).verify()
+        return 0
+
+    def prepared(self, corpora: Path) -> dict[str, bytes]:
+        """All that a reader finds there. What a kill leaves of a file has a dot before its name, or is a dead lease."""
+        files = [path for path in corpora.rglob("[!.]*") if path.is_file() and path.suffix != ".lease"]
+        return {path.relative_to(corpora).as_posix(): path.read_bytes() for path in files}
+
+    def table(self) -> Published:
+        """A study whose results were written by hand, to be published."""
+        folder = self.folder / "study"
+        folder.mkdir()
+        return Published(Fake(folder / "results", study_from(folder)).all_done())
 
     def outcome(self, run: RunFolder) -> dict[str, bytes]:
         """All that must come out the same, and whatever lies about that should not."""
@@ -156,6 +205,38 @@ class Small:
                 timed.pop("seconds", None)
             found["result.json"] = json.dumps(result).encode()
         return found
+
+
+@dataclass
+class Published:
+    """A table, and what publishing it leaves."""
+
+    fake: Fake
+
+    def publish(self, root: Path, fault: Fault | None = None) -> int:
+        """Publish it below this root."""
+        if fault is not None:
+            install(Disk(str(root), fault))
+        publish(self.fake.table(), _Elsewhere(self.fake.results.root, root))
+        return 0
+
+    def published(self, root: Path) -> dict[str, bytes]:
+        """What a reader of the published finds; what a kill leaves beside it, no reader takes for a part of it."""
+        return {path.name: path.read_bytes() for path in root.rglob("[!.]*") if path.is_file()}
+
+
+@dataclass(frozen=True)
+class _Elsewhere(Results):
+    """Results that are published in another place than they are read from."""
+
+    place: Path
+
+    def study(self, name: str) -> Path:
+        return self.place / name
+
+
+def _never() -> bool:
+    return False
 
 
 def faulty(run: RunFolder, fault: Fault) -> Callable[[], None]:
