@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -88,15 +89,27 @@ def make_batch(split: Split, sentences: Sequence[int] | NDArray[np.int64]) -> Ba
 
 
 def micro_batches(split: Split, sentences: NDArray[np.int64], limit: int) -> Iterator[Batch]:
-    """The batch of these sentences in parts of at most `limit` padded tokens a side, or single sentences."""
+    """The batch of these sentences in parts of at most `limit` padded tokens a side, or single sentences.
+
+    They are as few as can be and then as even as can be: a small last part would cost as many calls as a large one.
+    """
     longer = np.maximum(split.source.lengths[sentences], split.target.lengths[sentences])
-    start = 0
-    while start < len(sentences):
-        widths = np.maximum.accumulate(longer[start:])
+    fewest = len(_parts(longer, limit))
+    if fewest > 1:
+        limit = 1 + bisect_left(range(1, limit), True, key=lambda lower: len(_parts(longer, lower)) == fewest)
+    for part in _parts(longer, limit):
+        yield make_batch(split, sentences[part])
+
+
+def _parts(lengths: NDArray[np.int64], limit: int) -> list[slice]:
+    """Cuts of sentences of these lengths, in their order, each as long as it fits into `limit` padded tokens."""
+    parts, start = [], 0
+    while start < len(lengths):
+        widths = np.maximum.accumulate(lengths[start:])
         fits = int(np.searchsorted(widths * np.arange(1, len(widths) + 1), limit, side="right"))
-        stop = start + max(1, fits)
-        yield make_batch(split, sentences[start:stop])
-        start = stop
+        parts.append(slice(start, start + max(1, fits)))
+        start += max(1, fits)
+    return parts
 
 
 def eval_batches(split: Split, tokens: int) -> Iterator[tuple[NDArray[np.int64], Batch]]:

@@ -12,7 +12,7 @@ from ablate.data.tokenizer import EOS, Tokenizer
 from ablate.decoding.beam import beam_search
 from ablate.model import Transformer
 
-BATCH_TOKENS = 8192  # source tokens times hypotheses at once; it has no part in what comes out
+BATCH_TOKENS = 16384  # source tokens times hypotheses at once; it has no part in what comes out
 
 
 def translate(

@@ -21,7 +21,7 @@ Device = Literal["auto", "cpu", "cuda"]
 GPU_MEMORY_SHARE = 0.7
 CPU_MEMORY_SHARE = 0.4
 # On a CPU larger parts are no faster, they only take more memory.
-CPU_MICRO_BATCH = 4096
+CPU_MICRO_BATCH = 8192
 PADDED = 2  # a batch of batch_tokens real tokens has fewer padded ones than this many times that
 SMALLEST_MICRO_BATCH = 256
 

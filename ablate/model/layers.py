@@ -7,7 +7,6 @@ runs of equal shape stacked along a leading axis; no layer keeps or reads global
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -51,7 +50,8 @@ class Dropout(nn.Module):
     """Inverted dropout from a generator of its own, so that a resumed run draws what it would have drawn.
 
     Masks cost one 64-bit draw for four elements. A rate is met to the nearest 1/65536, and kept
-    elements are scaled by the rate that is really applied, so the expectation is exact.
+    elements are scaled by the rate that is really applied, so the expectation is exact. The mask is
+    made of numbers and not of booleans, which torch multiplies with at a third of the speed on a CPU.
     """
 
     def __init__(self, rate: float, random: torch.Generator) -> None:
@@ -64,28 +64,12 @@ class Dropout(nn.Module):
         if not self.training or self.rate == 0.0:
             return x
         dropped = min(round(self.rate * 65536), 65535)
-        kept: Tensor = _Masked.apply(  # type: ignore[no-untyped-call]
-            x, self._draws(x) >= dropped - 32768, 65536 / (65536 - dropped)
-        )
-        return kept
+        kept = torch.empty_like(x, requires_grad=False)
+        torch.ge(self._draws(x), dropped - 32768, out=kept)
+        return x * kept.mul_(65536 / (65536 - dropped))
 
     def _draws(self, x: Tensor) -> Tensor:
         """Uniform 16-bit integers in x's shape."""
         words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device)
         words.random_(-(2**63), None, generator=self.random)
         return words.view(torch.int16)[: x.numel()].view(x.shape)
-
-
-class _Masked(torch.autograd.Function):
-    """x * mask * scale, keeping one byte an element for the backward pass."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, mask: Tensor, scale: float) -> Tensor:
-        ctx.save_for_backward(mask)
-        ctx.scale = scale
-        return torch.ops.aten.native_dropout_backward(x, mask, scale)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        (mask,) = ctx.saved_tensors
-        return torch.ops.aten.native_dropout_backward(grads[0], mask, ctx.scale), None, None

@@ -8,9 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ablate.model.products import bf16_products
+from ablate.model.products import products
 
-CHUNK = 256  # rows whose logits exist at once: the B x T x V tensor is never made, and a chunk stays near the cores
+# Rows whose logits exist at once. The B x T x V tensor is never made; on a CPU a chunk stays near the cores, on a GPU
+# it is large enough to keep it busy.
+CHUNK = 256
+GPU_CHUNK = 4096
 
 
 def smoothed_cross_entropy(states: Tensor, embedding: Tensor, targets: Tensor, smoothing: float) -> Tensor:
@@ -38,7 +41,7 @@ def smoothed_cross_entropy(states: Tensor, embedding: Tensor, targets: Tensor, s
 def negative_log_likelihood(states: Tensor, embedding: Tensor, targets: Tensor) -> float:
     """Sum over tokens of -ln p(target), in nats; arguments as for `smoothed_cross_entropy`."""
     total = 0.0
-    for rows in _chunks(len(targets)):
+    for rows in _chunks(targets):
         logits = states[rows] @ embedding.T
         chosen = logits.gather(1, targets[rows, None])[:, 0]
         total += float((logits.logsumexp(1) - chosen).double().sum())
@@ -46,28 +49,34 @@ def negative_log_likelihood(states: Tensor, embedding: Tensor, targets: Tensor) 
 
 
 class _SmoothedCrossEntropy(torch.autograd.Function):
-    """Computes its own gradient in the forward pass: softmax minus the smoothed target."""
+    """Computes its own gradient in the forward pass: softmax minus the smoothed target.
+
+    The softmax is never divided by its sum Z: a row of d_model numbers is, which are far fewer. It takes
+    half the time of torch's softmax and of the division (benchmarks/LOG.md).
+    """
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, embedding: Tensor, targets: Tensor, smoothing: float, low: bool) -> Tensor:
-        with torch.autocast(states.device.type, enabled=False), bf16_products(states.device, low) as dtype:
+        by = products(states.device, low)
+        dtype = torch.bfloat16 if low and states.is_cuda else torch.float32
+        with torch.autocast(states.device.type, enabled=False):
             V = embedding.shape[0]
             weight, inputs = embedding.to(dtype), states.to(dtype)
             d_states = torch.empty_like(inputs)
             d_embedding = torch.zeros_like(embedding)
             total = torch.zeros((), device=states.device)
-            for rows in _chunks(len(targets)):
+            for rows in _chunks(targets):
                 goal = targets[rows, None]
-                logits = (inputs[rows] @ weight.T).float()  # (c, V)
-                largest, place = logits.max(1, keepdim=True)
+                logits = by.outputs(inputs[rows], weight).float()  # (c, V)
+                largest = logits.amax(1, keepdim=True)
                 expected = (1 - smoothing) * logits.gather(1, goal)
-                grad = logits.softmax(1)
-                # The largest probability is never lost to underflow, so the normaliser follows from it.
-                total += (largest - grad.gather(1, place).log() - expected).sum()
-                grad.scatter_add_(1, goal, grad.new_full(goal.shape, smoothing - 1))
+                grad = logits.sub_(largest).exp_()
+                Z = grad.sum(1, keepdim=True)
+                total += (largest + Z.log() - expected).sum()
+                grad.scatter_add_(1, goal, (smoothing - 1) * Z)
                 grad = grad.to(dtype)
-                d_states[rows] = grad @ weight
-                d_embedding += grad.T @ inputs[rows]
+                d_states[rows] = by.to_inputs(grad, weight) / Z
+                by.to_weight(grad, (inputs[rows] / Z).to(dtype), onto=d_embedding)
             if smoothing:  # eps / V on every piece: the mean logit, for which no logits are needed
                 mean = embedding.mean(0)
                 total -= smoothing * (states.float() @ mean).sum()
@@ -83,5 +92,6 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         return (d_states * grads[0]).to(ctx.dtype), d_embedding * grads[0], None, None, None
 
 
-def _chunks(n: int) -> Iterator[slice]:
-    return (slice(start, start + CHUNK) for start in range(0, n, CHUNK))
+def _chunks(targets: Tensor) -> Iterator[slice]:
+    size = GPU_CHUNK if targets.is_cuda else CHUNK
+    return (slice(start, start + size) for start in range(0, len(targets), size))

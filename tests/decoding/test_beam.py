@@ -5,10 +5,12 @@ import math
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ablate.data.tokenizer import BOS, EOS, PAD, UNK
 from ablate.decoding import beam_search
-from ablate.decoding.beam import length_penalty
+from ablate.decoding.beam import best_continuations, length_penalty
 from tests.model.small import ENCODINGS, diverse_model, sentences, unigram_model
 
 V = 7
@@ -240,3 +242,25 @@ def test_decoding_needs_no_gradients_and_changes_no_weights():
     beam_search(model, sources(*SOURCE_LENGTHS), torch.tensor([4, 4, 4]), beam=3, alpha=0.6)
     assert all(parameter.grad is None for parameter in model.parameters())
     assert all(torch.equal(x, y) for x, y in zip(before, model.parameters(), strict=True))
+
+
+@given(
+    B=st.integers(1, 3),
+    K=st.integers(1, 5),
+    V=st.integers(2, 400),
+    impossible=st.floats(0, 1),
+    seed=st.integers(0, 999),
+)
+@settings(deadline=None)
+def test_the_best_continuations_are_those_of_a_sort_of_all(B, K, V, impossible, seed):
+    drawn = torch.Generator().manual_seed(seed)
+    log_probs = torch.randn(B, K, V, generator=drawn)
+    log_probs[torch.rand(B, K, V, generator=drawn) < impossible] = float("-inf")
+    scores = torch.randn(B, K, generator=drawn)
+    n = min(2 * K, K * V)
+    values, origins, tokens = best_continuations(log_probs, scores, n)
+    everything = log_probs + scores[:, :, None]
+    assert torch.equal(values, everything.flatten(1).sort(dim=1, descending=True).values[:, :n])
+    rows = torch.arange(B)[:, None]
+    assert torch.equal(everything[rows, origins, tokens], values)
+    assert all(len(set(zip(o, t, strict=True))) == n for o, t in zip(origins.tolist(), tokens.tolist(), strict=True))

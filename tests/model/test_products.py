@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ablate.model.products import linear
+from ablate.model.products import OneDNN, Products, linear
 from tests.model.small import normal
 
 D_IN, D_OUT = 13, 7
@@ -73,3 +73,35 @@ def test_where_nothing_is_asked_of_the_input_its_gradient_is_not_made():
         product(x, weight).sum().backward()
     assert x.grad is None
     torch.testing.assert_close(weight.grad, x.sum(0).expand(D_OUT, -1), atol=0.05, rtol=0.02)
+
+
+@pytest.mark.parametrize("way", [OneDNN(), Products()], ids=["onednn", "torch"])
+def test_every_way_in_fp32_gives_the_three_products(way):
+    x, weight, bias, grad = (
+        normal(37, D_IN),
+        normal(D_OUT, D_IN, seed=2),
+        normal(D_OUT, seed=3),
+        normal(37, D_OUT, seed=4),
+    )
+    torch.testing.assert_close(way.outputs(x, weight, bias), x @ weight.T + bias)
+    torch.testing.assert_close(way.outputs(x, weight), x @ weight.T)
+    torch.testing.assert_close(way.to_inputs(grad, weight), grad @ weight)
+    torch.testing.assert_close(way.to_weight(grad, x), grad.T @ x)
+    total = torch.ones_like(weight)
+    assert way.to_weight(grad, x, onto=total) is total
+    torch.testing.assert_close(total, 1 + grad.T @ x)
+
+
+def test_onto_a_total_of_more_precision_a_product_is_added_in_that_precision():
+    """As on a GPU, where operands are bf16 and the loss adds up many products in fp32."""
+    grad, x, total = normal(5, D_OUT).bfloat16(), normal(5, D_IN).bfloat16(), torch.full((D_OUT, D_IN), 1000.0)
+    Products().to_weight(grad, x, onto=total)
+    torch.testing.assert_close(total, 1000 + (grad.T @ x).float())
+
+
+def test_the_output_is_a_tensor_of_its_own_that_an_activation_may_work_in_place_of():
+    x, weight = normal(2, 3, D_IN).requires_grad_(), normal(D_OUT, D_IN, seed=2).requires_grad_()
+    found = torch.autograd.grad(F.relu(linear(x, weight, None), inplace=True).square().sum(), (x, weight))
+    expected = torch.autograd.grad(F.relu(F.linear(x, weight)).square().sum(), (x, weight))
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)

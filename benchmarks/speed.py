@@ -1,0 +1,192 @@
+"""How fast training and decoding are on this machine, and against other tools where their runners are given.
+
+    python benchmarks/speed.py [--work train decode grid start] [--sizes XS S base] [--rounds 3]
+                               [--peers FOLDER --ids FILE] [--kept-peers]
+
+Ours runs in the environment that the product gives its workers, so with an allocator that keeps what it has; peers run
+as their users run them, and with `--kept-peers` once more with that allocator. All sides take turns within every
+round, and what counts is the median over the rounds. The unit of training is real target tokens a second, padding
+left out; of decoding, sentences a second of 1000, each translation forced to 16 tokens.
+
+FOLDER holds a `plain.py` (a loop around torch.nn.Transformer: `plain.py train SIZE [--bf16]`) and an `hf.py`
+(`train SIZE [--bf16] [--save DIR]`, `decode SIZE DIR --beam K`, `ct2 SIZE DIR --beam K`), which print one JSON line
+with `tokens_per_s` or `sentences_per_s`, `rss_mb` and `s_to_first_step`. FILE holds the ids that they train on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ablate.launch.devices import worker_environment
+from ablate.store.machine import cores
+
+HERE = Path(__file__).parent
+OURS = [sys.executable, str(HERE / "ours.py")]
+WORK = ("train", "decode", "grid", "start")
+UNITS = {"train": "tokens_per_s", "grid": "tokens_per_s", "decode": "sentences_per_s", "start": "s_to_first_step"}
+
+
+@dataclass
+class Contender:
+    """One side of a comparison, and what was measured of it, a dictionary a round."""
+
+    name: str
+    command: list[str]
+    environment: dict[str, str]
+    processes: int = 1
+    found: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is compared with the best of the others."""
+        return self.name.startswith("ablate")
+
+    def measure(self, unit: str) -> None:
+        """One more round; what several processes at once do is added up."""
+        started = [
+            subprocess.Popen(
+                self.command, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+            for _ in range(self.processes)
+        ]
+        lines = []
+        for process in started:
+            out, err = process.communicate()
+            said = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+            if process.returncode or not said:
+                sys.exit(f"{' '.join(self.command)}\n{err}")
+            lines.append(said[-1])
+        self.found.append({**lines[0], unit: sum(line[unit] for line in lines)})
+
+    def median(self, unit: str) -> float | None:
+        """The median over the rounds, where there is such a figure."""
+        values = [found[unit] for found in self.found if found.get(unit) is not None]
+        return statistics.median(values) if values else None
+
+
+def comparisons(a: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, str, list[Contender]]]:
+    """Every piece of work: its kind, its name, and who does it."""
+    ids = ["--ids", str(a.ids)] if a.ids else []
+    whole, single = worker_environment(cores()), worker_environment(1)
+    plain = {**os.environ, "BENCH_THREADS": str(cores()), "BENCH_OUT": os.devnull}
+    kept = {**plain, **{name: value for name, value in whole.items() if name.startswith("MALLOC_")}}
+    threads = ["--threads", str(cores())]
+    for size in a.sizes:
+        models = scratch / f"hf-{size}"
+        for kind in (kind for kind in ("train", "grid") if kind in a.work):
+            for precision in ("fp32", "bf16"):
+                task = [*OURS, "train", size, precision, *ids]
+                if kind == "train":
+                    ours = Contender("ablate", [*task, *threads], whole)
+                else:
+                    ours = Contender(f"ablate, {cores()} runs at once", [*task, "--threads", "1"], single, cores())
+                yield kind, f"{kind} {size} {precision}", [ours, *_trainers(a, size, precision, plain, kept)]
+        if "decode" in a.work:
+            if a.peers:
+                save = [sys.executable, str(a.peers / "hf.py"), "train", size, "--save", str(models)]
+                subprocess.run(save, env=plain, check=True, capture_output=True)
+            for beam in (1, 4):
+                ours = Contender("ablate", [*OURS, "decode", size, "fp32", "--beam", str(beam), *threads, *ids], whole)
+                peers = [("CTranslate2", "ct2"), ("Hugging Face", "decode")] if a.peers else []
+                others = [
+                    Contender(
+                        name,
+                        [sys.executable, str(a.peers / "hf.py"), verb, size, str(models), "--beam", str(beam)],
+                        plain,
+                    )
+                    for name, verb in peers
+                ]
+                yield "decode", f"decode {size} beam {beam}", [ours, *others]
+
+
+def _trainers(
+    a: argparse.Namespace, size: str, precision: str, plain: dict[str, str], kept: dict[str, str]
+) -> list[Contender]:
+    """Who else trains: the peers in fp32, and where ours is in bf16 in bf16 as well."""
+    if not a.peers:
+        return []
+    others = []
+    for name, script in (("nn.Transformer", "plain.py"), ("Hugging Face", "hf.py")):
+        command = [sys.executable, str(a.peers / script), "train", size]
+        others.append(Contender(f"{name}, fp32", command, plain))
+        if precision == "bf16":
+            others.append(Contender(f"{name}, bf16", [*command, "--bf16"], plain))
+        if a.kept_peers:
+            flag = ["--bf16"] if precision == "bf16" else []
+            others.append(Contender(f"{name}, {precision}, allocator kept", [*command, *flag], kept))
+    return others
+
+
+def first_step(scratch: Path) -> float:
+    """Seconds from `ablate run` to the end of the first optimizer step, of size S on a prepared corpus."""
+    study = scratch / "start.yaml"
+    study.write_text(
+        "study: start\ndata: {corpus: toy, vocab_size: 500}\n"
+        "base: {n_layers: 3, d_model: 256, d_ff: 1024, n_heads: 4, train_steps: 1, batch_tokens: 4096, beam: 1}\n"
+    )
+    results = scratch / "results"
+    run = [sys.executable, "-m", "ablate.cli", "run", str(study), "--results", str(results), "--device", "cpu"]
+    if not results.exists():  # prepares the corpus
+        subprocess.run(run, check=True, capture_output=True)
+    shutil.rmtree(results / "runs")
+    began = time.time()
+    process = subprocess.Popen(run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None:
+        for log in results.glob("runs/*/metrics.jsonl"):
+            if log.stat().st_size:
+                seconds = time.time() - began
+                process.wait()
+                return seconds
+        time.sleep(0.005)
+    sys.exit("the run ended without a step")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", nargs="+", choices=WORK, default=list(WORK))
+    parser.add_argument("--sizes", nargs="+", choices=["XS", "S", "base"], default=["XS", "S"])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--peers", type=Path)
+    parser.add_argument("--kept-peers", action="store_true")
+    parser.add_argument("--ids", type=Path)
+    a = parser.parse_args()
+    print(f"{cores()} cores, {a.rounds} rounds, {time.strftime('%Y-%m-%d')}")
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        for kind, name, contenders in comparisons(a, scratch):
+            for _ in range(a.rounds):
+                for contender in contenders:
+                    contender.measure(UNITS[kind])
+            _print(name, UNITS[kind], contenders)
+        if "start" in a.work:
+            seconds = statistics.median(first_step(scratch) for _ in range(a.rounds))
+            print(f"\nfrom the command to the first step, S: {seconds:.2f} s")
+
+
+def _print(name: str, unit: str, contenders: list[Contender]) -> None:
+    """A block of lines: the figure, its ratio to the best of the others, memory, seconds to the first step."""
+    print(f"\n{name}", flush=True)
+    best = max((contender.median(unit) or 0 for contender in contenders if not contender.ours), default=0)
+    for contender in contenders:
+        value = contender.median(unit) or 0
+        ratio = f"{value / best:5.2f} x" if best else ""
+        first = contender.median("s_to_first_step")
+        also = f"{contender.median('rss_mb'):6,.0f} MB" + (f", first step after {first:.1f} s" if first else "")
+        print(f"  {value:9,.0f} {ratio}  {contender.name} ({also})", flush=True)
+
+
+if __name__ == "__main__":
+    main()

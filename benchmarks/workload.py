@@ -1,0 +1,66 @@
+"""The work that every benchmark measures: Multi30k's token ids, models of three sizes, batches of 4096 tokens."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+
+from ablate.config import RowConfig, resolve_row
+from ablate.data.corpus import Side, Split
+from ablate.launch.devices import CPU_MICRO_BATCH
+from ablate.training import Trainer
+
+V = 8000
+BATCH_TOKENS = 4096
+SIZES: dict[str, dict[str, Any]] = {
+    "XS": {"n_layers": 2, "d_model": 128, "d_ff": 512, "n_heads": 4},
+    "S": {"n_layers": 3, "d_model": 256, "d_ff": 1024, "n_heads": 4},
+    "base": {"n_layers": 6, "d_model": 512, "d_ff": 2048, "n_heads": 8},
+    "big": {"n_layers": 6, "d_model": 1024, "d_ff": 4096, "n_heads": 16, "dropout": 0.3},
+}
+TRAIN, TEST = "train", "test_2016_flickr"
+
+
+def row(size: str, precision: str = "fp32", **fields: Any) -> RowConfig:
+    """The configuration of a size."""
+    return resolve_row({**SIZES[size], "batch_tokens": BATCH_TOKENS, "precision": precision, **fields})
+
+
+def split(ids: Path | None, name: str, pairs: int = 29_000) -> Split:
+    """A split of the JSON file `{"train.en": [[id, ...], ...], "train.de": ...}`; without one, random ids.
+
+    Random sentences have Multi30k's mean length and spread.
+    """
+    if ids is not None:
+        content = json.loads(ids.read_text())
+        return Split(_side(content[f"{name}.en"]), _side(content[f"{name}.de"]))
+    random = np.random.default_rng(1)
+    sides = []
+    for _ in ("source", "target"):
+        lengths = np.clip(random.normal(14, 5, pairs), 4, 40).astype(np.int64)
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        sides.append(Side(random.integers(4, V, int(offsets[-1])).astype(np.uint32), offsets))
+    return Split(*sides)
+
+
+def trainer(config: RowConfig, train: Split, device: str = "cpu", vocab_size: int = V) -> Trainer:
+    """The product's own trainer on a corpus that is only in memory; nothing is evaluated or saved."""
+    corpus: Any = SimpleNamespace(tokenizer=SimpleNamespace(vocab_size=vocab_size), split=lambda name: train)
+    folder = Path(tempfile.mkdtemp())
+    on_gpu = device != "cpu"
+    return Trainer(
+        config, 1, corpus, checkpoints_folder=folder / "checkpoints", metrics_file=folder / "metrics.jsonl",
+        device=torch.device(device), micro_batch_tokens=2 * config.batch_tokens if on_gpu else CPU_MICRO_BATCH,
+        keep_checkpoints=1, evaluate=lambda model: 1.0, tell=lambda report: None, stop_asked=lambda: False, say=print,
+    )  # fmt: skip
+
+
+def _side(sentences: list[list[int]]) -> Side:
+    offsets = np.concatenate([[0], np.cumsum([len(s) for s in sentences])])
+    return Side(np.fromiter((i for s in sentences for i in s), np.uint32, int(offsets[-1])), offsets)
