@@ -94,7 +94,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 class _Linear(torch.autograd.Function):
-    """A linear layer on a CPU. Its output is a tensor of its own, and not a view, so what follows may work in its place."""
+    """A linear layer on a CPU. Its output is a tensor of its own, not a view, so what follows may work in its place."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, by: Products) -> Tensor:
