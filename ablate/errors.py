@@ -5,6 +5,7 @@ AblateError             every error that a user can mend; printed as one line a 
 |- UsageError           a wrong option, row, seed or run on the command line
 |- DataError            a corpus that is missing or malformed, with file and line
 |- StoreError           results on disk that cannot be read, are damaged, or belong to other data
+|  |- Damaged           a file on disk that is not what was written
 Interrupted             a signal asked this process to stop; all is saved and can be resumed
 
 `ValueError` and `assert` are for callers' mistakes and broken invariants: they do show a traceback.
@@ -42,6 +43,10 @@ class DataError(AblateError):
 
 class StoreError(AblateError):
     """Results on disk that cannot be used as they are."""
+
+
+class Damaged(StoreError):  # noqa: N818
+    """A file whose content is not what was written, as its hash tells: never to be believed."""
 
 
 class Interrupted(Exception):  # noqa: N818

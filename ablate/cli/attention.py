@@ -76,7 +76,7 @@ def command(
     from ablate.analysis.heads import attentions
     from ablate.runner.serve import open_run
 
-    opened = open_run(folder, Results(results), _device(device))
+    opened = open_run(folder, Results(results), pick_device(device))
     among = attentions(opened.model, [one.value for one in kind or ()], layer or ())
     if importance:
         _importance(folder.id, _measured(opened, among, pairs), format, out or [])
@@ -152,7 +152,12 @@ def _measured(opened: Opened, among: list[Attention], pairs: int | None) -> Impo
         return importances(opened.model, dev, device, among, lambda: progress.advance(task))
 
 
-def _device(choice: Device) -> torch.device:
+def pick_device(choice: Device) -> torch.device:
+    """The device that is asked for.
+
+    Raises:
+        UsageError: a GPU, where there is none.
+    """
     import torch
 
     has_one = choice is not Device.cpu and torch.cuda.is_available()

@@ -12,8 +12,7 @@ from ablate.report.plan import PlanRow, plan_of
 from ablate.report.plan_text import plain_table
 from ablate.report.units import duration
 from ablate.store import Results
-from ablate.store.files import read_json
-from ablate.store.states import read_progress
+from ablate.store.states import failure_of, read_progress
 from ablate.study import Run, Study
 
 if TYPE_CHECKING:
@@ -82,12 +81,12 @@ class Live:
         if self.view is None and not again:
             self._say(f"started  {self.labels[run]}")
 
-    def finished(self, run: str, outcome: str) -> None:
-        """A run is done, diverged or failed."""
+    def finished(self, run: str, outcome: str, reason: str = "") -> None:
+        """A run is done, diverged or failed; `reason`: why, where its folder cannot say."""
         began = self.active.pop(run, time.monotonic())
         self.ended += 1
         self.work_ended += self.rows[run].flops or 1.0
-        scores = self._scores(run) if outcome == "done" else self._why(run) if outcome == "failed" else ""
+        scores = self._scores(run) if outcome == "done" else self._why(run, reason) if outcome == "failed" else ""
         took = duration(time.monotonic() - began)
         self._say(f"{outcome:8} {self.labels[run]}{scores} ({took}; {self.ended} of {self.total}{self._eta()})")
 
@@ -109,10 +108,10 @@ class Live:
         found = list(result.get("decodings", {}).values())
         return f": PPL {found[0]['ppl']:.2f}, BLEU {found[0]['bleu']:.1f}" if found else ""
 
-    def _why(self, run: str) -> str:
+    def _why(self, run: str, reason: str) -> str:
         folder = self.results.run(run)
-        failure = read_json(folder.failure)
-        return f": {failure['reason']}; see {folder.log}" if failure else f"; see {folder.log}"
+        reason = failure_of(folder) or reason
+        return f": {reason}; see {folder.log}" if reason else f"; see {folder.log}"
 
     def _where(self, run: str) -> str:
         progress = read_progress(self.results.run(run))

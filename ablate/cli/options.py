@@ -40,17 +40,26 @@ def study_and_results(
     return read_study(study, Selection(overrides or (), rows or (), seeds)), Results(results)
 
 
+def any_run(results: Results, given: str) -> RunFolder:
+    """The run whose id begins so, finished or not.
+
+    Raises:
+        UsageError: there is none, or several.
+    """
+    found = [id for id in results.run_ids() if id.startswith(given)]
+    if len(found) != 1 or not given:
+        what = "no run" if not found else f"{len(found)} runs"
+        raise UsageError(f'{results.root}: has {what} whose id begins with "{given}"; `ablate status STUDY` lists them')
+    return results.run(found[0])
+
+
 def find_run(results: Results, given: str) -> RunFolder:
     """The finished run whose id begins so.
 
     Raises:
         UsageError: there is none, or several, or it is not finished.
     """
-    found = [id for id in results.run_ids() if id.startswith(given)]
-    if len(found) != 1 or not given:
-        what = "no run" if not found else f"{len(found)} runs"
-        raise UsageError(f'{results.root}: has {what} whose id begins with "{given}"; `ablate status STUDY` lists them')
-    folder = results.run(found[0])
+    folder = any_run(results, given)
     result = folder.read_result()
     if result is None or result["outcome"] != "done":
         raise UsageError(f"run {folder.id} is not done; `ablate run STUDY` finishes it")

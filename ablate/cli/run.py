@@ -53,6 +53,7 @@ def command(
                 jobs=jobs,
                 retry_failed=retry_failed,
                 announce=live.announce,
+                say=lambda line: console.print(line, soft_wrap=True, markup=False),
             )
     except Interrupted:
         console.print("Interrupted. The same command goes on from here.", soft_wrap=True)

@@ -1,18 +1,19 @@
-"""`ablate status`: where every run stands, while it runs or after."""
+"""`ablate status`: where every run stands, while it runs or after; and all that is known of one."""
 
 from __future__ import annotations
 
 import json
+import re
 from enum import Enum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ablate.cli.options import DEFAULT_RESULTS, Overrides, ResultsRoot, Rows, Seeds, StudyFile, study_and_results
+from ablate.cli.options import DEFAULT_RESULTS, Overrides, ResultsRoot, Rows, Seeds, any_run, study_and_results
 from ablate.report.units import duration
 from ablate.store import Results, RunFolder, State
-from ablate.store.files import read_json
-from ablate.store.states import read_progress
+from ablate.store.states import damage_of, failure_of, last_lines, read_progress
 
 
 class Format(str, Enum):
@@ -22,15 +23,26 @@ class Format(str, Enum):
     json = "json"
 
 
+StudyOrRun = Annotated[
+    Path,
+    typer.Argument(metavar="STUDY|RUN", help="The study's YAML file, or a run's id for all that is known of it."),
+]
+_RUN = re.compile(r"[0-9a-f]{3,12}")
+LOG_LINES = 3  # of a run that has failed
+
+
 def command(
-    study: StudyFile,
+    study: StudyOrRun,
     results: ResultsRoot = DEFAULT_RESULTS,
     set: Overrides = None,
     rows: Rows = None,
     seeds: Seeds = None,
     format: Annotated[Format, typer.Option("--format", help="rich to read, json for scripts.")] = Format.rich,
 ) -> None:
-    """Show every run: pending, running, interrupted, failed, diverged or done."""
+    """Show every run: pending, running, interrupted, failed, diverged or done. Of a RUN, all that is known."""
+    if _RUN.fullmatch(str(study)) and not study.exists():
+        _one(str(study), Results(results), format)
+        return
     from ablate.report.plan import Plan, plan_of
 
     plan: Plan = plan_of(*study_and_results(study, results, set, rows, seeds))
@@ -42,22 +54,48 @@ def command(
     if format is Format.json:
         keys = ("row", "seed", "id", "state", "detail")
         runs: list[dict[str, Any]] = [dict(zip(keys, detail, strict=True)) for detail in details]
+        for run in runs:
+            run["log"] = _last_words(Results(results).run(run["id"]), run["state"])
         typer.echo(json.dumps({"study": plan.study.name, "runs": runs, "seconds_left": plan.seconds}, indent=1))
         return
     from ablate.report.plan_text import print_status
 
     print_status(plan, details)
+    for label, seed, id, state, _ in details:
+        words = _last_words(Results(results).run(id), state)
+        if words:
+            typer.echo(f"\n{label} seed {seed}, the last lines of its log:")
+            typer.echo("\n".join(f"  {line}" for line in words))
+
+
+def _one(given: str, results: Results, format: Format) -> None:
+    """All that is known of one run.
+
+    Raises:
+        UsageError: there is none whose id begins so, or several.
+    """
+    from ablate.report.run_text import about, as_lines
+
+    known = about(any_run(results, given))
+    typer.echo(json.dumps(known, indent=1) if format is Format.json else "\n".join(as_lines(known)))
+
+
+def _last_words(folder: RunFolder, state: State) -> list[str]:
+    """The end of the log of a run that has failed."""
+    return last_lines(folder.log, LOG_LINES) if state == "failed" else []
 
 
 def _detail(folder: RunFolder, state: State) -> str:
     """What there is to say of a run in this state."""
     if state == "failed":
-        failure = read_json(folder.failure)
-        return f"{failure['reason'] if failure else ''}; see {folder.log}; --retry-failed runs it again"
+        return f"{failure_of(folder) or ''}; see {folder.log}; --retry-failed runs it again"
     if state in ("done", "diverged"):
         result = folder.read_result() or {}
         text = f"{result.get('steps')} steps in {duration(result.get('seconds'))}"
         return text if state == "done" else f"{text}: {result.get('reason')}"
+    damage = damage_of(folder)
+    if damage is not None:
+        return damage
     progress = read_progress(folder)
     return "" if progress is None else where(progress)
 

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from ablate.cost import Lengths
 from ablate.data.tokenizer import Tokenizer
-from ablate.errors import StoreError
+from ablate.errors import Damaged, StoreError
 from ablate.store.corpora import MANIFEST
-from ablate.store.files import read_json, sha256
+from ablate.store.files import read_json, verify, write_bytes
 
+FORMAT = 1  # raised when the same text would be prepared otherwise
 IDS = np.dtype("<u4")
 OFFSETS = np.dtype("<i8")
 SIDES = ("source", "target")
@@ -70,11 +71,14 @@ class Corpus:
         """Open a corpus that `prepare` has made.
 
         Raises:
-            StoreError: it is not there.
+            Damaged: what describes it is not what was written.
+            StoreError: it is not there, or of another version.
         """
         manifest = read_json(folder / MANIFEST)
         if manifest is None:
             raise StoreError(f"{folder}: holds no prepared corpus")
+        if manifest["format"] != FORMAT:
+            raise StoreError(f"{folder}: has format {manifest['format']}, and this ablate reads {FORMAT}; remove it")
         self.folder = folder
         self.manifest: dict[str, Any] = manifest
         self.lengths = Lengths(**manifest["lengths"])
@@ -106,12 +110,13 @@ class Corpus:
         """Compare every file with the hash taken when it was written.
 
         Raises:
-            StoreError: naming the first that differs.
+            Damaged: naming the first that differs.
+            StoreError: one cannot be read.
         """
         for name, expected in self.manifest["files"].items():
-            path = self.folder / name
-            if not path.exists() or sha256(path) != expected:
-                raise StoreError(f"{path}: is damaged or missing; remove {self.folder} and run again")
+            if name != Path(name).name:
+                raise Damaged(f"{self.folder / MANIFEST}: names a file outside of its folder")
+            verify(self.folder / name, expected)
 
     def _side(self, split: str, side: str) -> Side:
         offsets = np.fromfile(self.folder / f"{split}.{side}.offsets", dtype=OFFSETS)
@@ -125,5 +130,5 @@ def write_side(folder: Path, split: str, side: str, sentences: Sequence[Sequence
     offsets = np.zeros(len(sentences) + 1, dtype=OFFSETS)
     np.cumsum([len(sentence) for sentence in sentences], out=offsets[1:])
     ids = np.fromiter((token for sentence in sentences for token in sentence), dtype=IDS, count=int(offsets[-1]))
-    ids.tofile(folder / f"{split}.{side}.ids")
-    offsets.tofile(folder / f"{split}.{side}.offsets")
+    write_bytes(folder / f"{split}.{side}.ids", ids.tobytes())
+    write_bytes(folder / f"{split}.{side}.offsets", offsets.tobytes())

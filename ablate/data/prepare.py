@@ -10,23 +10,22 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock
 
 from ablate.config import DataConfig
 from ablate.data import toy
-from ablate.data.corpus import IDS, OFFSETS, SIDES, TOKENIZER, Corpus, lengths_of, write_side
+from ablate.data.corpus import FORMAT, IDS, OFFSETS, SIDES, TOKENIZER, Corpus, lengths_of, write_side
 from ablate.data.files import read_pairs, split_files, text_hash
 from ablate.data.tokenizer import Tokenizer, train_tokenizer
-from ablate.errors import DataError
+from ablate.errors import Damaged, DataError
 from ablate.store.corpora import MANIFEST, remember
-from ablate.store.files import sha256, sync_file, sync_folder, write_json
+from ablate.store.files import sha256, sync_folder, write_bytes, write_json
+from ablate.store.lease import Lease
 
-FORMAT = 1  # raised when the same text would be prepared otherwise
 SPLITS = ("train", "dev", "test")
 _ENCODE_AT_ONCE = 10_000
 
@@ -46,28 +45,44 @@ class _Raw:
         return self.names[split][side if len(self.names[split]) > 1 else 0]
 
 
-def prepare(data: DataConfig, folder: Path, corpora: Path) -> Corpus:
-    """The prepared corpus, made if it is not there yet.
+def prepare(data: DataConfig, folder: Path, corpora: Path, say: Callable[[str], None] = lambda line: None) -> Corpus:
+    """The prepared corpus, made if it is not there yet, and made again if it was damaged since.
 
     Args:
         data: what the study says.
         folder: where its splits lie.
         corpora: where prepared corpora are kept.
+        say: is told of damage.
 
     Raises:
         DataError: the corpus is missing or malformed, or holds fewer pieces than vocab_size.
-        StoreError: the prepared corpus was damaged since.
+        StoreError: the prepared corpus cannot be read.
     """
     identity = _content_id(data, folder)
     place = corpora / identity
-    if not (place / MANIFEST).exists():
+    corpus = _whole(place, say)
+    if corpus is None:
         corpora.mkdir(parents=True, exist_ok=True)
-        with FileLock(corpora / f"{identity}.lock"):
-            if not (place / MANIFEST).exists():
-                _build(data, folder, place)
-    corpus = Corpus(place)
-    corpus.verify()
+        lease = Lease(corpora / f"{identity}.lease")
+        with lease.held():
+            corpus = _whole(place)  # another may have made it meanwhile
+            if corpus is None:
+                _build(data, folder, place, lease.check)
+                corpus = Corpus(place)
     remember(data, corpora, identity)
+    return corpus
+
+
+def _whole(place: Path, say: Callable[[str], None] = lambda line: None) -> Corpus | None:
+    """The prepared corpus in its place; None where there is none that is as it was written."""
+    if not (place / MANIFEST).exists():
+        return None
+    try:
+        corpus = Corpus(place)
+        corpus.verify()
+    except Damaged as error:
+        say(f"{error}; the corpus is prepared again")
+        return None
     return corpus
 
 
@@ -81,7 +96,7 @@ def _content_id(data: DataConfig, folder: Path) -> str:
     return hashlib.sha256(json.dumps(how).encode()).hexdigest()[:12]
 
 
-def _build(data: DataConfig, folder: Path, place: Path) -> None:
+def _build(data: DataConfig, folder: Path, place: Path, guard: Callable[[], None]) -> None:
     raw = _read(data, folder)
     if not raw.splits["train"]:
         raise DataError(f"{raw.name('train')}: has no sentence pair to train on")
@@ -94,6 +109,7 @@ def _build(data: DataConfig, folder: Path, place: Path) -> None:
     temporary.mkdir(parents=True)
     try:
         _write(temporary, data, raw, encoded, tokenizer)
+        guard()
         shutil.rmtree(place, ignore_errors=True)
         temporary.replace(place)
     finally:
@@ -159,14 +175,14 @@ def _leave_out_long(raw: _Raw, encoded: dict[str, list[list[list[int]]]], limit:
 def _write(
     folder: Path, data: DataConfig, raw: _Raw, encoded: dict[str, list[list[list[int]]]], tokenizer: Tokenizer
 ) -> None:
-    (folder / TOKENIZER).write_bytes(tokenizer.model)
+    write_bytes(folder / TOKENIZER, tokenizer.model)
     for split, sides in encoded.items():
         for side, sentences in zip(SIDES, sides, strict=True):
             write_side(folder, split, side, sentences)
         if split != "train":
             for index, side in enumerate(SIDES, 1):
                 text = "".join(f"{pair[index]}\n" for pair in raw.splits[split])
-                (folder / f"{split}.{side}.txt").write_bytes(text.encode())
+                write_bytes(folder / f"{split}.{side}.txt", text.encode())
     S, T = (np.array([len(s) + 1 for s in side], dtype=np.int64) for side in encoded["train"])
     manifest = {
         "format": FORMAT,
@@ -178,6 +194,4 @@ def _write(
         "types": {"ids": IDS.str, "offsets": OFFSETS.str},
         "files": {path.name: sha256(path) for path in sorted(folder.iterdir())},
     }
-    for path in folder.iterdir():
-        sync_file(path)  # the manifest must not be on the disk before what it speaks of
-    write_json(folder / MANIFEST, manifest)
+    write_json(folder / MANIFEST, manifest)  # last: it speaks of the others

@@ -6,18 +6,22 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from ablate.config import DecodingConfig
 from ablate.config.identity import NOT_IDENTITY
 from ablate.config.own import references
 from ablate.data.corpus import Corpus
 from ablate.data.prepare import prepare
-from ablate.errors import StoreError
+from ablate.errors import Damaged, StoreError
 from ablate.launch.devices import Device, Place, micro_batch, places
 from ablate.launch.pool import Pool, Watcher
+from ablate.launch.space import check_space
 from ablate.runner.unit import Unit
 from ablate.store import Results, State, state_of
+from ablate.store.cleaning import size_of
 from ablate.store.files import read_json, write_bytes, write_json
+from ablate.store.states import damage_of
 from ablate.study import Run, Study
 
 
@@ -43,6 +47,7 @@ def launch(
     jobs: int | None = None,
     retry_failed: bool = False,
     announce: Callable[[Corpus, list[Place], int], None] = lambda corpus, places, missing: None,
+    say: Callable[[str], None] = lambda line: None,
 ) -> Launch:
     """Carry out a study's missing runs, base and the first seed first.
 
@@ -51,17 +56,24 @@ def launch(
     Raises:
         DataError: the corpus is missing or malformed.
         StudyError: a variant of the user's own does not fit.
-        StoreError: results on disk belong to other data, or are damaged.
+        StoreError: results on disk belong to other data or another version, or the disk has too little room.
         Interrupted: a signal came; everything is saved.
     """
-    corpus = prepare(study.data, study.data_folder, results.corpora)
+    corpus = prepare(study.data, study.data_folder, results.corpora, say)
     runs = {run.id: run for run in study.runs()}
     for run in runs.values():
         _lay_out(run, results, corpus, study.sources)
     _try_out(study, runs.values(), results)
     missing = [id for id in runs if _is_missing(study, results, id, retry_failed)]
+    for id in missing:
+        damage = damage_of(results.run(id))
+        if damage is not None:
+            say(damage.replace("; `ablate run` makes it again", "; it is made again"))
     if missing:
         workplaces = places(device, jobs, [run.config for run in runs.values()], study.data.vocab_size, study.whole)
+        there = sum(size_of(results.run(id).checkpoints.glob("*.safetensors")) for id in missing)
+        to_train = [runs[id].config for id in missing if not results.run(id).result.exists()]
+        check_space(results.root, to_train, study.data.vocab_size, len(workplaces), there)
         announce(corpus, workplaces, len(missing))
         make = partial(_unit, study, results, corpus, runs)
         Pool(workplaces, make, results.run, partial(_outcome, study, results), watcher).carry_out(missing)
@@ -111,21 +123,28 @@ def _lay_out(run: Run, results: Results, corpus: Corpus, sources: Mapping[str, b
         file = folder.sources / own.file
         if not file.exists():
             write_bytes(file, sources[str(own.digest)])
-    if not folder.run.exists():
+    if not _is_whole(folder.run):
         content = {
             "id": run.id,
             "seed": run.seed,
             "config": run.config.model_dump(exclude=set(NOT_IDENTITY)),
             "data": run.data.model_dump(exclude={"folder"}),
         }
-        write_json(folder.run, content, durable=False)
-        return
-    execution = read_json(folder.execution)
+        write_json(folder.run, content)
+    execution = read_json(folder.execution) if _is_whole(folder.execution) else None
     if execution is not None and execution["corpus"] != corpus.id:
         raise StoreError(
             f"{folder.path}: was trained on corpus {execution['corpus']}, but the study's files now make corpus "
             f"{corpus.id}: restore the files, or use another --results"
         )
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a JSON file is there and is what was written."""
+    try:
+        return read_json(path) is not None
+    except Damaged:
+        return False
 
 
 def _unit(study: Study, results: Results, corpus: Corpus, runs: dict[str, Run], id: str, place: Place) -> Unit:

@@ -12,12 +12,14 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
 from ablate.errors import Interrupted, StoreError
 from ablate.launch.devices import Place, worker_environment
+from ablate.launch.memory import memory_killings
 from ablate.runner.unit import Unit
 from ablate.store import RunFolder
 from ablate.store.files import write_json
@@ -33,8 +35,8 @@ class Watcher(Protocol):
     def started(self, run: str) -> None:
         """A worker was given this run."""
 
-    def finished(self, run: str, outcome: str) -> None:
-        """A run is done, diverged or failed."""
+    def finished(self, run: str, outcome: str, reason: str = "") -> None:
+        """A run is done, diverged or failed; `reason`: why, where only its worker could say."""
 
     def tick(self) -> None:
         """Some time has passed; called about twice a second."""
@@ -46,6 +48,7 @@ class _Worker:
     def __init__(self, place: Place) -> None:
         self.place = place
         self.run: RunFolder | None = None
+        self.killings: int | None = None
         self.process = subprocess.Popen(
             [sys.executable, "-m", "ablate.runner.worker", str(os.getpid())],
             stdin=subprocess.PIPE,
@@ -58,6 +61,7 @@ class _Worker:
     def give(self, unit: Unit) -> None:
         assert self.process.stdin is not None
         self.run = RunFolder(Path(unit.folder))
+        self.killings = memory_killings()
         try:
             self.process.stdin.write(unit.line())
             self.process.stdin.flush()
@@ -99,6 +103,7 @@ class Pool:
         self.queue: deque[str] = deque()
         self.busy: dict[str, float] = {}  # runs that others have, and when to look again
         self.deaths: Counter[str] = Counter()
+        self.starved: set[str] = set()  # runs whose last worker the system has ended for want of memory
         self.stopping = 0
         self.proven = False  # a worker has answered once: so they can start here
         self.selector = selectors.DefaultSelector()
@@ -139,9 +144,16 @@ class Pool:
                 worker = self.workers[index] = _Worker(place)
                 self.selector.register(worker.process.stdout, selectors.EVENT_READ, index)  # type: ignore[arg-type]
             if worker.run is None and not self.stopping:  # a signal may have come while its worker was starting
-                run = self.queue.popleft()
-                worker.give(self.unit_for(run, place))
-                self.watcher.started(run)
+                self._give(worker, self.queue.popleft())
+
+    def _give(self, worker: _Worker, run: str) -> None:
+        outcome = self.outcome_of(run)
+        if outcome is not None and outcome != "failed":  # another launcher has been here meanwhile
+            self.watcher.finished(run, outcome)
+            return
+        worker.give(replace(self.unit_for(run, worker.place), smaller=run in self.starved))
+        self.starved.discard(run)
+        self.watcher.started(run)
 
     def _look_at_busy(self) -> None:
         now = time.monotonic()
@@ -167,7 +179,7 @@ class Pool:
         if outcome == "busy":
             self.busy[run] = time.monotonic() + BUSY_SECONDS
         elif outcome != "interrupted":
-            self.watcher.finished(run, outcome)
+            self.watcher.finished(run, outcome, event.get("reason", ""))
         elif not self.stopping:  # someone has asked the worker alone to leave
             self._again(run, "the worker was asked to leave")
         if outcome in ("failed", "interrupted"):
@@ -181,6 +193,8 @@ class Pool:
         code = worker.process.returncode
         if code >= 0 and not self.proven:
             raise StoreError(f"a worker could not start (exit code {code}); what it said stands above")
+        if code == -signal.SIGKILL and worker.killings != memory_killings():
+            self.starved.add(worker.run.id)
         self._again(worker.run.id, _cause(code))
 
     def _retire(self, index: int, worker: _Worker) -> None:
@@ -196,7 +210,7 @@ class Pool:
             return
         with suppress(OSError):  # on a full disk the others go on all the same
             write_json(self.folder_of(run).failure, {"reason": cause, "time": time.time()})
-        self.watcher.finished(run, "failed")
+        self.watcher.finished(run, "failed", cause)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         """The first signal asks the workers to save and leave, the second ends them."""

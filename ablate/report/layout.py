@@ -188,7 +188,7 @@ def _legend(table: Table) -> list[str]:
     lines.append("* best; blank: as base." if any(table.best(m) is not None for m in METRICS) else "Blank: as base.")
     if len(table.corpora) > 1:
         lines.append(f"WARNING: these results mix corpora {', '.join(table.corpora)}: they cannot be compared.")
-    return lines
+    return [*lines, *table.remarks]
 
 
 def bare(layout: Layout) -> Layout:

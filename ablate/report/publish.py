@@ -5,19 +5,26 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from ablate.errors import StoreError
 from ablate.report.render import as_json, comma_separated, markdown
 from ablate.report.table import Table
 from ablate.store import Results
-from ablate.store.files import read_json, write_bytes
+from ablate.store.files import write_bytes
+from ablate.store.states import damage_of, provenance_of
 
 
 def publish(table: Table, results: Results) -> None:
     """Write results/<study>/: table.md, table.csv, table.json, study.yaml and provenance.json.
 
     All of it is small, free of the corpus' text, and follows from the runs alone.
+
+    Raises:
+        StoreError: the study's folder is a symbolic link.
     """
     study = table.study
     folder = results.study(study.name)
+    if folder.is_symlink():  # it may lead anywhere
+        raise StoreError(f"{folder}: is a symbolic link, and a study is not published through one; remove it")
     files = {
         "table.md": markdown(table, against_paper=False),
         "table.csv": comma_separated(table),
@@ -35,9 +42,10 @@ def _provenance(table: Table, results: Results) -> dict[str, Any]:
     runs: dict[str, dict[str, Any]] = {}
     for run in table.study.runs():
         folder = results.run(run.id)
-        found, result = read_json(folder.provenance), folder.read_result()
-        if found is None or result is None:
+        result = None if damage_of(folder) else folder.read_result()
+        if result is None:
             continue
+        found = provenance_of(folder) or {}
         if found not in settings:
             settings.append(found)
         runs[run.id] = {

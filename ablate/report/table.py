@@ -8,9 +8,10 @@ from typing import Any
 
 from ablate import cost
 from ablate.paper import BASE, FIELDS, TABLE3, PaperRow
+from ablate.report.comparable import Comparison
 from ablate.report.scores import Scores
 from ablate.store import Results, State, state_of
-from ablate.store.states import read_progress
+from ablate.store.states import damage_of, provenance_of, read_progress
 from ablate.study import Row, Study
 
 # (metric, whether more is better); the first is of the dev side, the second of the test side.
@@ -46,6 +47,7 @@ class Table:
     rows: tuple[TableRow, ...]
     signatures: dict[str, list[str]]
     corpora: tuple[str, ...]
+    remarks: tuple[str, ...] = ()  # how the runs were not made alike
 
     def best(self, metric: str) -> float | None:
         """The best mean of a metric over the rows that have one for every seed."""
@@ -61,6 +63,7 @@ class Table:
             "rows": [_row_json(row) for row in self.rows],
             "signatures": self.signatures,
             "corpora": list(self.corpora),
+            "remarks": list(self.remarks),
         }
 
 
@@ -68,13 +71,13 @@ def table_of(study: Study, results: Results) -> Table:
     """Read what a study has so far.
 
     Raises:
-        StoreError: a result is damaged.
+        StoreError: a result cannot be read, or is of another version.
     """
     read = _Reader(study, results)
     base = read.row(study.base, None)
     rows = (base, *(read.row(row, base) for row in study.rows[1:]))
     signatures = {name: sorted(found) for name, found in read.signatures.items()}
-    return Table(study, rows, signatures, tuple(sorted(read.corpora)))
+    return Table(study, rows, signatures, tuple(sorted(read.corpora)), tuple(read.made.remarks()))
 
 
 class _Reader:
@@ -83,6 +86,7 @@ class _Reader:
     def __init__(self, study: Study, results: Results) -> None:
         self.study, self.results = study, results
         self.corpora: set[str] = set()
+        self.made = Comparison()
         self.signatures: dict[str, set[str]] = {
             "ppl": {
                 f"per subword token, dev={study.data.dev}, V={study.data.vocab_size}, plain negative log-likelihood"
@@ -96,16 +100,17 @@ class _Reader:
         states: dict[int, State] = {}
         steps: int | None = row.config.train_steps
         params = cost.parameters(row.config, self.study.data.vocab_size)
-        notes = []
+        notes, updates = [], set()
         for run in self.study.runs_of(row):
             folder = self.results.run(run.id)
             states[run.seed] = state = state_of(folder, row.decoding)
             result = folder.read_result() if state in ("done", "diverged") else None
             if result is None:
                 if state != "pending":
-                    notes.append(_where(state, read_progress(folder)))
+                    notes.append(damage_of(folder) or _where(state, read_progress(folder)))
                 continue
             self.corpora.add(result["corpus"])
+            self.made.add(row.label, result, provenance_of(folder))
             params = result["params"]  # counted, which the closed form cannot do for a variant of the user's own
             if state == "diverged":
                 notes.append(f"diverged at step {result['steps']}: {result['reason']}")
@@ -114,6 +119,8 @@ class _Reader:
             ppl[run.seed], bleu[run.seed] = decoding["ppl"], decoding["bleu"]
             self.signatures["bleu"].add(decoding["signature"])
             steps = result["steps"]
+            updates.add(result["steps"])
+        self.made.updates(row.label, updates)
         scores = Scores(bleu)
         return TableRow(
             row=row,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,35 +14,48 @@ import torch
 from ablate.config import DecodingConfig, RowConfig
 from ablate.data.corpus import Corpus
 from ablate.decoding import translate
-from ablate.errors import Interrupted, StoreError
+from ablate.errors import Damaged, Interrupted, StoreError
 from ablate.model import Transformer, build
+from ablate.runner.execution import execution_of
 from ablate.runner.progress import Progress
-from ablate.runner.provenance import provenance
 from ablate.runner.unit import Unit
 from ablate.scoring.bleu import bleu
 from ablate.scoring.perplexity import perplexity
 from ablate.store import RunFolder, checkpoints
-from ablate.store.files import read_json, remove_temporaries, sha256, write_bytes, write_json
+from ablate.store.files import read_json, remove_temporaries, set_aside, sha256, write_bytes, write_json
+from ablate.store.layout import RESULT_FORMAT
+from ablate.store.lease import LeaseLost
 from ablate.training import Diverged, Trained, Trainer
-from ablate.training.averaging import average, checkpoints_until
+from ablate.training.averaging import average, checkpoints_until, window
 
 Outcome = Literal["done", "diverged"]
-RESULT_FORMAT = 1
 
 
-def carry_out(unit: Unit, stop_asked: Callable[[], bool], say: Callable[[str], None]) -> Outcome:
-    """Do what is missing of a run; the caller holds its lock.
+def carry_out(
+    unit: Unit,
+    stop_asked: Callable[[], bool],
+    say: Callable[[str], None],
+    guard: Callable[[], None] = lambda: None,
+) -> Outcome:
+    """Do what is missing of a run; the caller holds its lease.
+
+    Args:
+        unit: the run, and how.
+        stop_asked: asked after every step; when true, the run saves itself and leaves.
+        say: takes a line for the run's log.
+        guard: called before whatever others could see is written; raises where the lease is lost.
 
     Raises:
         Interrupted: a stop was asked for; everything is saved.
         StoreError: what is on disk cannot be used.
+        OSError: the disk has refused what the result needs.
     """
     folder = RunFolder(Path(unit.folder))
     run = read_json(folder.run)
     if run is None:
         raise StoreError(f"{folder.run}: is missing")
     config = RowConfig(**{**run["config"], **unit.settings})
-    work = _Work(folder, unit, config, run["seed"], stop_asked, say)
+    work = _Work(folder, unit, config, run["seed"], stop_asked, say, guard)
     return work.do()
 
 
@@ -55,34 +70,61 @@ class _Work:
         seed: int,
         stop_asked: Callable[[], bool],
         say: Callable[[str], None],
+        guard: Callable[[], None],
     ) -> None:
         self.folder, self.unit, self.config, self.seed = folder, unit, config, seed
-        self.stop_asked, self.say = stop_asked, say
-        remove_temporaries(folder.path)
+        self.stop_asked, self.say, self.guard = stop_asked, say, guard
+        for place in (folder.path, folder.translations("").parent):
+            remove_temporaries(place)
         self.corpus = Corpus(Path(unit.corpus))
-        self.execution = self._execution()
+        self.execution = execution_of(folder, unit, config, self.corpus.id, say)
         self.device = torch.device(unit.device)
-        self.progress = Progress(folder, self.execution)
-        self.started = time.monotonic()
-        torch.set_num_threads(self.execution["threads"])
+        self.progress = Progress(folder, self.execution.threads)
+        torch.set_num_threads(self.execution.threads)
 
     def do(self) -> Outcome:
         """The whole run, or what is missing of it."""
         try:
-            return self._do()
-        finally:
+            outcome = self._do()
+        except LeaseLost:
+            raise  # what the run's files say of its progress is another's now
+        except BaseException:
             self.progress.leave()
+            raise
+        self.progress.leave()
+        return outcome
 
     def _do(self) -> Outcome:
         self.folder.failure.unlink(missing_ok=True)
-        result = self.folder.read_result() or self._train()
+        before = self._whole_result()
+        result = self._train() if before is None else {**before, "decodings": {**before.get("decodings", {})}}
         refused = self._decode_missing(result) if result["outcome"] == "done" else None
-        write_json(self.folder.result, result)
+        if result != before:
+            self._publish(result, once=before is None)
         checkpoints.prune(self.folder.checkpoints, set(result["kept_steps"]), finished=True)
         if refused is not None:
             raise refused
         outcome: Outcome = result["outcome"]
         return outcome
+
+    def _whole_result(self) -> dict[str, Any] | None:
+        """The result that is there; a damaged one is set aside and made again."""
+        try:
+            return self.folder.read_result()
+        except Damaged as error:
+            self.guard()
+            self.say(f"{error}; set aside, and made again")
+            set_aside(self.folder.result)
+            return None
+
+    def _publish(self, result: dict[str, Any], once: bool) -> None:
+        """Write the result. The first one takes its place only if no other has: of two processes, one publishes."""
+        self.guard()
+        try:
+            write_json(self.folder.result, result, once=once)
+        except FileExistsError:
+            raise LeaseLost(str(self.folder.result)) from None
+        self.say(f"published: {result['outcome']} after {result['steps']} steps")
 
     def _decode_missing(self, result: dict[str, Any]) -> StoreError | None:
         """Add the decodings that are missing; one that is not possible is told when the others are safe."""
@@ -95,37 +137,7 @@ class _Work:
                     refused = error
         return refused
 
-    def _execution(self) -> dict[str, Any]:
-        """How the run is carried out: as it was begun, since threads and micro-batches change the last digits."""
-        begun = read_json(self.folder.execution)
-        kind = self.unit.device.partition(":")[0]
-        if begun is not None and begun["corpus"] != self.corpus.id:
-            raise StoreError(
-                f"{self.folder.path}: was begun on corpus {begun['corpus']}, and the files now make corpus "
-                f"{self.corpus.id}; bring the old files back, or use another --results"
-            )
-        if begun is not None and begun["device"] != kind and not self.folder.result.exists():
-            raise StoreError(
-                f"{self.folder.path}: was begun on {begun['device']}, and its random state is of no use on {kind}; "
-                f"use --device {begun['device']}, or another --results"
-            )
-        if begun is not None and self.config.micro_batch_tokens in (None, begun["micro_batch_tokens"]):
-            return begun
-        if begun is not None:
-            execution = {**begun, "micro_batch_tokens": self.config.micro_batch_tokens}
-            write_json(self.folder.execution, execution)
-            return execution
-        execution = {
-            "corpus": self.corpus.id,
-            "device": kind,
-            "threads": self.unit.threads,
-            "micro_batch_tokens": self.config.micro_batch_tokens or self.unit.fitting_tokens,
-        }
-        write_json(self.folder.execution, execution)
-        write_json(self.folder.provenance, provenance(self.unit.device, self.unit.threads))
-        return execution
-
-    def _train(self) -> dict[str, Any]:
+    def _train(self, again: bool = True) -> dict[str, Any]:
         """Train to the end or to divergence; what the result says of it."""
         keep = max(settings["average_checkpoints"] for settings in self.unit.decodings.values())
         dev = self.corpus.split("dev")
@@ -136,13 +148,15 @@ class _Work:
             checkpoints_folder=self.folder.checkpoints,
             metrics_file=self.folder.metrics,
             device=self.device,
-            micro_batch_tokens=self.execution["micro_batch_tokens"],
+            micro_batch_tokens=self.execution.fitting_tokens,
             keep_checkpoints=keep,
             evaluate=lambda model: perplexity(model, dev, self.device),
             tell=self.progress.training,
             stop_asked=self.stop_asked,
             say=self.say,
             sources=self.folder.sources,
+            guard=self.guard,
+            halved=self._halved,
         )
         self.params = sum(parameter.numel() for parameter in trainer.model.parameters())
         try:
@@ -150,8 +164,32 @@ class _Work:
         except Diverged as end:
             self.say(f"diverged at step {end.step}: {end.reason}")
             return {**self._facts(end.step), "outcome": "diverged", "reason": end.reason, "kept_steps": []}
-        kept = [g.step for g in checkpoints.scheduled(self.folder.checkpoints, until=trained.chosen)][-keep:]
-        return {**self._facts(trained.steps), **self._outcome(trained), "kept_steps": kept, "decodings": {}}
+        kept = checkpoints.scheduled(self.folder.checkpoints, until=trained.chosen)[-keep:]
+        if again and self._has_lost_some(kept, keep, trained):
+            checkpoints.prune(self.folder.checkpoints, set(), finished=True)
+            return self._train(again=False)
+        steps = [generation.step for generation in kept]
+        return {**self._facts(trained.steps), **self._outcome(trained), "kept_steps": steps, "decodings": {}}
+
+    def _has_lost_some(self, kept: list[checkpoints.Generation], keep: int, trained: Trained) -> bool:
+        """Whether weights that averaging needs were damaged since they were saved: then training begins again."""
+        try:
+            for generation in kept:
+                checkpoints.verified_weights(generation)
+        except Damaged as error:
+            self.say(f"{error}; the run starts over")
+            return True
+        if [generation.step for generation in kept] != window(self.config, trained.chosen, keep):
+            self.say(f"{self.folder.checkpoints}: has lost a checkpoint that averaging needs; the run starts over")
+            return True
+        return False
+
+    def _halved(self, tokens: int) -> None:
+        """Remember that memory did not suffice, so that a resume does not try in vain."""
+        self.execution = self.execution.halved()
+        self.say(f"out of memory: the step is done again in micro-batches of {tokens} tokens")
+        with suppress(OSError):
+            self.execution.save(self.folder)
 
     def _facts(self, steps: int) -> dict[str, Any]:
         return {
@@ -161,6 +199,9 @@ class _Work:
             "steps": steps,
             "params": self.params,
             "seconds": round(self.progress.seconds, 3),
+            "micro_batch_tokens": self.execution.fitting_tokens,
+            "halvings": self.execution.halvings,
+            "metrics": {"sha256": sha256(self.folder.metrics)},
         }
 
     def _outcome(self, trained: Trained) -> dict[str, Any]:
@@ -185,7 +226,9 @@ class _Work:
         sources = [test.source[i].tolist() for i in range(len(test))]
         texts = translate(model, self.corpus.tokenizer, sources, config, self.device, lambda: self._between("decoding"))
         seconds = time.monotonic() - started
-        write_bytes(self.folder.translations(id), "".join(f"{_one_line(text)}\n" for text in texts).encode())
+        translated = "".join(f"{_one_line(text)}\n" for text in texts).encode()
+        self.guard()
+        write_bytes(self.folder.translations(id), translated)
         score = bleu(texts, self.corpus.references())
         return {
             "beam": config.beam,
@@ -196,6 +239,7 @@ class _Work:
             "bleu": score.value,
             "signature": score.signature,
             "sentences": len(texts),
+            "sha256": hashlib.sha256(translated).hexdigest(),
             "seconds": round(seconds, 3),
         }
 
@@ -214,11 +258,15 @@ def load_model(
     Raises:
         StoreError: fewer are kept than asked for, or one is damaged.
     """
-    kept = checkpoints.scheduled(folder.checkpoints, until=result["chosen_step"])[-count:]
+    there = {generation.step: generation for generation in checkpoints.generations(folder.checkpoints)}
+    wanted = result["kept_steps"][-count:]
+    kept = [there[step] for step in wanted if step in there]
     if not kept:
         raise StoreError(
             f"{folder.checkpoints}: holds no whole checkpoint; remove {folder.path} to train the run again"
         )
+    if len(kept) < len(wanted):
+        raise StoreError(f"{folder.checkpoints}: has lost a checkpoint; remove {folder.path} to train the run again")
     if len(kept) < min(count, result["checkpoints_made"]):
         raise StoreError(
             f"{folder.checkpoints}: keeps {len(kept)} checkpoints, and average_checkpoints={count} asks for more; "

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any
 
 from ablate.store import RunFolder
 from ablate.store.files import write_json
 from ablate.store.states import process_mark, read_progress
-from ablate.training.loop import Report
+from ablate.training.position import Report
 
 EVERY_SECONDS = 1.0
 
@@ -16,12 +17,12 @@ EVERY_SECONDS = 1.0
 class Progress:
     """Reports a run's progress; `seconds` adds up over interruptions."""
 
-    def __init__(self, folder: RunFolder, execution: dict[str, Any]) -> None:
+    def __init__(self, folder: RunFolder, threads: int) -> None:
         self.folder = folder
         before = read_progress(folder) or {}
         self.before = float(before.get("seconds", 0.0))
         self.started = time.monotonic()
-        self.mark = {**process_mark(), "threads": execution["threads"]}
+        self.mark = {**process_mark(), "threads": threads}
         self.report: dict[str, Any] = {key: before.get(key) for key in ("step", "steps", "loss", "perplexity")}
         self.written = 0.0
         self.first: tuple[float, int] | None = None
@@ -53,7 +54,8 @@ class Progress:
         """Write what the run is doing now."""
         self.written = time.monotonic()
         content = {**self.mark, "phase": phase, "time": time.time(), "seconds": round(self.seconds, 3), **self.report}
-        write_json(self.folder.progress, content, durable=False)
+        with suppress(OSError):  # it is only a report: a full disk must not end a run over it
+            write_json(self.folder.progress, content, durable=False)
 
     def leave(self) -> None:
         """No process works on the run any more."""

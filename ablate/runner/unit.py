@@ -17,6 +17,7 @@ class Unit:
     device: `cpu` or `cuda:0`.
     settings: what the study says of the carrying out, now: it may have changed since the run was laid out.
     threads, fitting_tokens: how, unless the run has begun and says so itself, or the study says so.
+    smaller: the system ended its last worker for want of memory, so its micro-batches are to be halved.
     """
 
     folder: str
@@ -26,6 +27,7 @@ class Unit:
     settings: dict[str, Any]
     threads: int
     fitting_tokens: int
+    smaller: bool = False
 
     def line(self) -> str:
         """For a worker's standard input."""

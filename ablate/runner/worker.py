@@ -13,18 +13,19 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
 import torch
-from filelock import FileLock, Timeout
 
 from ablate.errors import EXIT_INTERRUPTED, Interrupted, StoreError
 from ablate.runner.carry_out import carry_out
 from ablate.runner.unit import Unit
 from ablate.store import RunFolder
 from ablate.store.files import write_json
+from ablate.store.lease import Lease, LeaseLost
 
 
 class _Stop:
@@ -49,11 +50,13 @@ def main(launcher: int) -> int:
     torch.set_flush_denormal(True)  # exp of a very unlikely logit is a denormal, and those cost 100 times as much
     events = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what libraries print must not be taken for an event
+    leases: dict[str, Lease] = {}  # of runs that others have: each knows for how long its holder has been silent
     for line in sys.stdin:
         unit = Unit.parse(line)
-        outcome = _one(unit, stop)
+        outcome, why = _one(unit, stop, leases)
+        event = {"run": RunFolder(Path(unit.folder)).id, "outcome": outcome, "reason": why}
         try:
-            events.write(json.dumps({"run": RunFolder(Path(unit.folder)).id, "outcome": outcome}) + "\n")
+            events.write(json.dumps(event) + "\n")
         except BrokenPipeError:
             return EXIT_INTERRUPTED
         if stop():
@@ -63,27 +66,50 @@ def main(launcher: int) -> int:
     return 0
 
 
-def _one(unit: Unit, stop: _Stop) -> str:
-    """Carry out one unit: `done`, `diverged`, `interrupted`, `failed`, or `busy` where another process has it."""
+def _one(unit: Unit, stop: _Stop, leases: dict[str, Lease]) -> tuple[str, str]:
+    """Carry out one unit: (`done`, `diverged`, `interrupted`, `failed`, or `busy` where another has it; why)."""
     folder = RunFolder(Path(unit.folder))
+    lease = leases.setdefault(folder.id, Lease(folder.lease))
     try:
-        with FileLock(folder.lock, timeout=0), folder.log.open("a") as log:
-            os.dup2(log.fileno(), 2)  # all that is said, by libraries too, belongs to the run
-            try:
-                return carry_out(unit, stop, lambda line: print(_stamp(line), file=log, flush=True))
-            except Interrupted:
-                return "interrupted"
-            except Exception as error:
-                print(_stamp(traceback.format_exc()), file=log, flush=True)
-                with suppress(OSError):  # the disk may be what has failed; the launcher is told in any case
-                    write_json(folder.failure, {"reason": reason(error), "time": time.time()})
-                return "failed"
-    except Timeout:
-        return "busy"
+        if not lease.try_to_take():
+            return "busy", ""
+        del leases[folder.id]
+        try:
+            return _alone(unit, folder, lambda: stop() or lease.is_lost, lease)
+        finally:
+            lease.release()
+    except Exception as error:  # the disk: it gives no lease, or no log
+        return "failed", reason(error)
+
+
+def _alone(unit: Unit, folder: RunFolder, stop: Callable[[], bool], lease: Lease) -> tuple[str, str]:
+    """Carry out a unit as the only one that works on it, and note why where it fails."""
+    with folder.log.open("a", encoding="utf-8") as log:
+        os.dup2(log.fileno(), 2)  # all that is said, by libraries too, belongs to the run
+
+        def say(line: str) -> None:
+            with suppress(OSError):
+                print(_stamp(line), file=log, flush=True)
+
+        try:
+            return carry_out(unit, stop, say, lease.check), ""
+        except Interrupted:
+            return ("busy", "") if lease.is_lost else ("interrupted", "")
+        except LeaseLost:
+            say("another has taken this run over: what is not written stays unwritten")
+            return "busy", ""
+        except Exception as error:
+            say(traceback.format_exc().rstrip())
+            with suppress(OSError):  # the disk may be what has failed; the launcher is told in any case
+                write_json(folder.failure, {"reason": reason(error), "time": time.time()})
+            return "failed", reason(error)
 
 
 def reason(error: Exception) -> str:
     """One line for a failure."""
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror}; the run goes on from its last checkpoint"
     lines = str(error).strip().splitlines() or [""]
     return lines[0] if isinstance(error, StoreError) else f"{type(error).__name__}: {lines[0]}"
 

@@ -8,14 +8,14 @@ of itself. A file without its manifest, or with another hash, does not count.
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ablate.errors import StoreError
-from ablate.store.files import read_json, remove_temporaries, sha256, write_bytes, write_json
+from ablate.errors import Damaged, StoreError
+from ablate.store.files import read_json, remove_temporaries, set_aside, verify, write_bytes, write_json
 
 GENERATIONS = 2  # resumable ones: the newest may turn out damaged
 
@@ -46,27 +46,44 @@ class Generation:
         return _path(self.folder, self.step, "json")
 
 
-def save(folder: Path, step: int, weights: bytes, state: bytes, info: Mapping[str, Any], scheduled: bool) -> None:
-    """Write a generation, its manifest last."""
+def save(
+    folder: Path,
+    step: int,
+    weights: bytes,
+    state: bytes,
+    info: Mapping[str, Any],
+    scheduled: bool,
+    guard: Callable[[], None] = lambda: None,
+) -> None:
+    """Write a generation, its manifest last; `guard` is called before each file and may raise.
+
+    Raises:
+        OSError: the disk refused; the generations before it are as they were.
+    """
+    guard()
     folder.mkdir(parents=True, exist_ok=True)
     remove_temporaries(folder)
     hashes = {}
     for part, content in (("weights", weights), ("state", state)):
-        path = _path(folder, step, f"{part}.safetensors")
-        write_bytes(path, content)
+        guard()
+        write_bytes(_path(folder, step, f"{part}.safetensors"), content)
         hashes[part] = hashlib.sha256(content).hexdigest()
-    manifest = {"step": step, "scheduled": scheduled, "sha256": hashes, "info": dict(info)}
-    write_json(_path(folder, step, "json"), {**manifest, "check": _check(manifest)})
+    guard()
+    write_json(
+        _path(folder, step, "json"), {"step": step, "scheduled": scheduled, "sha256": hashes, "info": dict(info)}
+    )
 
 
 def generations(folder: Path) -> list[Generation]:
-    """The generations with a whole manifest, oldest first; their content is not yet verified."""
+    """The generations with a whole manifest, oldest first; their content is not yet verified.
+
+    Raises:
+        StoreError: one cannot be read, so that it is not known whether it counts.
+    """
     found = []
     for path in sorted(folder.glob("*.json")):
-        try:
+        with suppress(Damaged):
             found.append(_read(path))
-        except StoreError:
-            continue
     return found
 
 
@@ -79,28 +96,41 @@ def verified_weights(generation: Generation) -> Path:
     """The path of a generation's weights.
 
     Raises:
-        StoreError: they are missing or not what was written.
+        Damaged: they are missing or not what was written.
+        StoreError: they cannot be read.
     """
-    _verify(generation.weights, generation.hashes["weights"])
+    verify(generation.weights, generation.hashes["weights"])
     return generation.weights
 
 
 def newest(folder: Path) -> tuple[Generation | None, list[str]]:
-    """The newest generation that can be resumed, and a line for each damaged one that was set aside."""
-    damaged = []
+    """The newest generation that can be resumed, and a line for each newer one that cannot.
+
+    A damaged one is set aside. One that the disk does not give up is left where it is: it may do so another time.
+
+    Raises:
+        StoreError: the disk gives up none; beginning again would throw away what may still be there.
+    """
+    passed, unreadable = [], []
     for path in sorted(folder.glob("*.json"), reverse=True):
         try:
             generation = _read(path)
             if not generation.state.exists():
                 continue
-            _verify(generation.weights, generation.hashes["weights"])
-            _verify(generation.state, generation.hashes["state"])
+            verify(generation.weights, generation.hashes["weights"])
+            verify(generation.state, generation.hashes["state"])
+        except Damaged as error:
+            passed.append(f"{error}; the checkpoint before it is used")
+            with suppress(OSError):
+                set_aside(path)
         except StoreError as error:
-            damaged.append(f"{error}; the checkpoint before it is used")
-            path.rename(path.with_suffix(".damaged"))
-            continue
-        return generation, damaged
-    return None, damaged
+            passed.append(f"{error}; the checkpoint before it is used")
+            unreadable.append(error)
+        else:
+            return generation, passed
+    if unreadable:
+        raise StoreError(f"{unreadable[0]}, and there is no checkpoint before it")
+    return None, passed
 
 
 def prune(folder: Path, keep_weights: set[int], finished: bool = False) -> None:
@@ -134,20 +164,10 @@ def _remove_orphans(folder: Path) -> None:
 
 
 def _read(manifest: Path) -> Generation:
-    content = read_json(manifest) or {}
-    check = content.pop("check", None)
-    if check != _check(content) or manifest != _path(manifest.parent, content["step"], "json"):
-        raise StoreError(f"{manifest}: is damaged (it is not what was written)")
+    content = read_json(manifest)
+    if content is None or manifest != _path(manifest.parent, content["step"], "json"):
+        raise Damaged(f"{manifest}: is damaged (it is not of this step)")
     return Generation(manifest.parent, content["step"], content["scheduled"], content["info"], content["sha256"])
-
-
-def _check(manifest: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-
-
-def _verify(path: Path, expected: str) -> None:
-    if not path.exists() or sha256(path) != expected:
-        raise StoreError(f"{path}: is damaged or missing (its SHA-256 is not the one written)")
 
 
 def _path(folder: Path, step: int, suffix: str) -> Path:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 from ablate.config import DataConfig
 from ablate.cost import Lengths
+from ablate.errors import Damaged
 from ablate.store.files import read_json, write_json
 
 MANIFEST = "corpus.json"
@@ -20,20 +22,33 @@ MANIFEST = "corpus.json"
 def remember(data: DataConfig, corpora: Path, corpus: str) -> None:
     """Note which corpus these settings made."""
     pointer = _pointer(data, corpora)
-    if read_json(pointer) != {"corpus": corpus}:
+    if _read(pointer) != {"corpus": corpus}:
         write_json(pointer, {"corpus": corpus})
+
+
+def known_corpus(data: DataConfig, corpora: Path) -> Path | None:
+    """The description of the corpus last made from these settings; None where there is none."""
+    pointer = _read(_pointer(data, corpora))
+    return corpora / pointer["corpus"] / MANIFEST if pointer else None
 
 
 def known_lengths(data: DataConfig, corpora: Path) -> Lengths | None:
     """The lengths of the corpus last made from these settings; None where there is none."""
-    pointer = read_json(_pointer(data, corpora))
+    pointer = _read(_pointer(data, corpora))
     return lengths_in(corpora, pointer["corpus"]) if pointer else None
 
 
 def lengths_in(corpora: Path, corpus: str) -> Lengths | None:
-    """The lengths of a corpus by its id; None where it is not there."""
-    manifest = read_json(corpora / corpus / MANIFEST)
+    """The lengths of a corpus by its id; None where it is not there, or damaged: it will be prepared again."""
+    manifest = _read(corpora / corpus / MANIFEST)
     return Lengths(**manifest["lengths"]) if manifest else None
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        return read_json(path)
+    except Damaged:
+        return None
 
 
 def _pointer(data: DataConfig, corpora: Path) -> Path:

@@ -1,60 +1,134 @@
-"""Files that are whole or absent: written beside their place, flushed to the disk, then renamed."""
+"""Files that are whole or absent: written beside their place, flushed to the disk, then renamed.
+
+A JSON file ends with the hash of all that stands before it, and is not parsed before that hash is right.
+"""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import re
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ablate.errors import StoreError
+from ablate.errors import Damaged, StoreError
 
 _BLOCK = 1 << 20
+_CHECK = b',\n "check": "'
+_SEAL = re.compile(rb'([0-9a-f]{64})"\n}\n')
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}  # of file systems that have none
 
 
-def write_bytes(path: Path, content: bytes, durable: bool = True) -> None:
-    """Replace a file atomically. `durable` waits for the disk, so that it survives a power cut too."""
+def write_bytes(path: Path, content: bytes, durable: bool = True, once: bool = False) -> None:
+    """Replace a file atomically.
+
+    Args:
+        path: its place; a symbolic link there is replaced, not followed.
+        content: all of it.
+        durable: wait for the disk, so that it survives a power cut too.
+        once: only if there is no such file yet, whoever else tries at the same moment.
+
+    Raises:
+        FileExistsError: `once`, and there is one.
+        OSError: the disk refused; what was there before is still there, or else all that is new.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with temporary.open("wb") as file:
-            file.write(content)
+        with temporary.open("xb", buffering=0) as file:
+            write_all(file.fileno(), content)
             if durable:
-                file.flush()
                 os.fsync(file.fileno())
-        temporary.replace(path)
+        if once:
+            _link(temporary, path)
+        else:
+            temporary.replace(path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise
     if durable:
         sync_folder(path.parent)
 
 
-def write_json(path: Path, content: Mapping[str, Any], durable: bool = True) -> None:
-    """Replace a JSON file atomically; readable by a person."""
-    write_bytes(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode(), durable)
+def write_all(file: int, content: bytes) -> int:
+    """Write to a descriptor until all is written; returns the bytes written.
+
+    Raises:
+        OSError: the disk refused; a part may have been written.
+    """
+    left = memoryview(content)
+    while left:
+        left = left[os.write(file, left) :]
+    return len(content)
+
+
+def _link(temporary: Path, path: Path) -> None:
+    """Give a file its name unless another has it: the one step of publishing that only one can make."""
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+        temporary.replace(path)
+        return
+    temporary.unlink()
+
+
+def write_json(path: Path, content: Mapping[str, Any], durable: bool = True, once: bool = False) -> None:
+    """Replace a JSON file atomically; readable by a person, and sealed with its hash. Arguments as for bytes."""
+    write_bytes(path, sealed(content), durable, once)
+
+
+def sealed(content: Mapping[str, Any]) -> bytes:
+    """An object as JSON whose last field is the SHA-256 of every byte before that field."""
+    assert content
+    assert "check" not in content
+    body = json.dumps(content, indent=1, allow_nan=False).encode().removesuffix(b"\n}")
+    return body + _CHECK + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a JSON file, or None where there is no such file.
+    """The object in a JSON file that was written here, or None where there is no such file.
 
     Raises:
-        StoreError: the file is not what was written.
+        Damaged: the file is not what was written.
+        StoreError: the file cannot be read.
     """
     try:
-        content = json.loads(path.read_bytes())
+        raw = path.read_bytes()
     except FileNotFoundError:
         return None
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise StoreError(f"{path}: is damaged (not JSON); remove it and run again") from None
-    if not isinstance(content, dict):
-        raise StoreError(f"{path}: is damaged (not an object); remove it and run again")
+    body, _, seal = raw.rpartition(_CHECK)
+    found = _SEAL.fullmatch(seal)
+    if not body or found is None:
+        raise Damaged(f"{path}: {_unsealed(raw)}")
+    if hashlib.sha256(body).hexdigest().encode() != found[1]:
+        raise Damaged(f"{path}: is damaged (its SHA-256 is not the one written)")
+    content: dict[str, Any] = json.loads(body + b"\n}")
     return content
+
+
+def _unsealed(raw: bytes) -> str:
+    """What to say of a file that does not end with its hash."""
+    try:
+        whole = isinstance(json.loads(raw), dict)
+    except ValueError:
+        whole = False
+    return (
+        "does not end with its hash: it was changed by hand, or written by an ablate before 0.2"
+        if whole
+        else "is damaged (not the JSON that was written)"
+    )
 
 
 def sync_file(path: Path) -> None:
@@ -81,7 +155,30 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def verify(path: Path, expected: str) -> None:
+    """Compare a file with the hash that it was written with.
+
+    Raises:
+        Damaged: it is missing or not what was written.
+        StoreError: it cannot be read.
+    """
+    try:
+        found = sha256(path)
+    except FileNotFoundError:
+        found = ""
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}") from None
+    if found != expected:
+        raise Damaged(f"{path}: is damaged or missing (its SHA-256 is not the one written)")
+
+
+def set_aside(path: Path) -> None:
+    """Take a damaged file out of the way, for a person to look at; `ablate clean` removes it."""
+    path.replace(path.with_name(f"{path.name}.damaged"))
+
+
 def remove_temporaries(folder: Path) -> None:
     """Remove what writers that were killed left behind; call it only as the folder's one writer."""
     for leftover in folder.glob(".*.tmp"):
-        leftover.unlink(missing_ok=True)
+        with suppress(OSError):
+            leftover.unlink(missing_ok=True)

@@ -11,10 +11,13 @@ results/
     translations/        the test side as translated, one file a way of decoding
     failure.json         why it last failed; absent otherwise
     log.txt              what the worker said
+    lease                who works on it, while someone does
     sources/             the user's own variants that it uses, as they were when it was laid out
     result.json          written last: it exists if and only if the run is done or has diverged
   corpora/<id>/          a prepared corpus, named by the hash of its content
   <study>/               what a study renders
+
+Every JSON file of a run or a corpus ends with its own hash. One that is damaged is renamed to `<name>.damaged`.
 """
 
 from __future__ import annotations
@@ -24,8 +27,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ablate.errors import Damaged, StoreError
 from ablate.store.files import read_json
 
+RESULT_FORMAT = 2  # 1 had no hash of its own
 _ID = re.compile(r"[0-9a-f]{12}")
 
 
@@ -86,9 +91,9 @@ class RunFolder:
         return self.path / "sources"
 
     @property
-    def lock(self) -> Path:
+    def lease(self) -> Path:
         """Held by the one process that works on the run."""
-        return self.path / "lock"
+        return self.path / "lease"
 
     @property
     def result(self) -> Path:
@@ -103,9 +108,18 @@ class RunFolder:
         """The result, or None while there is none.
 
         Raises:
-            StoreError: it is damaged.
+            Damaged: it is not what was written, or not this run's.
+            StoreError: it cannot be read, or is of another version.
         """
-        return read_json(self.result)
+        result = read_json(self.result)
+        if result is not None and result.get("format") != RESULT_FORMAT:
+            raise StoreError(
+                f"{self.result}: has format {result.get('format')}, and this ablate reads {RESULT_FORMAT}; "
+                "use the version that wrote it, or another --results"
+            )
+        if result is not None and result.get("id") != self.id:
+            raise Damaged(f"{self.result}: is the result of run {result.get('id')}, not of this one")
+        return result
 
 
 @dataclass(frozen=True)

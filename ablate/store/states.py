@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import time
+from pathlib import Path
 from typing import Any, Literal
 
-from ablate.errors import StoreError
+from ablate.errors import Damaged, StoreError
 from ablate.store.files import read_json
 from ablate.store.layout import RunFolder
 
@@ -16,16 +17,22 @@ STATES: tuple[State, ...] = ("done", "running", "interrupted", "pending", "faile
 
 # A worker elsewhere whose progress is older than this is taken for dead; here its process is looked up.
 HEARTBEAT_SECONDS = 120.0
+_TAIL_BYTES = 16_384
 CLOCK_SECONDS = 2.0  # the system reckons a process' start from a clock that may be set
 
 
 def state_of(folder: RunFolder, decoding: str) -> State:
-    """Where a run stands, for one way of decoding it.
+    """Where a run stands, for one way of decoding it. With a damaged result it is not done, but interrupted.
 
     Raises:
-        StoreError: its files are damaged.
+        StoreError: its result cannot be read, or is of another version.
     """
-    result = folder.read_result()
+    try:
+        result = folder.read_result()
+    except Damaged:
+        result, damaged = None, True
+    else:
+        damaged = False
     if result is not None:
         if result["outcome"] == "diverged":
             return "diverged"
@@ -38,13 +45,59 @@ def state_of(folder: RunFolder, decoding: str) -> State:
         return "failed"
     if result is not None:
         return "pending"  # trained; this way of decoding is still to come
-    return "pending" if progress is None else "interrupted"
+    return "interrupted" if damaged or progress is not None else "pending"
+
+
+def standing(folder: RunFolder) -> State:
+    """Where a run stands, however it is to be decoded: done if it is in any way."""
+    try:
+        result = folder.read_result()
+    except StoreError:
+        result = None
+    return state_of(folder, next(iter((result or {}).get("decodings", {})), ""))
+
+
+def damage_of(folder: RunFolder) -> str | None:
+    """What is wrong with a run's result; None where it is whole or absent."""
+    try:
+        folder.read_result()
+    except Damaged as error:
+        return f"{error}; `ablate run` makes it again"
+    return None
 
 
 def read_progress(folder: RunFolder) -> dict[str, Any] | None:
     """Where the run is; None where it never began. A damaged file counts as none: it is only a report."""
     try:
         return read_json(folder.progress)
+    except StoreError:
+        return None
+
+
+def failure_of(folder: RunFolder) -> str | None:
+    """Why a run has failed; None where that is not known."""
+    try:
+        failure = read_json(folder.failure)
+    except StoreError:
+        return None
+    return None if failure is None else str(failure["reason"])
+
+
+def last_lines(log: Path, count: int) -> list[str]:
+    """The last lines of a log; none where there is no log."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+            lines = [line for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
+    except OSError:
+        return []
+    return ["".join(c if c.isprintable() else "?" for c in line) for line in lines[-count:]]
+
+
+def provenance_of(folder: RunFolder) -> dict[str, Any] | None:
+    """What carried a run out; None where that is not known, or not any more."""
+    try:
+        return read_json(folder.provenance)
     except StoreError:
         return None
 

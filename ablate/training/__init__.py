@@ -1,5 +1,6 @@
 """Training: the paper's recipe, interruptible at every step."""
 
-from ablate.training.loop import Diverged, Trained, Trainer
+from ablate.training.loop import Trainer
+from ablate.training.position import Diverged, Trained
 
 __all__ = ["Diverged", "Trained", "Trainer"]

@@ -24,6 +24,13 @@ def average(files: Sequence[Path]) -> dict[str, Tensor]:
     return {name: (value / len(files)).to(torch.float32) for name, value in total.items()}
 
 
+def window(config: TrainingConfig, step: int, count: int) -> list[int]:
+    """The steps of the last `count` checkpoints that were due up to a step whose weights count, which is the last."""
+    spacings = [config.checkpoint_every] + ([config.eval_every] if config.patience is not None else [])
+    due = {step, *(at for every in spacings for at in range(step - step % every, max(0, step - count * every), -every))}
+    return sorted(due)[-count:]
+
+
 def checkpoints_until(config: TrainingConfig, step: int) -> int:
     """How many checkpoints were due up to a step whose weights count: those that averaging may choose from.
 

@@ -8,12 +8,13 @@ remembers). So a run that is killed and resumed writes the bytes that it would h
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, fields
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import load_file
 from safetensors.torch import save as to_bytes
 from torch import Tensor
@@ -21,58 +22,21 @@ from torch import Tensor
 from ablate.config import RowConfig
 from ablate.data.batches import Batch, BatchOrder, micro_batches
 from ablate.data.corpus import Corpus
-from ablate.errors import Interrupted
+from ablate.errors import Interrupted, StoreError
 from ablate.model import Transformer, build
 from ablate.store import checkpoints
 from ablate.training.loss import smoothed_cross_entropy
+from ablate.training.memory import is_out_of_memory, release
 from ablate.training.metrics import MetricsLog
 from ablate.training.optimizer import Optimizer
+from ablate.training.position import Diverged, Position, Report, Trained
 from ablate.training.precision import autocast
+from ablate.training.saving import Saver, Snapshot
 from ablate.training.schedule import learning_rate
 
 LOG_EVERY = 50  # steps; the loss is looked at, and divergence noticed, this often
 # A uniform guess costs ln V a token. A loss of this many times that is not coming back.
 EXPLODED = 4.0
-
-
-class Diverged(Exception):  # noqa: N818
-    """The loss is not a number, or has exploded: a result, not a failure."""
-
-    def __init__(self, step: int, reason: str) -> None:
-        super().__init__(reason)
-        self.step = step
-        self.reason = reason
-
-
-@dataclass
-class Position:
-    """Where training is, and what patience remembers."""
-
-    step: int = 0
-    tokens: int = 0  # real target tokens seen
-    best_perplexity: float = math.inf
-    best_step: int = 0
-    evaluations_since_best: int = 0
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A finished training. `chosen` is the step whose weights count, `steps` the last one made."""
-
-    steps: int
-    chosen: int
-    tokens: int
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a run says of itself while it trains."""
-
-    step: int
-    steps: int | None
-    loss: float | None
-    perplexity: float | None
-    tokens: int
 
 
 class Trainer:
@@ -94,6 +58,8 @@ class Trainer:
         stop_asked: Callable[[], bool],
         say: Callable[[str], None],
         sources: Path | None = None,
+        guard: Callable[[], None] = lambda: None,
+        halved: Callable[[int], None] = lambda tokens: None,
     ) -> None:
         """Set up a run, from its newest whole checkpoint if there is one.
 
@@ -111,6 +77,8 @@ class Trainer:
             stop_asked: asked after every step; when true, the run saves itself and raises Interrupted.
             say: takes a line for the log.
             sources: where the sources of the user's own variants are.
+            guard: called before each write; raises where the run is no longer this process's.
+            halved: told the new micro-batch when memory did not suffice for the one before it.
         """
         self.config, self.device = config, device
         self.train = corpus.split("train")
@@ -119,14 +87,21 @@ class Trainer:
         self.model = build(config, self.vocab_size, seed, device, sources)
         self.optimizer = Optimizer(self.model, config)
         self.checkpoints, self.metrics = checkpoints_folder, MetricsLog(metrics_file)
-        self.micro_batch_tokens, self.keep_checkpoints = micro_batch_tokens, keep_checkpoints
+        self.saver = Saver(
+            checkpoints_folder,
+            self.metrics,
+            keep=keep_checkpoints,
+            patience=config.patience is not None,
+            guard=guard,
+            say=say,
+        )
+        self.micro_batch_tokens, self.halved = micro_batch_tokens, halved
         self.evaluate, self.tell, self.stop_asked, self.say = evaluate, tell, stop_asked, say
         self.at = Position()
         self.losses = torch.zeros((), device=device)  # since the last log line: sum in nats, and tokens
         self.loss_tokens = 0
         self.last_loss: float | None = None
         self.last_perplexity: float | None = None
-        self.last_save = time.monotonic()
         self.steps = self._steps()
         self._resume()
 
@@ -141,6 +116,7 @@ class Trainer:
         Raises:
             Interrupted: a stop was asked for; the state is saved.
             Diverged: the loss is not a number or has exploded.
+            OSError: the disk has refused what the result needs; the run can be resumed.
         """
         while not self._finished():
             self._step(self.at.step + 1)
@@ -154,13 +130,15 @@ class Trainer:
             due_save = self._checkpoint_due() or self._finished()
             if due_save:
                 self._save(scheduled=True)
-            elif time.monotonic() - self.last_save > 60 * self.config.checkpoint_minutes:
+            elif self.saver.is_due(self.config.checkpoint_minutes):
                 self._save(scheduled=False)
             self.tell(Report(step, self.steps, self.last_loss, self.last_perplexity, self.at.tokens))
             if self.stop_asked() and not self._finished():
                 if not due_save:  # saved again, it would no longer count as due
                     self._save(scheduled=False)
                 raise Interrupted
+        self.saver.finish()
+        self.metrics.close()
         chosen = self.at.best_step if self.config.patience else self.at.step
         return Trained(self.at.step, chosen, self.at.tokens)
 
@@ -169,14 +147,34 @@ class Trainer:
         sentences = self.order.at(step)
         n_tokens = int((self.train.target.lengths[sentences]).sum())
         self.model.train()
-        for micro in micro_batches(self.train, sentences, self.micro_batch_tokens):
-            loss = self._loss(micro.to(self.device))
-            (loss / n_tokens).backward()
-            self.losses += loss.detach()
+        random, losses = self.random.get_state(), self.losses.clone()
+        while not self._accumulate(sentences, n_tokens):
+            # The same step from its beginning, with the same masks; only the order of sums is another.
+            self.optimizer.clear()
+            self.random.set_state(random)
+            self.losses = losses.clone()
         self.optimizer.step(self._rate(step))
         self.loss_tokens += n_tokens
         self.at.tokens += n_tokens
         self.at.step = step
+
+    def _accumulate(self, sentences: NDArray[np.int64], n_tokens: int) -> bool:
+        """Add up the gradients of a batch; false, and the micro-batch halved, where memory did not suffice."""
+        try:
+            for micro in micro_batches(self.train, sentences, self.micro_batch_tokens):
+                loss = self._loss(micro.to(self.device))
+                (loss / n_tokens).backward()
+                self.losses += loss.detach()
+        except (RuntimeError, MemoryError) as error:
+            longest = int(max(self.train.source.lengths[sentences].max(), self.train.target.lengths[sentences].max()))
+            if not is_out_of_memory(error) or self.micro_batch_tokens <= longest:  # one sentence is never split
+                raise
+        else:
+            return True
+        release(self.device)
+        self.micro_batch_tokens = -(-self.micro_batch_tokens // 2)
+        self.halved(self.micro_batch_tokens)
+        return False
 
     def _loss(self, batch: Batch) -> Tensor:
         """Smoothed cross-entropy of a micro-batch, summed over its tokens."""
@@ -235,43 +233,57 @@ class Trainer:
             **asdict(self.at),
             "best_perplexity": _finite(self.at.best_perplexity),
             "loss_tokens": self.loss_tokens,
-            "metrics_bytes": self.metrics.size,
+            **self.metrics.mark(),
         }
-        self.metrics.sync()
-        checkpoints.save(self.checkpoints, self.at.step, to_bytes(weights), to_bytes(state), info, scheduled)
-        checkpoints.prune(self.checkpoints, self._kept())
-        self.last_save = time.monotonic()
-
-    def _kept(self) -> set[int]:
-        """Steps whose weights averaging may still ask for: the window's, and what patience may go back to."""
-        chosen = self.at.best_step if self.config.patience else self.at.step
-        window = [g.step for g in checkpoints.scheduled(self.checkpoints, until=chosen)][-self.keep_checkpoints :]
-        # A later evaluation may turn out best, and its window begins here.
-        later = [g.step for g in checkpoints.scheduled(self.checkpoints) if g.step > chosen][-self.keep_checkpoints :]
-        return {*window, *later}
+        self.saver.save(Snapshot(self.at.step, to_bytes(weights), to_bytes(state), info, scheduled))
 
     def _resume(self) -> None:
-        generation, damaged = checkpoints.newest(self.checkpoints)
-        for line in damaged:
+        self.saver.guard()
+        generation, passed = checkpoints.newest(self.checkpoints)
+        for line in passed:
             self.say(line)
-        if generation is not None and not self.metrics.cut(generation.info["metrics_bytes"]):
+        if generation is None and self._had_ended():
+            return
+        if generation is not None and not self._cut_metrics(generation):
             self.say(f"{self.metrics.path}: has lost lines that step {generation.step} had; the run starts over")
             checkpoints.prune(self.checkpoints, set(), finished=True)
             generation = None
         if generation is None:
-            self.metrics.cut(0)
+            self.metrics.cut()
             return
-        info = dict(generation.info)
-        info.pop("metrics_bytes")
-        self.loss_tokens = info.pop("loss_tokens")
-        best = info.pop("best_perplexity")
-        self.at = Position(best_perplexity=math.inf if best is None else best, **info)
+        self._go_to(generation)
         self.model.load_state_dict(load_file(generation.weights))
         state = load_file(generation.state)
         self.random.set_state(state.pop("random"))
         self.losses = state.pop("losses").to(self.device)
         self.optimizer.load(state)
         self.say(f"resumed at step {self.at.step}")
+
+    def _had_ended(self) -> bool:
+        """Whether the weights of the last step are still there, though nothing to resume: only the result is lost."""
+        before, last = self.at, checkpoints.scheduled(self.checkpoints)[-1:]
+        for generation in last:
+            self._go_to(generation)
+            try:
+                checkpoints.verified_weights(generation)
+            except StoreError as error:
+                self.say(f"{error}; the run starts over")
+            else:
+                if self._finished() and self._cut_metrics(generation):
+                    self.say(f"training had ended at step {generation.step}")
+                    return True
+        self.at, self.loss_tokens = before, 0
+        return False
+
+    def _go_to(self, generation: checkpoints.Generation) -> None:
+        info = generation.info
+        self.loss_tokens = info["loss_tokens"]
+        self.at = Position(**{field.name: info[field.name] for field in fields(Position)})
+        if info["best_perplexity"] is None:
+            self.at.best_perplexity = math.inf
+
+    def _cut_metrics(self, generation: checkpoints.Generation) -> bool:
+        return self.metrics.cut(generation.info["metrics_bytes"], generation.info["metrics_sha256"])
 
 
 def _finite(value: float) -> float | None:

@@ -39,6 +39,10 @@ class Optimizer:
         self.adam.step()
         self.adam.zero_grad()
 
+    def clear(self) -> None:
+        """Forget the gradients that are there."""
+        self.adam.zero_grad()
+
     def state(self) -> dict[str, Tensor]:
         """Both moments and the step of each parameter, as `kind/name`."""
         return {

@@ -10,6 +10,7 @@ from ablate.model import build
 from ablate.runner.serve import open_run
 from ablate.store import Results, checkpoints
 from ablate.store.files import write_json
+from ablate.store.layout import RESULT_FORMAT
 from tests.data.small import Files
 from tests.model.small import shape
 
@@ -38,7 +39,10 @@ def lay_out(results, corpus, id=ID, seed=1, source=None, **fields):
                 parameter *= 5  # attention that chooses
     checkpoints.save(folder.checkpoints, 1, save(model.state_dict()), b"", {}, scheduled=True)
     write_json(folder.run, {"config": config.model_dump()})
-    done = {"outcome": "done", "chosen_step": 1, "checkpoints_made": 1, "corpus": corpus.id, "decodings": {}}
+    done = {
+        "format": RESULT_FORMAT, "id": id, "outcome": "done", "chosen_step": 1, "checkpoints_made": 1,
+        "kept_steps": [1], "corpus": corpus.id, "decodings": {},
+    }  # fmt: skip
     write_json(folder.result, done)
     return folder
 

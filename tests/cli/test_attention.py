@@ -10,6 +10,7 @@ import torch
 from ablate.analysis.heads import KINDS
 from ablate.cli.attention import Kind
 from ablate.store.files import write_json
+from ablate.store.layout import RESULT_FORMAT
 from tests.analysis.runs import ID, SENTENCE, SHORT, TRANSLATION, corpus_in, lay_out
 from tests.cli.inside import inside
 
@@ -150,7 +151,7 @@ def test_what_cannot_be_done_is_refused_in_one_line(attention, words, expected):
 def test_a_run_that_is_not_there_or_not_done_is_refused(results, attention):
     assert "has no run whose id begins with" in attention(run="f").err
     folder = results.run("e" * 12)
-    write_json(folder.result, {"outcome": "diverged"})
+    write_json(folder.result, {"format": RESULT_FORMAT, "id": folder.id, "outcome": "diverged"})
     done = attention(run="e")
     assert (done.code, done.err) == (2, f"run {'e' * 12} is not done; `ablate run STUDY` finishes it\n")
 

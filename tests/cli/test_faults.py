@@ -2,6 +2,7 @@
 
 import pytest
 
+from ablate.store.files import read_json, write_json
 from tests.cli.inside import inside
 from tests.end_to_end.studies import ablate
 
@@ -134,13 +135,28 @@ def test_a_gpu_that_is_not_there_is_a_line(given, monkeypatch):
     assert done.err == "--device cuda: torch sees no CUDA device here; use --device cpu\n"
 
 
-def test_a_damaged_result_is_a_line(fake, given):
-    fake.done("base", 1, 5.0, 25.0)
-    fake.folder("base", 1).result.write_text("{")
+def test_a_damaged_result_is_told_and_the_others_are_shown(fake, given):
+    fake.all_done()
+    path = fake.folder("base", 1).result
+    whole = path.read_bytes()
+    path.write_bytes(whole[:70] + bytes([whole[70] ^ 1]) + whole[71:])
+    said = f"{path}: is damaged (its SHA-256 is not the one written); `ablate run` makes it again"
     for verb in ("plan", "status", "table"):
         done = inside(verb, *given)
-        assert (done.code, done.out) == (2, "")
-        assert done.err == f"{fake.folder('base', 1).result}: is damaged (not JSON); remove it and run again\n"
+        assert (done.code, done.err) == (0, "")
+        assert verb == "plan" or said in " ".join(done.out.split())
+    assert "24.98" in inside("table", *given, "--format", "json").out  # of the row and seed that are whole
+
+
+def test_a_result_of_another_version_is_a_line(fake, given):
+    fake.done("base", 1, 5.0, 25.0)
+    path = fake.folder("base", 1).result
+    write_json(path, {**read_json(path), "format": 1})
+    done = inside("table", *given)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == (
+        f"{path}: has format 1, and this ablate reads 2; use the version that wrote it, or another --results\n"
+    )
 
 
 @pytest.fixture

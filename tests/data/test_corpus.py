@@ -72,7 +72,7 @@ def test_verify_finds_a_flipped_byte_in_any_file(corpus):
         whole = path.read_bytes()
         for at in {0, len(whole) // 2, len(whole) - 1}:
             path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-            with pytest.raises(StoreError, match=rf"{name}: is damaged or missing; remove .* and run again"):
+            with pytest.raises(StoreError, match=rf"{name}: is damaged or missing"):
                 corpus.verify()
         path.write_bytes(whole)
     corpus.verify()

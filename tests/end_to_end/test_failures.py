@@ -48,7 +48,7 @@ def test_a_run_that_fails_is_told_left_alone_and_repaired_on_request(copy, calm,
     found = statuses(copy)
     assert [key for key, status in found.items() if status["state"] != "done"] == [(LABEL, 1)]
     detail = found[LABEL, 1]["detail"]
-    assert re.search(r"^\w*Error: .*; see .*log\.txt; --retry-failed runs it again$", detail)
+    assert re.search(r"checkpoints: \w.*; the run goes on from its last checkpoint; see .*log\.txt; --retry-f", detail)
     assert str(run.log) in detail
     assert "Traceback" in run.log.read_text()
 

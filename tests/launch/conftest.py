@@ -49,7 +49,7 @@ class Told:
         self.started_runs.append(run)
         self.on_start(run)
 
-    def finished(self, run, outcome):
+    def finished(self, run, outcome, reason=""):
         self.outcomes.append((run, outcome))
 
     def tick(self):

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from ablate.errors import Interrupted, StoreError
+from ablate.launch import memory, pool
 from ablate.launch.pool import DEATHS
 
 A, B, C, D = (letter * 12 for letter in "abcd")
@@ -101,12 +102,44 @@ def test_a_run_that_another_has_is_asked_for_again(play):
     assert [run for run, _ in play.notes()] == [A, B, A, A]
 
 
-@pytest.mark.parametrize("outcome", ["done", "failed", "diverged"])
+def test_a_run_that_has_failed_is_begun_if_it_was_asked_for(play):
+    play.elsewhere[A] = "failed"
+    assert play({A: ["done"]}).outcomes == [(A, "done")]
+
+
+@pytest.mark.parametrize("outcome", ["done", "diverged"])
 def test_a_run_that_another_has_ended_is_not_begun_here(play, outcome):
     play.elsewhere[A] = outcome
+    told = play({A: ["done"], B: ["done"]})
+    assert told.outcomes == [(A, outcome), (B, "done")]
+    assert [run for run, _ in play.notes()] == [B]
+
+
+@pytest.mark.parametrize("outcome", ["done", "failed", "diverged"])
+def test_a_run_that_another_ends_meanwhile_is_not_asked_for_again(play, outcome):
+    play.told.on_start = lambda run: play.elsewhere.update({run: outcome})
     told = play({A: ["busy"]})
     assert told.outcomes == [(A, outcome)]
     assert len(play.notes()) == 1
+
+
+@pytest.mark.parametrize("by_the_system", [False, True])
+def test_only_a_kill_for_want_of_memory_asks_for_smaller_micro_batches(play, monkeypatch, tmp_path, by_the_system):
+    """A kill by a person must change nothing of what comes out, and both are SIGKILL."""
+    counts = tmp_path / "vmstat"
+    counts.write_text("nr_free_pages 1\noom_kill 7\n")
+    monkeypatch.setattr(memory, "COUNTS", counts)
+    asked, give = [], pool._Worker.give
+
+    def noted(worker, unit):
+        give(worker, unit)
+        asked.append(unit.smaller)
+        if by_the_system:
+            counts.write_text("nr_free_pages 1\noom_kill 8\n")
+
+    monkeypatch.setattr(pool._Worker, "give", noted)
+    play({A: [-signal.SIGKILL, "done"], B: ["done"]}, places=1)
+    assert asked == [False, by_the_system, False]
 
 
 def test_the_watcher_is_told_that_time_passes(play):
@@ -150,8 +183,6 @@ def test_a_second_signal_ends_workers_that_do_not_listen(play):
 
 
 def test_a_signal_while_a_worker_starts_gives_it_nothing(play, monkeypatch):
-    from ablate.launch import pool
-
     started = []
 
     class Interrupting(pool._Worker):

@@ -9,6 +9,7 @@ from typing import Any
 from ablate.report.table import Table, table_of
 from ablate.store import Results, RunFolder
 from ablate.store.files import write_json
+from ablate.store.layout import RESULT_FORMAT
 from ablate.store.machine import machine
 from ablate.store.states import process_mark
 from ablate.study import Row, Selection, Study, read_study
@@ -58,7 +59,7 @@ class Fake:
         before = folder.read_result() or {"decodings": {}}
         decoding = {"ppl": ppl, "bleu": bleu, "signature": signature}
         steps = steps or row.config.train_steps
-        facts = {"format": 1, "id": folder.id, "corpus": corpus, "steps": steps, "params": 1, "seconds": seconds}
+        facts = {**self._facts(folder), "corpus": corpus, "steps": steps, "seconds": seconds}
         decodings = {**before["decodings"], row.decoding: decoding}
         self._lay_out(label, seed)
         write_json(folder.result, {**facts, "outcome": "done", "decodings": decodings}, durable=False)
@@ -66,8 +67,12 @@ class Fake:
     def diverged(self, label: str, seed: int, step: int, reason: str) -> None:
         folder = self.folder(label, seed)
         self._lay_out(label, seed)
-        facts = {"format": 1, "id": folder.id, "corpus": CORPUS, "steps": step, "params": 1, "seconds": 5.0}
+        facts = {**self._facts(folder), "corpus": CORPUS, "steps": step, "seconds": 5.0}
         write_json(folder.result, {**facts, "outcome": "diverged", "reason": reason}, durable=False)
+
+    @staticmethod
+    def _facts(folder: RunFolder) -> dict[str, Any]:
+        return {"format": RESULT_FORMAT, "id": folder.id, "params": 1, "micro_batch_tokens": 1024, "halvings": 0}
 
     def failed(self, label: str, seed: int, reason: str) -> None:
         self.at(label, seed, 3, alive=False)

@@ -4,7 +4,7 @@ import json
 
 from ablate.report.publish import publish
 from ablate.report.render import as_json, comma_separated, markdown
-from ablate.store.files import read_json
+from ablate.store.files import read_json, write_json
 
 
 def test_the_files_are_the_table_s_forms_the_study_and_its_provenance(fake):
@@ -23,7 +23,7 @@ def test_the_files_are_the_table_s_forms_the_study_and_its_provenance(fake):
 def test_provenance_tells_of_every_run_and_of_each_setting_once(fake):
     results = fake(seeds="1").all_done()
     other = results.folder("A h=1", 1)
-    other.provenance.write_text(json.dumps({**read_json(other.provenance), "threads": 99}))
+    write_json(other.provenance, {**read_json(other.provenance), "threads": 99})
     results.folder("A h=2", 1).result.unlink()
     publish(results.table(), results.results)
     found = json.loads((results.results.root / "small" / "provenance.json").read_text())

@@ -3,9 +3,6 @@
 import json
 import statistics
 
-import pytest
-
-from ablate.errors import StoreError
 from ablate.paper import TABLE3
 from ablate.report.render import as_json
 from ablate.report.table import paper_row
@@ -153,11 +150,14 @@ def test_every_corpus_and_every_signature_behind_the_scores_is_told(fake):
     assert table.signatures["bleu"] == sorted([SIGNATURE, other])
 
 
-def test_a_damaged_result_is_an_error_and_no_empty_cell(fake):
+def test_a_damaged_result_is_a_note_at_its_row_and_no_empty_cell(fake):
     results = fake(**ONE_SEED).all_done()
     results.folder("base", 1).result.write_text('{"outcome": "do')
-    with pytest.raises(StoreError, match=r"result\.json: is damaged"):
-        results.table()
+    rows = {row.row.label: row for row in results.table().rows}
+    hurt = [rows.pop("base"), rows.pop("decoding beam=1")]  # one run, decoded twice
+    assert [row.state for row in hurt] == ["interrupted"] * 2
+    assert all("result.json: is damaged" in row.note for row in hurt)
+    assert {row.state for row in rows.values()} == {"done"}
 
 
 def test_a_damaged_progress_report_costs_nothing(fake):

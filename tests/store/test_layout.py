@@ -4,6 +4,7 @@ import pytest
 
 from ablate.store import Results
 from ablate.store.files import write_json
+from ablate.store.layout import RESULT_FORMAT
 
 ID = "0123456789ab"
 
@@ -18,7 +19,7 @@ def test_paths_are_those_that_are_documented(results):
     names = {
         run.run: "run.json", run.execution: "execution.json", run.provenance: "provenance.json",
         run.metrics: "metrics.jsonl", run.progress: "progress.json", run.checkpoints: "checkpoints",
-        run.failure: "failure.json", run.log: "log.txt", run.lock: "lock", run.result: "result.json",
+        run.failure: "failure.json", run.log: "log.txt", run.lease: "lease", run.result: "result.json",
         run.translations("ba9876543210"): "translations/ba9876543210.txt",
     }  # fmt: skip
     assert {path.relative_to(results.root).as_posix() for path in names} == {f"runs/{ID}/{n}" for n in names.values()}
@@ -56,5 +57,6 @@ def test_a_root_that_is_not_there_has_no_runs(results):
 
 def test_a_result_is_read_or_none(results):
     assert results.run(ID).read_result() is None
-    write_json(results.run(ID).result, {"outcome": "done"})
-    assert results.run(ID).read_result() == {"outcome": "done"}
+    written = {"format": RESULT_FORMAT, "id": ID, "outcome": "done"}
+    write_json(results.run(ID).result, written)
+    assert results.run(ID).read_result() == written

@@ -12,11 +12,13 @@ import pytest
 from ablate.errors import StoreError
 from ablate.store import RunFolder, state_of
 from ablate.store.files import write_json
-from ablate.store.states import HEARTBEAT_SECONDS, STATES, is_alive, process_mark, read_progress
+from ablate.store.layout import RESULT_FORMAT
+from ablate.store.states import HEARTBEAT_SECONDS, STATES, damage_of, is_alive, process_mark, read_progress
 
 BEAM, GREEDY = "0123456789ab", "ba9876543210"
-DONE = {"outcome": "done", "decodings": {BEAM: {"bleu": 25.8}}}
-DIVERGED = {"outcome": "diverged", "reason": "the loss is not a finite number"}
+SAYS = {"format": RESULT_FORMAT, "id": "0123456789ab"}
+DONE = {**SAYS, "outcome": "done", "decodings": {BEAM: {"bleu": 25.8}}}
+DIVERGED = {**SAYS, "outcome": "diverged", "reason": "the loss is not a finite number"}
 
 
 @pytest.fixture
@@ -143,9 +145,23 @@ def test_divergence_is_a_result_however_it_is_decoded(folder, decoding):
     assert state_of(folder, decoding) == "diverged"
 
 
-def test_a_damaged_result_is_refused(folder):
+def test_a_run_with_a_damaged_result_is_interrupted_and_says_why(folder):
+    write(folder, result=DONE)
+    assert damage_of(folder) is None
     folder.result.write_text("{")
-    with pytest.raises(StoreError, match=r"result\.json: is damaged"):
+    assert state_of(folder, BEAM) == "interrupted"
+    assert damage_of(folder).startswith(f"{folder.result}: is damaged")
+
+
+def test_the_result_of_another_run_is_not_this_one_s(folder):
+    write(folder, result={**DONE, "id": "f" * 12})
+    assert state_of(folder, BEAM) == "interrupted"
+    assert "is the result of run ffffffffffff, not of this one" in damage_of(folder)
+
+
+def test_a_result_of_another_format_is_refused_and_said(folder):
+    write(folder, result={**DONE, "format": 1})
+    with pytest.raises(StoreError, match="has format 1, and this ablate reads 2"):
         state_of(folder, BEAM)
 
 

@@ -1,9 +1,12 @@
 """An average of checkpoints is the mean of their weights."""
 
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from ablate.training.averaging import average
+from ablate.config import resolve_row
+from ablate.training.averaging import average, checkpoints_until, window
 
 
 def files(folder, *checkpoints):
@@ -38,3 +41,11 @@ def test_the_average_of_equal_files_is_each_of_them(tmp_path):
 def test_large_weights_that_cancel_leave_the_small_one(tmp_path):
     paths = files(tmp_path, *({"a": torch.tensor([value])} for value in (1e9, 3.0, -1e9)))
     assert average(paths)["a"].tolist() == [1.0]  # in fp32, 1e9 + 3 is 1e9
+
+
+@given(st.integers(1, 12), st.integers(1, 12), st.none() | st.integers(1, 9), st.integers(1, 60), st.integers(1, 9))
+def test_the_window_is_the_last_of_all_that_were_due(every, evaluations, patience, step, count):
+    config = resolve_row({"checkpoint_every": every, "eval_every": evaluations, "patience": patience})
+    due = [at for at in range(1, step) if at % every == 0 or (patience and at % evaluations == 0)] + [step]
+    assert window(config, step, count) == due[-count:]
+    assert len(due) == checkpoints_until(config, step)

@@ -1,0 +1,80 @@
+"""`ablate verify`: does what is stored have its hashes still, and does this machine resume exactly?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ablate.cli.options import DEFAULT_RESULTS, Overrides, ResultsRoot, Rows, Seeds, StudyFile, study_and_results
+from ablate.cli.run import Device
+from ablate.errors import EXIT_RUN_FAILED
+from ablate.store import Results
+from ablate.study import Row, Study
+
+
+def command(
+    study: StudyFile,
+    results: ResultsRoot = DEFAULT_RESULTS,
+    set: Overrides = None,
+    rows: Rows = None,
+    seeds: Seeds = None,
+    device: Annotated[Device, typer.Option("--device", help="auto takes a GPU where there is one.")] = Device.auto,
+    steps: Annotated[int, typer.Option("--steps", min=2, max=1000, metavar="N", help="Steps to train.")] = 4,
+    stored: Annotated[bool, typer.Option("--stored", help="Only look at what is stored; train nothing.")] = False,
+) -> None:
+    """Take the hashes of all that is stored again; train a few steps of base twice, once interrupted, and compare."""
+    content, root = study_and_results(study, results, set, rows, seeds)
+    faults = _stored(content, root)
+    if not stored:
+        for row in content.rows if rows else content.rows[:1]:
+            faults += _rehearsed(content, row, root, device, steps)
+    if faults:
+        raise typer.Exit(EXIT_RUN_FAILED)
+
+
+def _stored(study: Study, results: Results) -> int:
+    """Look at the study's runs and its corpus; the number of faults."""
+    from ablate.store.audit import Audit, audit
+    from ablate.store.corpora import known_corpus
+
+    into, runs = Audit(), 0
+    for run in study.runs():
+        folder = results.run(run.id)
+        if folder.path.is_dir():
+            runs += 1
+            audit(folder, into)
+    corpus = known_corpus(study.data, results.corpora)
+    manifest = into.json(corpus) if corpus else None
+    for name, expected in (manifest or {}).get("files", {}).items():
+        assert corpus is not None
+        into.file(corpus.parent / name, expected)
+    for line in into.faults:
+        typer.echo(line)
+    where = f"{into.files} files of {runs} runs and {'a' if manifest else 'no'} corpus"
+    typer.echo(f"stored: {where}: {f'{len(into.faults)} damaged' if into.faults else 'as they were written'}")
+    return len(into.faults)
+
+
+def _rehearsed(study: Study, row: Row, results: Results, device: Device, steps: int) -> int:
+    """Train a few steps of a row, whole and interrupted; 1 where they differ."""
+    from ablate.cli.attention import pick_device
+    from ablate.data.prepare import prepare
+    from ablate.launch.devices import micro_batch, places
+    from ablate.runner.rehearse import rehearse
+
+    corpus = prepare(study.data, study.data_folder, results.corpora, typer.echo)
+    run, chosen = study.runs_of(row)[0], pick_device(device)
+    (place, *_) = places("cuda" if chosen.type == "cuda" else "cpu", None, [row.config], study.data.vocab_size, 1)
+    found = rehearse(
+        row.config,
+        run.seed,
+        corpus,
+        steps=steps,
+        device=chosen,
+        micro_batch_tokens=row.config.micro_batch_tokens or micro_batch(row.config, study.data.vocab_size, place),
+        sources=study.sources,
+    )
+    what = f"{row.label}: {steps} steps on {chosen.type}, and {steps} with a stop after {steps // 2}"
+    typer.echo(f"{what}: {f'NOT the same: {found}' if found else 'every byte the same'}")
+    return int(found is not None)

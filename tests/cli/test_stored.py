@@ -1,0 +1,98 @@
+"""What is told of the stored: `status RUN`, `verify --stored`, `clean`, and the last words of what has failed."""
+
+import json
+
+import pytest
+
+from ablate.store.files import write_json
+from tests.cli.inside import inside
+
+
+def test_all_that_is_known_of_a_run_is_told(fake, given):
+    fake.done("base", 1, 5.0, 25.0)
+    folder = fake.folder("base", 1)
+    write_json(folder.provenance, {
+        "ablate": {"version": "0.2.0", "revision": "abc123", "dirty": True}, "python": "3.12", "device": "cpu",
+        "packages": {"torch": "2.13.0"}, "machine": {"processor": "P", "cores": 2, "system": "S"}, "threads": 1,
+    })  # fmt: skip
+    write_json(folder.execution, {
+        "corpus": "0123456789ab", "device": "cpu", "threads": 1, "micro_batch_tokens": 1000, "halvings": 2,
+    })  # fmt: skip
+    folder.log.write_text("first\nlast\n")
+    done = inside("status", folder.id[:6], *given[1:])
+    assert (done.code, done.err) == (0, "")
+    for line in (
+        f"run {folder.id}: done",
+        "  seed 1, corpus toy en-toy",
+        "  corpus 0123456789ab, on cpu, 1 threads",
+        "  micro-batches of 250 padded tokens, halved 2 times for want of memory",
+        "  ablate 0.2.0, revision abc123, with uncommitted changes",
+        "  Python 3.12, torch 2.13.0",
+        "  P, 2 cores, S",
+        "  done after 100 steps in 60 s",
+        "  last",
+    ):
+        assert line in done.out.splitlines()
+    known = json.loads(inside("status", folder.id, *given[1:], "--format", "json").out)
+    assert (known["state"], known["log"], known["provenance"]["python"]) == ("done", ["first", "last"], "3.12")
+
+
+def test_damage_of_a_run_is_told_with_the_rest(fake, given):
+    fake.done("base", 1, 5.0, 25.0)
+    folder = fake.folder("base", 1)
+    folder.provenance.write_text("{}")
+    done = inside("status", folder.id, *given[1:])
+    assert done.code == 0
+    assert f"{folder.provenance}: does not end with its hash" in done.out
+    assert "  done after 100 steps in 60 s" in done.out
+
+
+def test_a_run_that_is_not_there_is_a_line(fake, given):
+    fake.done("base", 1, 5.0, 25.0)
+    done = inside("status", "fff", *given[1:])
+    assert (done.code, done.out) == (2, "")
+    assert "has no run whose id begins with" in done.err
+
+
+def test_the_last_words_of_a_run_that_has_failed_are_shown(fake, given):
+    fake.failed("A h=1", 2, "RuntimeError: out of luck")
+    fake.folder("A h=1", 2).log.write_text("one\ntwo\nthree\n\nfour \x1b[2J\n")
+    said = inside("status", *given).out
+    assert said.endswith("A h=1 seed 2, the last lines of its log:\n  two\n  three\n  four ?[2J\n")
+    runs = json.loads(inside("status", *given, "--format", "json").out)["runs"]
+    assert {len(run["log"]) for run in runs if run["state"] != "failed"} == {0}
+
+
+@pytest.mark.parametrize("words", [(), ("--yes",)])
+def test_nothing_to_clean_is_said(fake, given, words):
+    fake.all_done()
+    done = inside("clean", *given, *words)
+    assert done.code == 0
+    assert ("Nothing to clean" in done.out) == (not words)
+
+
+def test_clean_says_what_could_go_and_removes_it_only_on_request(fake, given):
+    fake.all_done()
+    left = fake.folder("base", 1).path / "result.json.damaged"
+    left.write_bytes(b"x" * 2000)
+    said = inside("clean", *given).out
+    assert f"{left.parent}: 1 left over, 2.00 KB\n" in said
+    assert "2.00 KB could be freed; --yes does it" in said
+    assert left.exists()
+    assert "2.00 KB freed" in inside("clean", *given, "--yes").out
+    assert not left.exists()
+
+
+def test_verify_finds_what_is_damaged_and_is_1_for_scripts(fake, given):
+    fake.failed("base", 1, "x")
+    folder = fake.folder("base", 1)
+    write_json(folder.run, {"id": folder.id})
+    whole = inside("verify", *given, "--stored")
+    assert (whole.code, whole.out) == (0, "stored: 2 files of 1 runs and no corpus: as they were written\n")
+    folder.run.write_bytes(folder.run.read_bytes()[:-1])
+    hurt = inside("verify", *given, "--stored")
+    assert hurt.code == 1
+    assert hurt.out == (
+        f"{folder.run}: does not end with its hash: it was changed by hand, or written by an ablate before 0.2\n"
+        "stored: 2 files of 1 runs and no corpus: 1 damaged\n"
+    )

@@ -1,0 +1,256 @@
+"""One small run, carried out as a worker does, in a process of its own that is forked and so starts at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import sacrebleu  # noqa: F401  # loaded here, so that no process of ours loads it again
+import torch
+import torch._dynamo  # which the optimizer loads
+
+from ablate.config import DecodingConfig, resolve_data, resolve_row
+from ablate.config.identity import NOT_IDENTITY, decoding_id
+from ablate.data.prepare import prepare
+from ablate.report.publish import publish
+from ablate.runner import execution, worker
+from ablate.runner.unit import Unit
+from ablate.store import Results, RunFolder, lease
+from ablate.store.files import write_json
+from ablate.training import loop
+from tests.data.small import SETTINGS, Files
+from tests.faults.inject import Disk, Fault, install
+from tests.report.fakes import Fake, study_from
+
+ID = "0123456789ab"
+STEPS = 12
+ROW = {
+    "n_layers": 1, "d_model": 14, "d_ff": 11, "n_heads": 3, "d_k": 5, "d_v": 7, "max_positions": 120, "dropout": 0.3,
+    "train_steps": STEPS, "batch_tokens": 200, "warmup_steps": 5, "eval_every": 5, "checkpoint_every": 4,
+    "beam": 1, "max_extra_length": 2, "average_checkpoints": 2,
+}  # fmt: skip
+FITTING = 64  # tokens of a micro-batch: several of them make a step
+FAILED = 3
+TERM = 1.0  # seconds of a lease, where one is waited out
+
+
+def forked(work: Callable[[], int]) -> int:
+    """The exit status of this work in a process of its own: negative for the signal that ended it."""
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    code = 99
+    try:
+        code = work()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def nothing() -> None:
+    """What is done to a process that is left alone."""
+
+
+@dataclass(frozen=True)
+class Came:
+    """What came of an attempt: `code` is 0 where the run is done, 130 interrupted, FAILED, or minus a signal."""
+
+    code: int
+    reason: str
+
+
+@dataclass
+class Small:
+    """A corpus, a run on it, and what comes of the run when nothing happens to it."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        torch.set_num_threads(1)
+        loop.LOG_EVERY = 3
+        execution.provenance = lambda device, threads: {"device": device, "threads": threads}  # without asking git
+        self.count = 0
+        self.files = Files(self.folder / "text", self.folder / "corpora").write()
+        self.corpus = self.files.prepare()
+        self.config = resolve_row(ROW)
+        self.calm = self.lay_out()
+        assert self.attempt(self.calm).code == 0
+        self.expected = self.outcome(self.calm)
+
+    def lay_out(self) -> RunFolder:
+        """A run of which nothing is done."""
+        run = self._place()
+        config = self.config.model_dump(exclude=set(NOT_IDENTITY))
+        write_json(run.run, {"id": ID, "seed": 1, "config": config, "data": {}}, durable=False)
+        return run
+
+    def copy(self, run: RunFolder) -> RunFolder:
+        """The same run elsewhere."""
+        place = self._place()
+        shutil.copytree(run.path, place.path)
+        return place
+
+    def _place(self) -> RunFolder:
+        self.count += 1
+        return RunFolder(self.folder / str(self.count) / ID)
+
+    def attempt(
+        self, run: RunFolder, before: Callable[[], None] = nothing, stop: Callable[[], bool] = lambda: False
+    ) -> Came:
+        """Carry it out, after `before` in the same process."""
+        unit = self._unit(run)
+        said = run.path.parent / "reason"
+
+        def work() -> int:
+            before()
+            outcome, reason = worker._one(unit, stop, {})
+            said.write_text(reason)
+            return {"done": 0, "interrupted": 130}.get(outcome, FAILED)
+
+        said.unlink(missing_ok=True)
+        code = forked(work)
+        return Came(code, said.read_text() if said.exists() else "")
+
+    def taken_over(self, run: RunFolder, step: int) -> list[int]:
+        """The exit statuses of one that is stopped in this step, of one that waits out its lease, and of the first
+        once it goes on.
+        """
+        lease.TERM_SECONDS, usual = TERM, lease.TERM_SECONDS
+        asked = iter(range(1, 10_000))
+
+        def stop() -> bool:
+            if next(asked) == step:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            return False
+
+        def wait_and_work() -> int:
+            mine: dict[str, lease.Lease] = {}
+            while (outcome := worker._one(self._unit(run), _never, mine)[0]) == "busy":
+                time.sleep(TERM / 20)
+            return 0 if outcome == "done" else FAILED
+
+        pid = os.fork()
+        if not pid:
+            os._exit({"done": 0, "busy": 4}.get(worker._one(self._unit(run), stop, {})[0], FAILED))
+        assert os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1])
+        other = forked(wait_and_work)
+        os.kill(pid, signal.SIGCONT)
+        first = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        lease.TERM_SECONDS = usual
+        return [first, other]
+
+    def _unit(self, run: RunFolder) -> Unit:
+        fields = set(DecodingConfig.model_fields)
+        decodings = {decoding_id(self.config): self.config.model_dump(include=fields)}
+        return Unit(str(run.path), str(self.corpus.folder), decodings, "cpu", {}, threads=1, fitting_tokens=FITTING)
+
+    def operations(self) -> list[str]:
+        """What an undisturbed run does to the disk, in order."""
+        run = self.lay_out()
+        return self.noted(Disk(str(run.path)), lambda: FAILED * (worker._one(self._unit(run), _never, {})[0] != "done"))
+
+    def noted(self, disk: Disk, work: Callable[[], int]) -> list[str]:
+        """What some work does to the disk, in order."""
+        names = self.folder / "names"
+
+        def work_noted() -> int:
+            install(disk)
+            code = work()
+            names.write_text(json.dumps(disk.names))
+            return code
+
+        assert forked(work_noted) == 0
+        found: list[str] = json.loads(names.read_text())
+        return found
+
+    def prepare(self, corpora: Path, fault: Fault | None = None) -> int:
+        """Prepare the corpus there."""
+        if fault is not None:
+            install(Disk(str(corpora), fault))
+        prepare(resolve_data(SETTINGS), self.files.folder, corpora).verify()
+        return 0
+
+    def prepared(self, corpora: Path) -> dict[str, bytes]:
+        """All that a reader finds there. What a kill leaves of a file has a dot before its name, or is a dead lease."""
+        files = [path for path in corpora.rglob("[!.]*") if path.is_file() and path.suffix != ".lease"]
+        return {path.relative_to(corpora).as_posix(): path.read_bytes() for path in files}
+
+    def table(self) -> Published:
+        """A study whose results were written by hand, to be published."""
+        folder = self.folder / "study"
+        folder.mkdir()
+        return Published(Fake(folder / "results", study_from(folder)).all_done())
+
+    def outcome(self, run: RunFolder) -> dict[str, bytes]:
+        """All that must come out the same, and whatever lies about that should not."""
+        found = {}
+        for path in sorted(run.path.rglob("*")):
+            name = path.relative_to(run.path).as_posix()
+            if path.is_file() and name not in ("progress.json", "provenance.json", "log.txt"):
+                found[name] = path.read_bytes()
+        if "result.json" in found:
+            result = run.read_result() or {}
+            for timed in (result, *result.get("decodings", {}).values()):
+                timed.pop("seconds", None)
+            found["result.json"] = json.dumps(result).encode()
+        return found
+
+
+@dataclass
+class Published:
+    """A table, and what publishing it leaves."""
+
+    fake: Fake
+
+    def publish(self, root: Path, fault: Fault | None = None) -> int:
+        """Publish it below this root."""
+        if fault is not None:
+            install(Disk(str(root), fault))
+        publish(self.fake.table(), _Elsewhere(self.fake.results.root, root))
+        return 0
+
+    def published(self, root: Path) -> dict[str, bytes]:
+        """What a reader of the published finds; what a kill leaves beside it, no reader takes for a part of it."""
+        return {path.name: path.read_bytes() for path in root.rglob("[!.]*") if path.is_file()}
+
+
+@dataclass(frozen=True)
+class _Elsewhere(Results):
+    """Results that are published in another place than they are read from."""
+
+    place: Path
+
+    def study(self, name: str) -> Path:
+        return self.place / name
+
+
+def _never() -> bool:
+    return False
+
+
+def faulty(run: RunFolder, fault: Fault) -> Callable[[], None]:
+    """Makes a process meet a fault in a run's folder."""
+    return lambda: install(Disk(str(run.path), fault))
+
+
+def resumed_at(run: RunFolder) -> int:
+    """The step from which a run last went on; 0 where it began anew."""
+    found = re.findall(r"resumed at step (\d+)", run.log.read_text() if run.log.exists() else "")
+    return int(found[-1]) if found else 0
+
+
+def saved_before(operations: list[str], n: int) -> int:
+    """The step of the newest generation that is whole before the n-th operation, counted from 1."""
+    steps = [int(name.split()[1][:9]) for name in operations[: n - 1] if re.fullmatch(r"rename \d{9}\.json", name)]
+    return max(steps, default=0)

@@ -1,0 +1,114 @@
+"""Leases: one holder at a time, none that outlives its process, and none that a stopped one can keep."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ablate.store import lease as module
+from ablate.store.lease import Lease, LeaseLost
+
+ROOT = Path(__file__).parents[2]
+TERM = 1.5
+
+HOLDER = """
+import sys
+from pathlib import Path
+from ablate.store import lease
+lease.TERM_SECONDS = float(sys.argv[2])
+held = lease.Lease(Path(sys.argv[1]))
+assert held.try_to_take()
+print("held", flush=True)
+sys.stdin.readline()
+try:
+    held.check()
+except lease.LeaseLost:
+    print("lost", flush=True)
+else:
+    print("kept", flush=True)
+held.release()
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process that holds a lease; told to, it says whether it still does."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path / "lease"), str(TERM)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+    )  # fmt: skip
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+@pytest.fixture
+def contender(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "TERM_SECONDS", TERM)
+    contender = Lease(tmp_path / "lease")
+    yield contender
+    contender.release()
+
+
+def taken_after(contender, seconds):
+    """The seconds until it is taken, or None where that takes longer."""
+    began = time.monotonic()
+    while time.monotonic() - began < seconds:
+        if contender.try_to_take():
+            return time.monotonic() - began
+        time.sleep(0.02)
+    return None
+
+
+def test_a_free_lease_is_taken_and_given_back(contender, tmp_path):
+    assert contender.try_to_take()
+    contender.check()
+    assert not contender.is_lost
+    contender.release()
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(LeaseLost):
+        contender.check()
+
+
+def test_one_that_is_held_is_not_taken_while_its_holder_lives(contender, holder):
+    assert taken_after(contender, 2 * TERM) is None
+    holder.stdin.write("\n")
+    holder.stdin.flush()
+    assert holder.stdout.readline() == "kept\n"
+
+
+def test_one_whose_holder_was_killed_is_taken_at_once(contender, holder):
+    holder.kill()
+    holder.wait()
+    assert taken_after(contender, TERM / 2) is not None
+
+
+def test_one_whose_holder_is_stopped_is_taken_after_the_term_and_the_holder_then_knows(contender, holder):
+    os.kill(holder.pid, signal.SIGSTOP)
+    assert taken_after(contender, TERM / 2) is None
+    assert taken_after(contender, 60) is not None
+    contender.check()
+    holder.stdin.write("\n")  # what it does first when it goes on, before any heartbeat
+    holder.stdin.flush()
+    os.kill(holder.pid, signal.SIGCONT)
+    assert holder.stdout.readline() == "lost\n"
+    holder.wait()
+    contender.check()  # and it has not given back what is not its own
+
+
+@pytest.mark.parametrize("left", [b"", b"filelo", b"\0" * 80])
+def test_what_a_power_cut_leaves_of_a_lease_keeps_nobody_out_for_ever(contender, tmp_path, left):
+    (tmp_path / "lease").write_bytes(left)
+    assert taken_after(contender, 60) is not None
+
+
+def test_waiting_for_a_lease_takes_it_when_it_is_given_back(contender, holder):
+    holder.stdin.write("\n")
+    holder.stdin.flush()
+    with contender.held():
+        contender.check()
