@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -18,10 +19,11 @@ class Layout:
     dev: str
     test: str
     directions: tuple[str, ...]
+    vocab_size: int = 37_000
 
 
 LAYOUTS = {
-    "toy": Layout("train", "dev", "test", ("en-toy",)),
+    "toy": Layout("train", "dev", "test", ("en-toy",), 350),
     "multi30k": Layout("train", "val", "test_2016_flickr", ("en-de", "de-en")),
     "wmt14": Layout("train", "newstest2013", "newstest2014", ("en-de", "de-en", "en-fr", "fr-en")),
 }
@@ -42,12 +44,33 @@ class DataConfig(Section):
     max_length: int = Field(
         256, ge=1, le=60_000, description="tokens a side; longer training pairs are left out and counted"
     )
+    max_ratio: float | None = Field(
+        None, ge=1, le=1000, description="tokens of the longer side over the shorter; training pairs above are left out"
+    )
+    drop_identical: bool = Field(False, description="leave out training pairs whose sides are the same text")
+    drop_duplicates: bool = Field(False, description="leave out training pairs that stood before")
+    tokenizer: Literal["bpe", "unigram"] = Field("bpe", description="kind of SentencePiece vocabulary")
+    vocabulary: Literal["joint", "separate"] = Field("joint", description="one for both languages, or one each")
+    byte_fallback: bool = Field(False, description="characters without a piece as bytes, not as unknown")
+    tokenizer_pairs: int = Field(
+        250_000, ge=1, le=100_000_000, description="training pairs that the vocabulary is learned on; of more, a sample"
+    )
+    source_column: int | str | None = Field(None, description="source's column, by name or number from 1")
+    target_column: int | str | None = Field(None, description="target's column, by name or number from 1")
     folder: str | None = Field(None, description="where the splits lie; unset: beside the study file")
 
     @model_validator(mode="after")
     def _known(self) -> DataConfig:
         if not _DIRECTION.fullmatch(self.direction):
             raise ValueError(f'direction "{self.direction}" is not of the form source-target, as in en-de')
+        if (self.source_column is None) != (self.target_column is None):
+            raise ValueError("source_column and target_column go together: name both, or neither")
+        if type(self.source_column) is not type(self.target_column):
+            raise ValueError("source_column and target_column are both names, or both numbers from 1")
+        if self.source_column is not None and self.source_column == self.target_column:
+            raise ValueError("source_column and target_column are the same column")
+        if any(type(column) is int and column < 1 for column in (self.source_column, self.target_column)):
+            raise ValueError("columns are counted from 1")
         return self
 
     @property

@@ -38,6 +38,8 @@ INTRODUCED: dict[str, Any] = {
 INTRODUCED_DATA: dict[str, Any] = {
     "corpus": REQUIRED, "direction": REQUIRED, "vocab_size": 37_000,
     "train": REQUIRED, "dev": REQUIRED, "test": REQUIRED, "max_length": 256,
+    "max_ratio": None, "drop_identical": False, "drop_duplicates": False, "tokenizer": "bpe", "vocabulary": "joint",
+    "byte_fallback": False, "tokenizer_pairs": 250_000, "source_column": None, "target_column": None,
 }  # fmt: skip
 INTRODUCED_DECODING: dict[str, Any] = {"beam": 4, "alpha": 0.6, "max_extra_length": 50, "average_checkpoints": 1}
 

@@ -119,12 +119,18 @@ def resolve_data(settings: Mapping[str, Any]) -> DataConfig:
     layout = LAYOUTS.get(str(corpus))
     if layout is None:
         return DataConfig(**settings)
-    names = {"train": layout.train, "dev": layout.dev, "test": layout.test, "direction": layout.directions[0]}
+    names: dict[str, Any] = {
+        "train": layout.train,
+        "dev": layout.dev,
+        "test": layout.test,
+        "direction": layout.directions[0],
+    }
+    names["vocab_size"] = layout.vocab_size
     data = DataConfig(**{**names, **settings})
     if data.direction not in layout.directions:
         raise ValueError(f'corpus "{corpus}" has no direction "{data.direction}": {listed(layout.directions)}')
     if corpus == "toy":
-        for name in ("folder", "train", "dev", "test"):
+        for name in ("folder", "train", "dev", "test", "source_column", "target_column"):
             if name in settings:
                 raise ValueError(f'"{name}" has no effect on the toy corpus: it is generated')
     return data

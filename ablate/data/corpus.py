@@ -2,31 +2,58 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ablate.cost import Lengths
+from ablate.data.encoding import IDS
 from ablate.data.tokenizer import Tokenizer
 from ablate.errors import StoreError
 from ablate.store.corpora import MANIFEST
 from ablate.store.files import read_json, sha256
 
-IDS = np.dtype("<u4")
 OFFSETS = np.dtype("<i8")
 SIDES = ("source", "target")
 TOKENIZER = "tokenizer.model"
 
 
-def lengths_of(S: NDArray[np.int64], T: NDArray[np.int64]) -> Lengths:
-    """The sums over pairs of these lengths."""
-    sums = (S.sum(), T.sum(), np.maximum(S, T).sum(), (S * S).sum(), (S * T).sum(), (T * T).sum())
-    return Lengths(len(S), *(int(n) for n in sums))
+@dataclass
+class Sums:
+    """Sums over pairs of their lengths, the end mark counted, added up as they come."""
+
+    pairs: int = 0
+    source_tokens: int = 0
+    target_tokens: int = 0
+    longer_tokens: int = 0
+    source_squares: int = 0
+    products: int = 0
+    target_squares: int = 0
+    longest: int = 0
+
+    def add(self, lengths: NDArray[np.int64]) -> None:
+        """Further pairs, (2, pairs)."""
+        S, T = lengths
+        self.pairs += len(S)
+        self.source_tokens += int(S.sum())
+        self.target_tokens += int(T.sum())
+        self.longer_tokens += int(np.maximum(S, T).sum())
+        self.source_squares += int((S * S).sum())
+        self.products += int((S * T).sum())
+        self.target_squares += int((T * T).sum())
+        self.longest = max(self.longest, int(lengths.max(initial=0)))
+
+    def lengths(self) -> Lengths:
+        """What costs are reckoned from."""
+        sums = asdict(self)
+        del sums["longest"]
+        return Lengths(**sums)
 
 
 @dataclass(frozen=True)
@@ -120,10 +147,41 @@ class Corpus:
         return Side(ids, offsets)
 
 
-def write_side(folder: Path, split: str, side: str, sentences: Sequence[Sequence[int]]) -> None:
-    """Write one side of a split as ids and offsets."""
-    offsets = np.zeros(len(sentences) + 1, dtype=OFFSETS)
-    np.cumsum([len(sentence) for sentence in sentences], out=offsets[1:])
-    ids = np.fromiter((token for sentence in sentences for token in sentence), dtype=IDS, count=int(offsets[-1]))
-    ids.tofile(folder / f"{split}.{side}.ids")
-    offsets.tofile(folder / f"{split}.{side}.offsets")
+class SideWriter:
+    """Writes one side of a split as it comes: ids, and where each sentence begins."""
+
+    def __init__(self, folder: Path, split: str, side: str, end: Sequence[int] | None = None) -> None:
+        """Begin, or go on after what a commit has returned."""
+        self._paths = [folder / f"{split}.{side}.{kind}" for kind in ("ids", "offsets")]
+        self._files: list[BinaryIO] = []
+        self._end = end
+
+    def __enter__(self) -> SideWriter:
+        for path, size in zip(self._paths, self._end or (None, None), strict=True):
+            file = path.open("wb" if size is None else "r+b")
+            if size is not None:
+                file.truncate(size)
+                file.seek(size)
+            self._files.append(file)
+        if self._end is None:
+            self._files[1].write(np.zeros(1, OFFSETS).tobytes())
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for file in self._files:
+            file.close()
+
+    def add(self, sentences: Sequence[bytes]) -> None:
+        """Further sentences, each as the bytes of its ids."""
+        ids, offsets = self._files
+        before = ids.tell() // IDS.itemsize
+        ids.write(b"".join(sentences))
+        lengths = np.fromiter(map(len, sentences), dtype=OFFSETS, count=len(sentences)) // IDS.itemsize
+        offsets.write((before + np.cumsum(lengths)).astype(OFFSETS).tobytes())
+
+    def commit(self) -> list[int]:
+        """Wait until all is on the disk; the files' sizes."""
+        for file in self._files:
+            file.flush()
+            os.fsync(file.fileno())
+        return [file.tell() for file in self._files]

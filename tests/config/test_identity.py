@@ -36,6 +36,8 @@ MACHINE = {"checkpoint_minutes": 1.0, "micro_batch_tokens": 1000}
 CORPUS = {
     "corpus": "files", "direction": "de-en", "vocab_size": 8000,
     "train": "train2", "dev": "newstest2012", "test": "newstest2015", "max_length": 100,
+    "max_ratio": 3.0, "drop_identical": True, "drop_duplicates": True, "tokenizer": "unigram",
+    "vocabulary": "separate", "byte_fallback": True, "tokenizer_pairs": 1000, "source_column": 1, "target_column": 2,
 }  # fmt: skip
 PLACE = {"folder": "/data/wmt"}
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from ablate.config import resolve_data
-from ablate.data import toy
+from ablate.data import toy, work
 from ablate.data.prepare import prepare
 from ablate.data.tokenizer import UNK
-from ablate.errors import DataError
+from ablate.errors import DataError, Interrupted
 from tests.data.small import PAIRS, SETTINGS, Files
 
 ROOT = Path(__file__).parents[2]
@@ -26,10 +26,6 @@ def fault(files, **settings):
         files.prepare(**settings)
     (line,) = caught.value.lines
     return line.replace(f"{files.folder}/", "")
-
-
-def leftovers(corpora):
-    return sorted(path.name for path in corpora.rglob("*.tmp"))
 
 
 # What it makes
@@ -178,10 +174,10 @@ def test_several_processes_at_once_make_one_corpus(files):
 ready, go = os.pipe()
 built = Path(job["corpora"]).parent / "built"
 build = module._build
-def noted(data, folder, place):
+def noted(*given):
     with built.open("a") as file:
         file.write("once\\n")
-    build(data, folder, place)
+    build(*given)
 module._build = noted
 def work():
     os.close(go)
@@ -194,28 +190,33 @@ os.close(go)
 print(json.dumps({"codes": [ended(pid) for pid in pids], "built": built.read_text()}))
 """
     assert in_processes(script, files) == {"codes": [0, 0, 0, 0], "built": "once\n"}
-    assert leftovers(files.corpora) == []
     assert [path.name for path in files.corpora.iterdir() if path.is_dir()] == [files.prepare().id]
 
 
-POINTS = ("vocabulary", "ids", "manifest", "its place", "the pointer")
+POINTS = ("vocabulary", "ids", "a commit", "manifest", "its place", "the pointer")
 
 
 def test_a_killed_preparation_leaves_nothing_that_counts(files):
-    """Killed at one point after another, each in a folder of its own; the next preparation succeeds."""
+    """Killed at one point after another, each in a folder of its own; the next preparation goes on and succeeds."""
     files.write()
     script = """
 import pathlib
+from ablate.data import work
+work.AT_ONCE, work.COMMIT_EVERY = 7, 3
 def die(*given, **named):
     os.kill(os.getpid(), signal.SIGKILL)
+def die_after(times, function):
+    calls = []
+    return lambda *given: die() if len(calls) == times else (calls.append(1), function(*given))[1]
 def die_at(point, corpora):
     if point == "vocabulary":
-        module._encode = die
+        work.train_tokenizer = die
     elif point == "ids":
-        sides, write_side = [], module.write_side
-        module.write_side = lambda *given: die() if len(sides) == 3 else (sides.append(1), write_side(*given))
+        work.Work._write_held = die
+    elif point == "a commit":
+        work.SideWriter.commit = die_after(3, work.SideWriter.commit)
     elif point == "manifest":
-        module.write_json = die
+        work.Work._publish = die
     elif point == "its place":
         replace = pathlib.Path.replace
         pathlib.Path.replace = lambda self, to: die() if self.is_dir() else replace(self, to)
@@ -234,23 +235,56 @@ print(json.dumps(codes))
         corpora = files.corpora / point
         counts = [path.parent.name for path in corpora.glob("*/corpus.json") if not path.parent.name.startswith(".")]
         assert counts == ([whole.id] if point == "the pointer" else []), point
-        assert bool(leftovers(corpora)) == (point in ("ids", "manifest", "its place")), point
         corpus = prepare(resolve_data(SETTINGS), files.folder, corpora)
         corpus.verify()
         assert corpus.id == whole.id
-        assert leftovers(corpora) == [], point
+        assert corpus.manifest == whole.manifest, point
+        assert [path.name for path in corpora.iterdir() if path.is_dir()] == [whole.id], point
 
 
-def test_a_preparation_that_fails_leaves_nothing(files, monkeypatch):
+def test_a_preparation_that_was_stopped_learns_no_second_vocabulary_and_goes_on_from_its_last_commit(
+    files, monkeypatch
+):
+    whole = files.write().prepare()
+    monkeypatch.setattr(work, "AT_ONCE", 10)
+    monkeypatch.setattr(work, "COMMIT_EVERY", 4)
+    other = Files(files.folder, files.corpora / "other")
+    encoded = []
+
+    class Stopped(work.Encoder):
+        def __call__(self, sentences):
+            encoded.append(len(sentences))
+            if sum(encoded) > 2 * (20 + 20 + 100):  # dev, test and 10 of 20 times 10 pairs, both sides
+                raise Interrupted
+            return super().__call__(sentences)
+
+    monkeypatch.setattr(work, "Encoder", Stopped)
+    with pytest.raises(Interrupted):
+        other.prepare()
+    again = []
+
+    class Counted(work.Encoder.__base__):
+        def __call__(self, sentences):
+            again.append(len(sentences))
+            return super().__call__(sentences)
+
+    monkeypatch.setattr(work, "Encoder", Counted)
+    monkeypatch.setattr(work, "train_tokenizer", None)
+    corpus = other.prepare()
+    assert corpus.manifest == whole.manifest
+    assert sum(again) == 2 * (20 + 20 + 200 - 80)  # two commits of 40 pairs were kept
+
+
+def test_a_preparation_that_fails_counts_for_nothing(files, monkeypatch):
     files.write()
 
     def full(*given):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module, "write_side", full)
+    monkeypatch.setattr(work.SideWriter, "add", full)
     with pytest.raises(OSError, match="No space left"):
         files.prepare()
-    assert [path.name for path in files.corpora.iterdir() if path.suffix != ".lock"] == []
+    assert list(files.corpora.glob("[!.]*/")) == []
     monkeypatch.undo()
     files.prepare().verify()
 
@@ -315,7 +349,10 @@ def test_elsewhere_a_long_line_is_an_error(files, split, pair, language):
 
 
 def test_a_limit_that_no_training_pair_is_within_is_an_error(files):
-    assert fault(files.write(), max_length=1) == "train.en: every pair is longer than data.max_length=1 tokens"
+    held = {"dev": [("the", "kana")], "test": [("the", "kana")]}
+    assert fault(files.write(train=[(LONG, "kana")] * 20, **held), vocab_size=14, max_length=30) == (
+        "train.en: every pair is longer than data.max_length=30 tokens"
+    )
 
 
 @pytest.mark.parametrize("split", list(PAIRS))
