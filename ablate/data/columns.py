@@ -130,7 +130,7 @@ def _pair(row: dict[str, Any], names: Names | None, languages: tuple[str, str], 
     for name in names or languages:
         if name not in row:
             raise DataError(f"{where}: {_no_column(name, list(row))}")
-        text = row[name]  # type: ignore[index]
+        text = row[name]
         if text is None:
             text = ""
         if not isinstance(text, str):

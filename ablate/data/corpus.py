@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablate.cost import Lengths
-from ablate.data.encoding import IDS
+from ablate.data.encoding import IDS, Encoded
 from ablate.data.tokenizer import Tokenizer
 from ablate.errors import StoreError
 from ablate.store.corpora import MANIFEST
@@ -171,13 +171,12 @@ class SideWriter:
         for file in self._files:
             file.close()
 
-    def add(self, sentences: Sequence[bytes]) -> None:
-        """Further sentences, each as the bytes of its ids."""
+    def add(self, sentences: Encoded) -> None:
+        """Further sentences."""
         ids, offsets = self._files
         before = ids.tell() // IDS.itemsize
-        ids.write(b"".join(sentences))
-        lengths = np.fromiter(map(len, sentences), dtype=OFFSETS, count=len(sentences)) // IDS.itemsize
-        offsets.write((before + np.cumsum(lengths)).astype(OFFSETS).tobytes())
+        ids.write(sentences.ids.astype(IDS).tobytes())
+        offsets.write((before + np.cumsum(sentences.lengths)).astype(OFFSETS).tobytes())
 
     def commit(self) -> list[int]:
         """Wait until all is on the disk; the files' sizes."""

@@ -45,12 +45,12 @@ def complete_pairs(source: Source, split: str) -> list[Pair]:
         DataError: a side is empty, or there is no pair at all.
     """
     pairs = []
-    for number, *texts in source.pairs():
-        for side, text in enumerate(texts):
-            if not text:
-                where = source.where(number, side)
-                raise DataError(f"{where}: the {SIDES[side]} side is empty; {split} must be complete")
-        pairs.append((number, texts[0], texts[1]))
+    for pair in source.pairs():
+        if not pair[1] or not pair[2]:
+            side = 1 if pair[1] else 0
+            where = source.where(pair[0], side)
+            raise DataError(f"{where}: the {SIDES[side]} side is empty; {split} must be complete")
+        pairs.append(pair)
     if not pairs:
         raise DataError(f"{source.files()[0]}: has no sentence pair")
     return pairs
@@ -58,13 +58,14 @@ def complete_pairs(source: Source, split: str) -> list[Pair]:
 
 def fits(lengths: NDArray[np.int64], data: DataConfig, left_out: Counter[str]) -> NDArray[np.bool_]:
     """Which training pairs of these lengths in tokens, (2, pairs), are short and even enough; others are counted."""
-    short = lengths.max(axis=0) <= data.max_length
+    short = np.asarray(lengths.max(axis=0) <= data.max_length)
     left_out[LONG] += int((~short).sum())
     if data.max_ratio is None:
         return short
-    even = lengths.max(axis=0) <= data.max_ratio * lengths.min(axis=0)
+    even = np.asarray(lengths.max(axis=0) <= data.max_ratio * lengths.min(axis=0))
     left_out[UNEVEN] += int((short & ~even).sum())
-    return short & even
+    kept: NDArray[np.bool_] = short & even
+    return kept
 
 
 def refuse_long(source: Source, pairs: Sequence[Pair], lengths: NDArray[np.int64], data: DataConfig) -> None:

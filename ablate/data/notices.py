@@ -22,9 +22,10 @@ class Notices:
     def look(self, split: str, pairs: Sequence[tuple[int, str, str]], languages: tuple[str, str]) -> None:
         """Look at a split's beginning."""
         some = pairs[:LOOKED_AT]
-        for side, language in enumerate(languages, 1):
+        sides = ([source for _, source, _ in some], [target for _, _, target in some])
+        for side, language in zip(sides, languages, strict=True):
             for pattern, what in ((_ENTITY, "HTML-escaped"), (_MOSES, "Moses-tokenized")):
-                share = sum(pattern.search(pair[side]) is not None for pair in some) / max(1, len(some))
+                share = sum(pattern.search(text) is not None for text in side) / max(1, len(side))
                 if share >= SHARE:
                     self._lines.append(
                         f"{split} ({language}): {share:.0%} of lines look {what}; sacreBLEU wants plain text"

@@ -7,7 +7,7 @@ import re
 import threading
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from ablate.data.lines import MAX_LINE_BYTES
 from ablate.errors import DataError
@@ -42,9 +42,9 @@ class Tokenizer:
         pieces = self._processor
         return bool(pieces.is_control(id) or pieces.is_unknown(id) or pieces.is_byte(id))
 
-    def encode(self, sentences: list[str], threads: int = 1) -> list[list[int]]:
+    def encode(self, sentences: list[str]) -> list[list[int]]:
         """Ids of each sentence, without begin and end marks."""
-        ids: list[list[int]] = self._processor.encode(sentences, out_type=int, num_threads=threads)
+        ids: list[list[int]] = self._processor.encode(sentences, out_type=int)
         return ids
 
     def decode(self, ids: list[list[int]]) -> list[str]:
@@ -72,7 +72,7 @@ def train_tokenizer(
     import sentencepiece
 
     model = io.BytesIO()
-    settings = {
+    settings: dict[str, Any] = {
         "sentence_iterator": iter(sentences),
         "model_writer": model,
         "model_type": kind,

@@ -10,28 +10,31 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ablate.config import DataConfig
-from ablate.data.corpus import IDS, OFFSETS, TOKENIZER, SideWriter, Sums
-from ablate.data.encoding import Encoder
+from ablate.data.corpus import OFFSETS, TOKENIZER, SideWriter, Sums
+from ablate.data.encoders import Encoders, encoders_of
+from ablate.data.encoding import IDS, Encoder
 from ablate.data.filters import SIDES, Pair, complete_pairs, fits, refuse_long, training_pairs
 from ablate.data.notices import Notices
 from ablate.data.sources import Source
-from ablate.data.tokenizer import Tokenizer, train_tokenizer
+from ablate.data.tokenizer import train_tokenizer
 from ablate.errors import DataError
 from ablate.store.corpora import MANIFEST
 from ablate.store.files import read_json, remove_temporaries, sha256, sync_file, write_bytes, write_json
+from ablate.store.machine import cores
 
 FORMAT = 1
 AT_ONCE = 10_000  # pairs
 COMMIT_EVERY = 50  # times that: 500,000 pairs
+MANY = 200_000  # pairs from which starting further processes pays
 SAMPLE_SEED = 20170612
 _READ, _STATE = "read.json", "state.json"  # in the folder, until it is whole
 
@@ -39,7 +42,7 @@ _READ, _STATE = "read.json", "state.json"  # in the folder, until it is whole
 class Work:
     """One preparation, which goes on where it was stopped."""
 
-    def __init__(self, folder: Path, data: DataConfig, sources: dict[str, Source], tell: Any) -> None:
+    def __init__(self, folder: Path, data: DataConfig, sources: dict[str, Source], tell: Callable[[str], None]) -> None:
         self.folder, self.data, self.sources, self.tell = folder, data, sources, tell
 
     def do(self) -> None:
@@ -61,12 +64,12 @@ class Work:
         if read is None:
             read = self._read(held)
             write_json(self.folder / _READ, read)
-        encoders = self._encoders()
+        encoders = encoders_of(self._models)
         characters = {}
         for split, pairs in held.items():
             self._write_held(split, pairs, encoders)
-            characters[split] = [sum(len(pair[side]) + 1 for pair in pairs) for side in (1, 2)]
-        sums, left_out = self._write_train(encoders, read["pairs"])
+            characters[split] = [sum(len(text) + 1 for text in side) for side in _texts(pairs)]
+        sums, left_out = self._write_train(read["pairs"])
         self._publish(
             {
                 "pairs": {"train": sums.pairs, **{split: len(pairs) for split, pairs in held.items()}},
@@ -107,49 +110,47 @@ class Work:
         data = self.data
         on = f"{len(pairs):,} pairs" if len(pairs) == of else f"a sample of {len(pairs):,} of {of:,} pairs"
         self.tell(f"learning a vocabulary of {data.vocab_size:,} on {on}")
-        for name, sides in _VOCABULARIES[data.vocabulary].items():
-            texts = (pair[side] for pair in pairs for side in sides)
-            model = train_tokenizer(texts, data.vocab_size, data.tokenizer, data.byte_fallback).model
-            write_bytes(self.folder / name, model)
+        if data.vocabulary == "joint":
+            learned = {self._models[0]: chain.from_iterable(pair[1:] for pair in pairs)}
+        else:
+            learned = {path: chain(side) for path, side in zip(self._models, _texts(pairs), strict=True)}
+        for path, texts in learned.items():
+            write_bytes(path, train_tokenizer(texts, data.vocab_size, data.tokenizer, data.byte_fallback).model)
 
-    def _encoders(self) -> tuple[Encoder, Encoder]:
-        found = {}
-        for name, sides in _VOCABULARIES[self.data.vocabulary].items():
-            encoder = Encoder(Tokenizer((self.folder / name).read_bytes()))
-            found.update(dict.fromkeys(sides, encoder))
-        return found[1], found[2]
+    @property
+    def _models(self) -> tuple[Path, Path]:
+        """The vocabularies of source and target."""
+        target = self.folder / TOKENIZER
+        return (self.folder / f"source.{TOKENIZER}" if self.data.vocabulary == "separate" else target), target
 
     # The ids
 
     def _write_held(self, split: str, pairs: list[Pair], encoders: tuple[Encoder, Encoder]) -> None:
         """A split of which nothing may be left out, as ids and as text."""
-        encoded = [encoder([pair[side] for pair in pairs]) for side, encoder in enumerate(encoders, 1)]
-        refuse_long(self.sources[split], pairs, _lengths(encoded), self.data)
-        for index, (name, sentences) in enumerate(zip(SIDES, encoded, strict=True), 1):
+        texts = _texts(pairs)
+        encoded = [encoder(side) for encoder, side in zip(encoders, texts, strict=True)]
+        refuse_long(self.sources[split], pairs, np.stack([side.lengths for side in encoded]), self.data)
+        for name, sentences, side in zip(SIDES, encoded, texts, strict=True):
             with SideWriter(self.folder, split, name) as writer:
                 writer.add(sentences)
-            text = "".join(f"{pair[index]}\n" for pair in pairs)
-            (self.folder / f"{split}.{name}.txt").write_bytes(text.encode())
+            (self.folder / f"{split}.{name}.txt").write_bytes("".join(f"{text}\n" for text in side).encode())
 
-    def _write_train(self, encoders: tuple[Encoder, Encoder], total: int) -> tuple[Sums, Counter[str]]:
+    def _write_train(self, total: int) -> tuple[Sums, Counter[str]]:
         """The training side, from the last commit on; sums of its lengths, and what was left out by length."""
-        state = read_json(self.folder / _STATE) or {"read": 0, "ends": [None, None], "sums": None, "left_out": {}}
-        sums, left_out = Sums(**state["sums"] or {}), Counter[str](state["left_out"])
-        pairs = islice(training_pairs(self.sources["train"], self.data, Counter()), state["read"], None)
-        read = state["read"]
+        state = read_json(self.folder / _STATE) or {"read": 0, "ends": [None, None], "sums": {}, "left_out": {}}
+        sums, left_out, read = Sums(**state["sums"]), Counter[str](state["left_out"]), state["read"]
+        pairs = islice(training_pairs(self.sources["train"], self.data, Counter()), read, None)
         self.tell(f"encoding {total:,} pairs")
-        writers = [SideWriter(self.folder, "train", name, end) for name, end in zip(SIDES, state["ends"], strict=True)]
-        with writers[0], writers[1]:
-            for turn, some in enumerate(_chunks(pairs), 1):
-                read += len(some)
-                encoded = [encoder([pair[side] for pair in some]) for side, encoder in enumerate(encoders, 1)]
-                lengths = _lengths(encoded)
+        writers = [SideWriter(self.folder, "train", *given) for given in zip(SIDES, state["ends"], strict=True)]
+        processes = cores() if total - read >= MANY else 1
+        with writers[0], writers[1], Encoders(self._models, processes) as encode:
+            for turn, encoded in enumerate(encode(_chunks(pairs)), 1):
+                lengths = np.stack([side.lengths for side in encoded])
                 kept = fits(lengths, self.data, left_out)
-                for writer, sentences in zip(writers, encoded, strict=True):
-                    writer.add(
-                        sentences if kept.all() else [s for s, keep in zip(sentences, kept, strict=True) if keep]
-                    )
+                for writer, side in zip(writers, encoded, strict=True):
+                    writer.add(side.only(kept))
                 sums.add(lengths[:, kept] + 1)
+                read += len(kept)
                 if turn % COMMIT_EVERY == 0:
                     self.tell(f"encoding: {read:,} of {total:,} pairs done")
                     ends = [writer.commit() for writer in writers]
@@ -177,10 +178,6 @@ class Work:
         write_json(self.folder / MANIFEST, manifest)
 
 
-# By file, the sides that a vocabulary is of: 1 source, 2 target.
-_VOCABULARIES = {"joint": {TOKENIZER: (1, 2)}, "separate": {f"source.{TOKENIZER}": (1,), TOKENIZER: (2,)}}
-
-
 class Sample:
     """At most `size` of the pairs that are offered, each as likely as another, in their order (Vitter, 1985)."""
 
@@ -204,11 +201,11 @@ class Sample:
         return [pair for _, pair in sorted(self._kept)]
 
 
-def _chunks(pairs: Iterator[Pair]) -> Iterator[list[Pair]]:
+def _chunks(pairs: Iterator[Pair]) -> Iterator[tuple[list[str], list[str]]]:
     while some := list(islice(pairs, AT_ONCE)):
-        yield some
+        yield _texts(some)
 
 
-def _lengths(encoded: list[list[bytes]]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """(2, pairs): tokens of each sentence, without marks."""
-    return np.array([list(map(len, side)) for side in encoded], dtype=np.int64) // IDS.itemsize
+def _texts(pairs: Sequence[Pair]) -> tuple[list[str], list[str]]:
+    """The sides of pairs."""
+    return [source for _, source, _ in pairs], [target for _, _, target in pairs]

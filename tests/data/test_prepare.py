@@ -11,6 +11,7 @@ import pytest
 
 from ablate.config import resolve_data
 from ablate.data import toy, work
+from ablate.data.encoding import Encoder
 from ablate.data.prepare import prepare
 from ablate.data.tokenizer import UNK
 from ablate.errors import DataError, Interrupted
@@ -251,24 +252,24 @@ def test_a_preparation_that_was_stopped_learns_no_second_vocabulary_and_goes_on_
     other = Files(files.folder, files.corpora / "other")
     encoded = []
 
-    class Stopped(work.Encoder):
-        def __call__(self, sentences):
-            encoded.append(len(sentences))
-            if sum(encoded) > 2 * (20 + 20 + 100):  # dev, test and 10 of 20 times 10 pairs, both sides
-                raise Interrupted
-            return super().__call__(sentences)
+    encode = Encoder.__call__
 
-    monkeypatch.setattr(work, "Encoder", Stopped)
+    def stopped(self, sentences):
+        encoded.append(len(sentences))
+        if sum(encoded) > 2 * (20 + 20 + 100):  # dev, test and 10 of 20 times 10 pairs, both sides
+            raise Interrupted
+        return encode(self, sentences)
+
+    monkeypatch.setattr(Encoder, "__call__", stopped)
     with pytest.raises(Interrupted):
         other.prepare()
     again = []
 
-    class Counted(work.Encoder.__base__):
-        def __call__(self, sentences):
-            again.append(len(sentences))
-            return super().__call__(sentences)
+    def counted(self, sentences):
+        again.append(len(sentences))
+        return encode(self, sentences)
 
-    monkeypatch.setattr(work, "Encoder", Counted)
+    monkeypatch.setattr(Encoder, "__call__", counted)
     monkeypatch.setattr(work, "train_tokenizer", None)
     corpus = other.prepare()
     assert corpus.manifest == whole.manifest
