@@ -25,9 +25,13 @@ class Layout:
 LAYOUTS = {
     "toy": Layout("train", "dev", "test", ("en-toy",), 350),
     "multi30k": Layout("train", "val", "test_2016_flickr", ("en-de", "de-en")),
+    "iwslt2017": Layout("train", "dev2010", "tst2010-2015", ("en-de", "de-en", "en-fr", "fr-en")),
     "wmt14": Layout("train", "newstest2013", "newstest2014", ("en-de", "de-en", "en-fr", "fr-en")),
 }
 CORPORA = (*LAYOUTS, "files")
+HUB = "hf:"
+_HUB = re.compile(r"hf:[\w.-]+/[\w.-]+(?:@[\w./-]+)?")
+HUB_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 _LANGUAGE = r"[A-Za-z0-9]{1,8}(?:_[A-Za-z0-9]{1,8})*"
 _DIRECTION = re.compile(rf"{_LANGUAGE}-{_LANGUAGE}")
 
@@ -35,12 +39,15 @@ _DIRECTION = re.compile(rf"{_LANGUAGE}-{_LANGUAGE}")
 class DataConfig(Section):
     """Which sentences, and how they become tokens."""
 
-    corpus: str = Field(description="toy, multi30k, wmt14, or files")
+    corpus: str = Field(description="toy, multi30k, iwslt2017, wmt14, files, or hf:OWNER/NAME@REVISION")
     direction: str = Field(description="source-target, as in en-de")
     vocab_size: int = Field(37_000, ge=8, le=1_000_000, description="pieces of the joint SentencePiece vocabulary")
-    train: str = Field(min_length=1, description="training split: PREFIX (PREFIX.en, PREFIX.de, or .gz) or a .tsv")
+    train: str = Field(
+        min_length=1,
+        description="training split: PREFIX (PREFIX.en, PREFIX.de, or .gz), a file with columns, or a folder",
+    )
     dev: str = Field(min_length=1, description="development split: perplexity is measured here")
-    test: str = Field(min_length=1, description="test split: BLEU is measured here")
+    test: str = Field(min_length=1, description="test split: BLEU is measured here; also sacrebleu:NAME")
     max_length: int = Field(
         256, ge=1, le=60_000, description="tokens a side; longer training pairs are left out and counted"
     )
@@ -57,12 +64,18 @@ class DataConfig(Section):
     )
     source_column: int | str | None = Field(None, description="source's column, by name or number from 1")
     target_column: int | str | None = Field(None, description="target's column, by name or number from 1")
-    folder: str | None = Field(None, description="where the splits lie; unset: beside the study file")
+    folder: str | None = Field(
+        None, description="where the splits lie; unset: beside the study file, and named corpora are downloaded"
+    )
 
     @model_validator(mode="after")
     def _known(self) -> DataConfig:
         if not _DIRECTION.fullmatch(self.direction):
             raise ValueError(f'direction "{self.direction}" is not of the form source-target, as in en-de')
+        if self.corpus.startswith(HUB) and not _HUB.fullmatch(self.corpus):
+            raise ValueError(f'corpus "{self.corpus}" is not of the form hf:OWNER/NAME or hf:OWNER/NAME@REVISION')
+        if self.corpus.startswith(HUB) and self.folder is not None:
+            raise ValueError(f'"folder" has no effect on {self.corpus}: it is downloaded')
         if (self.source_column is None) != (self.target_column is None):
             raise ValueError("source_column and target_column go together: name both, or neither")
         if type(self.source_column) is not type(self.target_column):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ablate.config.data import CORPORA, LAYOUTS, DataConfig
+from ablate.config.data import CORPORA, HUB, HUB_SPLITS, LAYOUTS, DataConfig
 from ablate.config.decoding import DecodingConfig
 from ablate.config.effect import refuse, settled, without_effect
 from ablate.config.model import MAX_SIZE, ModelConfig
@@ -114,8 +114,11 @@ def resolve_data(settings: Mapping[str, Any]) -> DataConfig:
     corpus = settings.get("corpus")
     if corpus is None:
         raise ValueError(f"data needs a corpus: {listed(CORPORA)}")
+    if isinstance(corpus, str) and corpus.startswith(HUB):
+        return DataConfig(**{**HUB_SPLITS, **settings})
     if corpus not in CORPORA:
-        raise ValueError(f'corpus "{corpus}" is not known: {listed(CORPORA)}{did_you_mean(str(corpus), CORPORA)}')
+        known = listed((*CORPORA, "hf:OWNER/NAME"))
+        raise ValueError(f'corpus "{corpus}" is not known: {known}{did_you_mean(str(corpus), CORPORA)}')
     layout = LAYOUTS.get(str(corpus))
     if layout is None:
         return DataConfig(**settings)

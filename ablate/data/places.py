@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from ablate.config import DataConfig
+from ablate.config.data import HUB
 from ablate.data.columns import SUFFIXES, Names, suffix_of
-from ablate.data.opening import files_in, is_file, joined
+from ablate.data.hub import Repository
+from ablate.data.named import NAMED
+from ablate.data.opening import files_in, is_address, is_file, joined
+from ablate.data.remote import SACREBLEU, OnHub, TestSet
 from ablate.data.sources import Aligned, Generated, Source, Tables
-from ablate.errors import DataError
+from ablate.errors import DataError, did_you_mean, listed
 
 SPLITS = ("train", "dev", "test")
+DOWNLOADS = "downloads"  # in the folder of corpora: what revisions of the Hub's data sets were found to be
 
 
-def sources_of(data: DataConfig, folder: Path) -> dict[str, Source]:
-    """The source of every split, found and not yet read.
+def sources_of(
+    data: DataConfig, folder: Path, corpora: Path, tell: Callable[[str], None] = lambda line: None
+) -> dict[str, Source]:
+    """The source of every split, found and not yet read; what has to be downloaded is when it is read.
 
     Args:
         data: what the study says.
         folder: where its splits lie.
+        corpora: where prepared corpora are kept, and what is known of the Hub's data sets.
+        tell: told what is downloaded.
 
     Raises:
         DataError: one line for each split that is not there.
     """
+    repository = _repository(data, corpora / DOWNLOADS, tell)
     found: dict[str, Source] = {}
     faults: dict[str, None] = {}
     for split in SPLITS:
         try:
-            found[split] = source_of(data, split, folder)
+            found[split] = _source_of(data, getattr(data, split), split, folder, repository)
         except DataError as error:
             faults.update(dict.fromkeys(error.lines))
     if faults:
@@ -35,11 +46,33 @@ def sources_of(data: DataConfig, folder: Path) -> dict[str, Source]:
     return found
 
 
-def source_of(data: DataConfig, split: str, folder: Path) -> Source:
+def _source_of(data: DataConfig, name: str, split: str, folder: Path, repository: Repository | None) -> Source:
     """The source of one split."""
     if data.corpus == "toy":
         return Generated(split)
-    return files_source(joined(folder, getattr(data, split)), data.languages, columns(data))
+    if name.startswith(SACREBLEU):
+        return TestSet(name.removeprefix(SACREBLEU), data.languages)
+    if repository is None or is_address(name):
+        return files_source(joined(folder, name), data.languages, columns(data))
+    published = NAMED.get(data.corpus)
+    beginning = name
+    if published is not None:
+        if name not in published.splits:
+            near = did_you_mean(name, published.splits) or f"; there are {listed(published.splits)}"
+            raise DataError(f'corpus {data.corpus} on the Hub has no split "{name}"{near}, or sacrebleu:NAME')
+        beginning = published.splits[name].format(config=published.configs.get(data.direction, ""))
+    return OnHub(repository, beginning, columns(data), data.languages)
+
+
+def _repository(data: DataConfig, records: Path, tell: Callable[[str], None]) -> Repository | None:
+    """The data set of the Hub that the study's corpus is; None where it is in files or generated."""
+    published = NAMED.get(data.corpus)
+    if published is not None and data.folder is None:
+        return Repository(published.repository, published.revision, records, tell, published.sha256)
+    if data.corpus.startswith(HUB):
+        name, _, revision = data.corpus.removeprefix(HUB).partition("@")
+        return Repository(name, revision or "main", records, tell, {})
+    return None
 
 
 def columns(data: DataConfig) -> Names | None:

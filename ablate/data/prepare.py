@@ -48,7 +48,7 @@ def prepare(data: DataConfig, folder: Path, corpora: Path, tell: Tell = lambda l
         DataError: the corpus is missing or malformed, or holds fewer pieces than vocab_size.
         StoreError: the prepared corpus was damaged since.
     """
-    sources = sources_of(data, folder)
+    sources = sources_of(data, folder, corpora, tell)
     signature = [source.signature() for source in sources.values()]
     identity = remembered(data, corpora, signature) or content_id(data, sources)
     place = corpora / identity

@@ -65,11 +65,13 @@ def test_a_named_corpus_is_found_by_the_names_of_its_release(tmp_path, zipped):
             text = "".join(f"{pair[side]}\n" for pair in PAIRS[split]).encode()
             suffix, content = (".gz", gzip.compress(text)) if language in zipped else ("", text)
             (tmp_path / f"{name}.{language}{suffix}").write_bytes(content)
-    data = resolve_data({"corpus": "multi30k", "vocab_size": 80})
+    data = resolve_data({"corpus": "multi30k", "vocab_size": 80, "folder": str(tmp_path)})
     corpus = prepare(data, tmp_path, tmp_path / "corpora")
     assert corpus.references() == [target for _, target in PAIRS["test"]]
     backwards = prepare(
-        resolve_data({"corpus": "multi30k", "vocab_size": 80, "direction": "de-en"}), tmp_path, tmp_path / "corpora"
+        resolve_data({"corpus": "multi30k", "vocab_size": 80, "direction": "de-en", "folder": str(tmp_path)}),
+        tmp_path,
+        tmp_path / "corpora",
     )
     assert backwards.references() == [source for source, _ in PAIRS["test"]]
     assert backwards.id != corpus.id
