@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import ablate
-from ablate.cli import attention, export, init, plan, run, status, table, translate
+from ablate.cli import attention, data, export, init, plan, run, status, table, translate
 
 app = typer.Typer(
     name="ablate",
@@ -34,3 +34,4 @@ def _root(
 
 for verb in (init, plan, run, status, table, translate, attention, export):
     app.command(name=verb.__name__.rpartition(".")[2])(verb.command)
+app.add_typer(data.app, name="data")

@@ -49,6 +49,10 @@ class Live:
             self.view.update("", refresh=True)
             self.view.stop()
 
+    def tell(self, line: str) -> None:
+        """Something is done to the corpus before work begins."""
+        self._say(f"corpus: {line}")
+
     def announce(self, corpus: Corpus, places: list[Place], missing: int) -> None:
         """The corpus is ready and work begins."""
         runs = plan_of(self.study, self.results).runs
@@ -65,6 +69,8 @@ class Live:
         self._say(
             f"corpus {corpus.id}: {pairs['train']:,} pairs{left_out}, dev {pairs['dev']:,}, test {pairs['test']:,}"
         )
+        for line in corpus.manifest.get("noticed", ()):
+            self._say(f"note: {line}")
         device = places[0].device.partition(":")[0]
         self._say(
             f"{missing} of {self.total} runs to do, {len(places)} at once on {device}, {places[0].threads} threads each"

@@ -91,3 +91,12 @@ class DataConfig(Section):
         """(source, target)."""
         source, target = self.direction.split("-")
         return source, target
+
+
+class RowDataConfig(Section):
+    """What of the data a row may change: the rest belongs to the study."""
+
+    vocab_size: int | None = Field(None, ge=8, le=1_000_000, description="unset: data.vocab_size")
+    train_fraction: float = Field(
+        1.0, gt=0, le=1, description="share of the training pairs; a smaller share is inside a larger one"
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ablate.config.data import CORPORA, HUB, HUB_SPLITS, LAYOUTS, DataConfig
+from ablate.config.data import CORPORA, HUB, HUB_SPLITS, LAYOUTS, DataConfig, RowDataConfig
 from ablate.config.decoding import DecodingConfig
 from ablate.config.effect import refuse, settled, without_effect
 from ablate.config.model import MAX_SIZE, ModelConfig
@@ -13,7 +13,7 @@ from ablate.config.training import TrainingConfig
 from ablate.errors import did_you_mean, listed
 
 
-class RowConfig(ModelConfig, TrainingConfig, DecodingConfig):
+class RowConfig(ModelConfig, TrainingConfig, DecodingConfig, RowDataConfig):
     """All that a row may change, in one flat set of fields, resolved."""
 
 
@@ -112,12 +112,12 @@ def resolve_data(settings: Mapping[str, Any]) -> DataConfig:
         ValueError: the corpus is unknown, or has no such direction.
     """
     corpus = settings.get("corpus")
+    known = listed((*CORPORA, "hf:OWNER/NAME"))
     if corpus is None:
-        raise ValueError(f"data needs a corpus: {listed(CORPORA)}")
+        raise ValueError(f"data needs a corpus: {known}")
     if isinstance(corpus, str) and corpus.startswith(HUB):
         return DataConfig(**{**HUB_SPLITS, **settings})
     if corpus not in CORPORA:
-        known = listed((*CORPORA, "hf:OWNER/NAME"))
         raise ValueError(f'corpus "{corpus}" is not known: {known}{did_you_mean(str(corpus), CORPORA)}')
     layout = LAYOUTS.get(str(corpus))
     if layout is None:

@@ -32,6 +32,7 @@ FORMAT = 1  # raised when the same text would be prepared otherwise
 _BY_CONTENT = {"corpus", "direction", "train", "dev", "test", "source_column", "target_column", "folder"}
 _FIRST = ("vocab_size", "max_length")
 
+Content = dict[str, list[str]]  # by split, the hashes of its text
 Tell = Callable[[str], None]  # takes a line for people: what is being done
 
 
@@ -50,23 +51,26 @@ def prepare(data: DataConfig, folder: Path, corpora: Path, tell: Tell = lambda l
     """
     sources = sources_of(data, folder, corpora, tell)
     signature = [source.signature() for source in sources.values()]
-    identity = remembered(data, corpora, signature) or content_id(data, sources)
+    identity = remembered(data, corpora, signature)
+    content: Content = {}
+    if identity is None:
+        content = {split: source.content() for split, source in sources.items()}
+        identity = content_id(data, content)
     place = corpora / identity
     if not (place / MANIFEST).exists():
         corpora.mkdir(parents=True, exist_ok=True)
         with FileLock(corpora / f"{identity}.lock"):
             if not (place / MANIFEST).exists():
-                _build(data, sources, place, tell)
+                _build(data, sources, content, place, tell)
     corpus = Corpus(place)
     corpus.verify()
     remember(data, corpora, identity, signature)
     return corpus
 
 
-def content_id(data: DataConfig, sources: dict[str, Source]) -> str:
+def content_id(data: DataConfig, content: Content) -> str:
     """The name of the corpus that this text makes, prepared so: 12 hexadecimal digits."""
-    content = [hash for split in SPLITS for hash in sources[split].content()]
-    how: list[Any] = [FORMAT, data.vocab_size, data.max_length, content]
+    how: list[Any] = [FORMAT, data.vocab_size, data.max_length, [hash for split in SPLITS for hash in content[split]]]
     later = {
         name: getattr(data, name)
         for name, default in INTRODUCED_DATA.items()
@@ -75,8 +79,9 @@ def content_id(data: DataConfig, sources: dict[str, Source]) -> str:
     return hashlib.sha256(json.dumps(how + [later] * bool(later)).encode()).hexdigest()[:12]
 
 
-def _build(data: DataConfig, sources: dict[str, Source], place: Path, tell: Tell) -> None:
-    work = Work(place.with_name(f".{place.name}.work"), data, sources, tell)
+def _build(data: DataConfig, sources: dict[str, Source], content: Content, place: Path, tell: Tell) -> None:
+    about = {split: {**source.about(), "sha256": content[split]} for split, source in sources.items()}
+    work = Work(place.with_name(f".{place.name}.work"), data, sources, about, tell)
     try:
         work.do()
     except DataError:  # the same text will be at fault again

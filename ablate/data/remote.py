@@ -63,6 +63,14 @@ class OnHub(_Fetched):
         paths = self.repository.download(self.repository.files(self.beginning))
         return Tables(paths, self.names, self.languages)
 
+    def about(self) -> dict[str, Any]:
+        """The data set, its commit, its licence as stated, and the files."""
+        record = self.repository.record()
+        files = self.repository.files(self.beginning)
+        return {
+            "hub": record["repository"], "commit": record["commit"], "licence": record["licence"], "files": files,
+        }  # fmt: skip
+
     def signature(self) -> list[Any]:
         """The commit, which fixes every file's content."""
         record = self.repository.record()
@@ -109,6 +117,10 @@ class TestSet(_Fetched):
                 why = "what came is not what sacreBLEU expects; remove it from its cache and run again"
             raise DataError(f"{self.shown}: sacreBLEU could not fetch it: {why}") from None
         return Aligned(((source,), (reference,)))
+
+    def about(self) -> dict[str, Any]:
+        """The test set's name."""
+        return {"test set": self.shown, **self._source.about()}
 
     def signature(self) -> list[Any]:
         """The files, as they lie in sacreBLEU's cache."""

@@ -41,6 +41,9 @@ class Source(Protocol):
     def files(self) -> tuple[str, ...]:
         """Its files, for people."""
 
+    def about(self) -> dict[str, Any]:
+        """Where it is from, without any path of this machine."""
+
 
 @dataclass
 class Generated:
@@ -68,6 +71,10 @@ class Generated:
     def files(self) -> tuple[str, ...]:
         """None."""
         return ()
+
+    def about(self) -> dict[str, Any]:
+        """The generator's version."""
+        return {"generated": f"toy {toy.VERSION}"}
 
 
 @dataclass
@@ -108,6 +115,10 @@ class Aligned:
     def files(self) -> tuple[str, ...]:
         """Both sides' files."""
         return tuple(chain(*self.sides))
+
+    def about(self) -> dict[str, Any]:
+        """The files' names."""
+        return {"files": [_name(file) for file in self.files()]}
 
 
 @dataclass
@@ -158,6 +169,14 @@ class Tables:
     def files(self) -> tuple[str, ...]:
         """The files."""
         return tuple(self.paths)
+
+    def about(self) -> dict[str, Any]:
+        """The files' names."""
+        return {"files": [_name(file) for file in self.paths]}
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _text_hash(files: Sequence[str]) -> str:

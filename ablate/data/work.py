@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ablate.config import DataConfig
-from ablate.data.corpus import OFFSETS, TOKENIZER, SideWriter, Sums
+from ablate.data.corpus import OFFSETS, SOURCE_TOKENIZER, TOKENIZER, SideWriter, Sums
 from ablate.data.encoders import Encoders, encoders_of
 from ablate.data.encoding import IDS, Encoder
 from ablate.data.filters import SIDES, Pair, complete_pairs, fits, refuse_long, training_pairs
@@ -42,8 +42,16 @@ _READ, _STATE = "read.json", "state.json"  # in the folder, until it is whole
 class Work:
     """One preparation, which goes on where it was stopped."""
 
-    def __init__(self, folder: Path, data: DataConfig, sources: dict[str, Source], tell: Callable[[str], None]) -> None:
-        self.folder, self.data, self.sources, self.tell = folder, data, sources, tell
+    def __init__(
+        self,
+        folder: Path,
+        data: DataConfig,
+        sources: dict[str, Source],
+        about: dict[str, Any],
+        tell: Callable[[str], None],
+    ) -> None:
+        """In this folder; `about` is what the manifest says of the sources."""
+        self.folder, self.data, self.sources, self.about, self.tell = folder, data, sources, about, tell
 
     def do(self) -> None:
         """Everything that is missing; then the folder is a prepared corpus.
@@ -65,10 +73,8 @@ class Work:
             read = self._read(held)
             write_json(self.folder / _READ, read)
         encoders = encoders_of(self._models)
-        characters = {}
         for split, pairs in held.items():
             self._write_held(split, pairs, encoders)
-            characters[split] = [sum(len(text) + 1 for text in side) for side in _texts(pairs)]
         sums, left_out = self._write_train(read["pairs"])
         self._publish(
             {
@@ -76,7 +82,6 @@ class Work:
                 "left_out": {**read["left_out"], **left_out},
                 "repaired": read["repaired"],
                 "noticed": read["noticed"],
-                "characters": characters,
                 "longest": sums.longest,
                 "lengths": asdict(sums.lengths()),
             }
@@ -121,7 +126,7 @@ class Work:
     def _models(self) -> tuple[Path, Path]:
         """The vocabularies of source and target."""
         target = self.folder / TOKENIZER
-        return (self.folder / f"source.{TOKENIZER}" if self.data.vocabulary == "separate" else target), target
+        return (self.folder / SOURCE_TOKENIZER if self.data.vocabulary == "separate" else target), target
 
     # The ids
 
@@ -169,9 +174,11 @@ class Work:
         manifest = {
             "format": FORMAT,
             "data": self.data.model_dump(exclude={"folder"}),
+            "sources": self.about,
             **facts,
             "types": {"ids": IDS.str, "offsets": OFFSETS.str},
             "files": {path.name: sha256(path) for path in files},
+            "sizes": {path.name: path.stat().st_size for path in files},
         }
         for path in files:
             sync_file(path)  # the manifest must not be on the disk before what it speaks of

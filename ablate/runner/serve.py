@@ -52,7 +52,7 @@ def translate_text(folder: RunFolder, results: Results, sentences: Sequence[str]
     """
     opened = open_run(folder, results)
     tokenizer = opened.corpus.tokenizer
-    ids = tokenizer.encode([sentence.strip() for sentence in sentences])
+    ids = opened.corpus.source_tokenizer.encode([sentence.strip() for sentence in sentences])
     for number, sentence in enumerate(ids, 1):
         refuse_too_long(opened.config, f"standard input:{number}", len(sentence))
     full = [i for i, sentence in enumerate(ids) if sentence]

@@ -69,7 +69,7 @@ class Hub:
             def do_GET(self):
                 self.answer(body=True)
 
-            def answer(self, body):
+            def answer(self, body):  # noqa: RET503
                 path = unquote(urlsplit(self.path).path)
                 if path.startswith("/api/datasets/"):
                     return self.api(path.removeprefix("/api/datasets/"))
@@ -91,7 +91,7 @@ class Hub:
                     return self.reply(302, {**headers, **linked, **place}, b"", body)
                 self.send(repository, file, headers, content, body)
 
-            def api(self, path):
+            def api(self, path):  # noqa: RET503
                 repository, _, revision = path.partition("/revision/")
                 hub.requests["API", repository, revision] += 1
                 if repository == "test/nothing":

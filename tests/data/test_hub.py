@@ -12,6 +12,7 @@ import pytest
 from tests.data.hub_server import COMMIT, FILES, LICENCE, Hub
 
 ROOT = Path(__file__).parents[2]
+SHA256 = hashlib.sha256(FILES["train.jsonl"].encode()).hexdigest()
 SIZE = sum(len(text) for text in FILES.values())
 
 # Runs in a process of its own, since the library reads its variables once: each case is (corpus, settings), and its
@@ -79,9 +80,10 @@ def case(corpora, corpus, **settings):
 
 FAULTS = {
     "missing": "hf:test/missing@main: train.jsonl: the Hub does not have this file",
-    "hash": f"hf:test/hash@main: train.jsonl has the SHA-256 hash {hashlib.sha256(FILES['train.jsonl'].encode()).hexdigest()}"
+    "hash": f"hf:test/hash@main: train.jsonl has the SHA-256 hash {SHA256}"
     f", and should have {'0' * 64}; it was removed: run again to download it anew",
-    "nothing": "hf:test/nothing@main: the Hub has no such data set, or it is private; `hf auth login` shows what is yours",
+    "nothing": "hf:test/nothing@main: the Hub has no such data set, or it is private; `hf auth login` shows what is "
+    "yours",
     "gated": "hf:test/gated@main: is gated: accept its terms on the Hub, then `hf auth login`",
     "served@nowhere": "hf:test/served@nowhere: the data set has no such revision",
     "script": "hf:test/script@main: is a script that would have to be executed; its revision refs/convert/parquet may "
