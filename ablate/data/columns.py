@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,6 +15,7 @@ from ablate.errors import DataError, did_you_mean, listed
 # The column of translations in data sets of the Hub: an object with a text for each language.
 TRANSLATION = "translation"
 _ROWS_AT_ONCE = 10_000
+_HALF = re.compile("[\ud800-\udfff]")  # what JSON can write and no text can hold
 
 Row = tuple[int, str, str]  # its number in its file from 1, source, target
 Names = tuple[str | int, str | int]  # of the source's column and of the target's
@@ -137,6 +139,8 @@ def _pair(row: dict[str, Any], names: Names | None, languages: tuple[str, str], 
             raise DataError(f'{where}: "{name}" is not text')
         if "\0" in text:
             raise DataError(f"{where}: contains a NUL character: not text")
+        if not text.isascii() and _HALF.search(text):
+            raise DataError(f"{where}: contains half of a character: not text")
         found.append(text.strip())
     return found[0], found[1]
 

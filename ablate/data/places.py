@@ -128,9 +128,7 @@ def _folder_source(path: str, inside: list[str], languages: tuple[str, str], nam
 
 def _refuse_names(path: str, names: Names | None) -> None:
     if names is not None:
-        raise DataError(
-            f"{path}: is plain text, a file a language: data.source_column and target_column have no effect"
-        )
+        raise DataError(f"{path}: is plain text: data.source_column and data.target_column have no effect on it")
 
 
 def _first(candidates: list[str]) -> str | None:
