@@ -44,7 +44,7 @@ class DataConfig(Section):
     vocab_size: int = Field(37_000, ge=8, le=1_000_000, description="pieces of the joint SentencePiece vocabulary")
     train: str = Field(
         min_length=1,
-        description="training split: PREFIX (PREFIX.en, PREFIX.de, or .gz), a file with columns, or a folder",
+        description="training split: PREFIX (PREFIX.en, PREFIX.de, or .gz), a file with columns, a folder",
     )
     dev: str = Field(min_length=1, description="development split: perplexity is measured here")
     test: str = Field(min_length=1, description="test split: BLEU is measured here; also sacrebleu:NAME")
@@ -65,7 +65,7 @@ class DataConfig(Section):
     source_column: int | str | None = Field(None, description="source's column, by name or number from 1")
     target_column: int | str | None = Field(None, description="target's column, by name or number from 1")
     folder: str | None = Field(
-        None, description="where the splits lie; unset: beside the study file, and named corpora are downloaded"
+        None, description="where the splits lie; unset: named corpora are downloaded, files are beside the study"
     )
 
     @model_validator(mode="after")

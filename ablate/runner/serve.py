@@ -39,7 +39,7 @@ def open_run(folder: RunFolder, results: Results, device: torch.device = CPU) ->
     run, result = read_json(folder.run), folder.read_result()
     if run is None or result is None:
         raise StoreError(f"{folder.path}: is not a finished run")
-    config, corpus = RowConfig(**run["config"]), Corpus(results.corpora / result["corpus"])
+    config, corpus = RowConfig(**run["config"]), Corpus(results.corpus(result["corpus"]))
     return Opened(config, corpus, load_model(folder, config, corpus, result, 1, device), result)
 
 

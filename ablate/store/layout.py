@@ -13,12 +13,14 @@ results/
     log.txt              what the worker said
     sources/             the user's own variants that it uses, as they were when it was laid out
     result.json          written last: it exists if and only if the run is done or has diverged
-  corpora/<id>/          a prepared corpus, named by the hash of its content
+  corpora/<id>/          a prepared corpus, named by the hash of its content; in ABLATE_CORPORA, where that is set
+  corpora/downloads/     what revisions of the Hub's data sets were found to be
   <study>/               what a study renders
 """
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,7 @@ from typing import Any
 
 from ablate.store.files import read_json
 
+SHARED_CORPORA = "ABLATE_CORPORA"
 _ID = re.compile(r"[0-9a-f]{12}")
 
 
@@ -126,8 +129,14 @@ class Results:
 
     @property
     def corpora(self) -> Path:
-        """The folder of prepared corpora."""
-        return self.root / "corpora"
+        """The folder of prepared corpora: its own, or one that ABLATE_CORPORA names and several roots share."""
+        shared = os.environ.get(SHARED_CORPORA)
+        return Path(shared).expanduser() if shared else self.root / "corpora"
+
+    def corpus(self, id: str) -> Path:
+        """The folder of a prepared corpus, of its own or shared."""
+        own = self.root / "corpora" / id
+        return own if own.exists() else self.corpora / id
 
     def study(self, name: str) -> Path:
         """What a study renders."""
