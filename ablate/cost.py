@@ -200,7 +200,8 @@ def steps(config: RowConfig, lengths: Lengths | None) -> int | None:
     """Optimizer steps at most; None where only the corpus can tell and it is not prepared."""
     ends = [config.train_steps] if config.train_steps is not None else []
     if config.epochs is not None and lengths is not None:
-        ends.append(config.epochs * -(-lengths.longer_tokens // config.batch_tokens))
+        tokens = round(config.train_fraction * lengths.longer_tokens)  # about: which pairs is not looked up
+        ends.append(config.epochs * -(-tokens // config.batch_tokens))
     if not ends or (config.epochs is not None and lengths is None):
         return None
     return min(ends)

@@ -7,6 +7,7 @@ from dataclasses import astuple
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -26,7 +27,7 @@ from ablate.cost import (
     steps,
 )
 from ablate.data.batches import make_batch
-from ablate.data.corpus import lengths_of
+from ablate.data.corpus import Sums
 from ablate.model import build
 from ablate.store import checkpoints
 from ablate.training import Trainer
@@ -134,6 +135,12 @@ def test_a_step_of_base():
     assert flops_per_step(at_25k_a_side, V, Lengths.assumed()) == pytest.approx(9.53e12, rel=0.005)
 
 
+def lengths_of(split):
+    sums = Sums()
+    sums.add(np.array([split.source.lengths, split.target.lengths]))
+    return sums.lengths()
+
+
 def counted(config):
     """What torch counts, over what is foretold: forward and backward over pairs of unequal lengths.
 
@@ -145,7 +152,7 @@ def counted(config):
             batch = make_batch(split, [i])
             states = model(batch.source, batch.target_in)[0]
             smoothed_cross_entropy(states, model.output_matrix, batch.target_out[0], 0.1).backward()
-    expected = 3 * forward_flops(config, 1000, lengths_of(split.source.lengths, split.target.lengths))
+    expected = 3 * forward_flops(config, 1000, lengths_of(split))
     return counter.get_total_flops(), expected
 
 

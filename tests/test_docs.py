@@ -9,7 +9,7 @@ from typing import Literal, get_args, get_origin
 import pytest
 
 from ablate.config import PRESETS, DataConfig, DecodingConfig, ModelConfig, TrainingConfig
-from ablate.config.data import CORPORA
+from ablate.config.data import CORPORA, RowDataConfig
 from ablate.config.own import Variants
 from ablate.config.resolve import SYMBOL_OF
 from tests.config.test_effect import IDLE
@@ -17,8 +17,9 @@ from tests.config.test_effect import IDLE
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
 VERBS = ("init", "plan", "run", "status", "table", "translate", "attention", "export", "verify", "clean")
-FIELDS = [(section, name) for section in (DataConfig, ModelConfig, TrainingConfig, DecodingConfig)
-          for name in section.model_fields]  # fmt: skip
+SECTIONS = (DataConfig, ModelConfig, TrainingConfig, DecodingConfig, RowDataConfig)
+FIELDS = [(section, name) for section in SECTIONS for name in section.model_fields
+          if (section, name) != (RowDataConfig, "vocab_size")]  # fmt: skip # documented with that of the data
 
 
 @pytest.mark.parametrize(("section", "name"), FIELDS)
@@ -32,7 +33,9 @@ def test_every_field_is_documented_with_its_symbol_default_choices_and_meaning(s
     if name in SYMBOL_OF:
         assert f"`{SYMBOL_OF[name]}`" in line
     if not field.is_required():
-        assert line.split(" | ")[1] == ("unset" if field.default is None else f"`{written(field.default)}`")
+        assert line.split(" | ")[1].partition(";")[0] == (
+            "unset" if field.default is None else f"`{written(field.default)}`"
+        )
     assert all(f"`{written(choice)}`" in line.split(" | ")[2] for choice in choices(field))
     if any(isinstance(mark, Variants) for mark in field.metadata):
         assert "[your own](own.md)" in line.split(" | ")[2]
@@ -106,6 +109,24 @@ def test_the_application_has_these_verbs_and_no_others():
     from ablate.cli.app import app
 
     assert tuple(command.name for command in app.registered_commands) == VERBS
+    (data,) = app.registered_groups
+    assert data.name == "data"
+    assert [command.name or command.callback.__name__ for command in data.typer_instance.registered_commands] == [
+        "list", "show", "prepare",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", ["list", "show", "prepare"])
+def test_the_verbs_of_data_are_in_the_readme_and_on_their_page(verb):
+    assert f"`ablate data {verb}" in (ROOT / "docs/data.md").read_text()
+    assert "| `ablate data" in (ROOT / "README.md").read_text()
+
+
+def test_what_is_fixed_of_the_hubs_data_sets_is_on_the_page():
+    from ablate.data.named import NAMED
+
+    page = (ROOT / "docs/data.md").read_text()
+    assert all(each.repository in page and each.revision in page for each in NAMED.values() if each.revision != "main")
 
 
 @pytest.mark.parametrize("study", sorted((ROOT / "studies").glob("*.yaml")), ids=lambda path: path.stem)

@@ -72,7 +72,9 @@ def view(opened: Opened, sentence: str, translation: str | None, among: Sequence
     """
     source, target = _ids(opened, sentence, translation)
     shown = watched(opened.model, source, target, among)
-    pieces, in_a_row = opened.corpus.tokenizer.pieces, not opened.config.has_encoder
+    in_a_row = not opened.config.has_encoder
+    of_source, of_target = opened.corpus.source_tokenizer.pieces, opened.corpus.tokenizer.pieces
+    written = {"encoder": (of_source, of_source), "cross": (of_target, of_source), "decoder": (of_target, of_target)}
     read = {"encoder": source, "cross": target, "decoder": source + target if in_a_row else target}
     seen = {**read, "cross": source}
     weights, hidden = [], []
@@ -84,11 +86,12 @@ def view(opened: Opened, sentence: str, translation: str | None, among: Sequence
             hidden.append(f"{attention}: attention={unpinned(opened.config.attention)} shows {what}")
             continue
         marks = tuple(i for i, token in enumerate(keys) if token in (BOS, EOS))
-        labels = tuple(pieces(queries)), tuple(pieces(keys))
+        ask, asked = written[attention.kind]
+        labels = tuple(ask(queries)), tuple(asked(keys))
         weights.append(Weights(attention.kind, attention.layer, heads[0].float().cpu(), *labels, marks))
     if not weights:
         raise UsageError(*hidden)
-    return View(tuple(pieces(source)), tuple(pieces(target)), in_a_row, tuple(weights), tuple(hidden))
+    return View(tuple(of_source(source)), tuple(of_target(target)), in_a_row, tuple(weights), tuple(hidden))
 
 
 @torch.no_grad()
@@ -118,7 +121,7 @@ def watched(
 def _ids(opened: Opened, sentence: str, translation: str | None) -> tuple[list[int], list[int]]:
     """Both sides as the model reads them: the source with its end mark, the target with its begin mark."""
     tokenizer, config = opened.corpus.tokenizer, opened.config
-    (source,) = tokenizer.encode([sentence.strip()])
+    (source,) = opened.corpus.source_tokenizer.encode([sentence.strip()])
     if not source:
         raise UsageError("--sentence: is empty")
     refuse_too_long(config, "--sentence", len(source))

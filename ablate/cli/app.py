@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import ablate
-from ablate.cli import attention, clean, export, init, plan, run, status, table, translate, verify
+from ablate.cli import attention, clean, data, export, init, plan, run, status, table, translate, verify
 
 app = typer.Typer(
     name="ablate",
@@ -34,3 +34,4 @@ def _root(
 
 for verb in (init, plan, run, status, table, translate, attention, export, verify, clean):
     app.command(name=verb.__name__.rpartition(".")[2])(verb.command)
+app.add_typer(data.app, name="data")

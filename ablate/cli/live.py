@@ -61,11 +61,13 @@ class Live:
         self.began = time.monotonic()
         left_out = "".join(f", {count} left out ({why})" for why, count in corpus.manifest["left_out"].items())
         pairs = corpus.manifest["pairs"]
-        self._say(
+        self.say(
             f"corpus {corpus.id}: {pairs['train']:,} pairs{left_out}, dev {pairs['dev']:,}, test {pairs['test']:,}"
         )
+        for line in corpus.manifest.get("noticed", ()):
+            self.say(f"note: {line}")
         device = places[0].device.partition(":")[0]
-        self._say(
+        self.say(
             f"{missing} of {self.total} runs to do, {len(places)} at once on {device}, {places[0].threads} threads each"
         )
         if self.console.is_terminal:
@@ -79,7 +81,7 @@ class Live:
         again = run in self.active
         self.active[run] = time.monotonic()
         if self.view is None and not again:
-            self._say(f"started  {self.labels[run]}")
+            self.say(f"started  {self.labels[run]}")
 
     def finished(self, run: str, outcome: str, reason: str = "") -> None:
         """A run is done, diverged or failed; `reason`: why, where its folder cannot say."""
@@ -88,7 +90,7 @@ class Live:
         self.work_ended += self.rows[run].flops or 1.0
         scores = self._scores(run) if outcome == "done" else self._why(run, reason) if outcome == "failed" else ""
         took = duration(time.monotonic() - began)
-        self._say(f"{outcome:8} {self.labels[run]}{scores} ({took}; {self.ended} of {self.total}{self._eta()})")
+        self.say(f"{outcome:8} {self.labels[run]}{scores} ({took}; {self.ended} of {self.total}{self._eta()})")
 
     def tick(self) -> None:
         """Some time has passed."""
@@ -97,9 +99,9 @@ class Live:
             self.view.update(self._picture(), refresh=True)
         elif now - self.said >= SAY_EVERY_SECONDS:
             for run in self.active:
-                self._say(f"at work  {self.labels[run]}: {self._where(run)}{self._eta()}")
+                self.say(f"at work  {self.labels[run]}: {self._where(run)}{self._eta()}")
 
-    def _say(self, line: str) -> None:
+    def say(self, line: str) -> None:
         self.said = time.monotonic()
         self.console.print(line, soft_wrap=True, markup=False)
 

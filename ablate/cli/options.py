@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +26,7 @@ Rows = Annotated[
 Seeds = Annotated[
     str | None, typer.Option("--seeds", metavar="SEEDS", help="These seeds in place of the study's: 1,2,3 or 1-3.")
 ]
+Offline = Annotated[bool, typer.Option("--offline", help="Download nothing: use what is there.")]
 DEFAULT_RESULTS = Path("results")
 
 
@@ -51,6 +53,12 @@ def any_run(results: Results, given: str) -> RunFolder:
         what = "no run" if not found else f"{len(found)} runs"
         raise UsageError(f'{results.root}: has {what} whose id begins with "{given}"; `ablate status STUDY` lists them')
     return results.run(found[0])
+
+
+def go_offline(asked: bool) -> None:
+    """Tell the Hub's library, which reads this when it is first imported."""
+    if asked:
+        os.environ["HF_HUB_OFFLINE"] = "1"
 
 
 def find_run(results: Results, given: str) -> RunFolder:

@@ -27,9 +27,13 @@ def command(
     format: Annotated[Format, typer.Option("--format", help="rich to read, json for scripts.")] = Format.rich,
 ) -> None:
     """Show every row with its parameters, FLOPs, memory, disk and time; train nothing."""
+    from ablate.data.check import data_faults
     from ablate.report.plan import plan_of
 
-    plan = plan_of(*study_and_results(study, results, set, rows, seeds))
+    content, root = study_and_results(study, results, set, rows, seeds)
+    plan = plan_of(content, root)
+    for fault in data_faults(content.data, content.data_folder, root.corpora):
+        typer.echo(f"data: {fault}", err=True)
     if format is Format.json:
         typer.echo(json.dumps(plan.as_json(), indent=1))
         return

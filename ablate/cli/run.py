@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from ablate.cli.options import DEFAULT_RESULTS, Overrides, ResultsRoot, Rows, Seeds, StudyFile, study_and_results
+from ablate.cli.options import (
+    DEFAULT_RESULTS,
+    Offline,
+    Overrides,
+    ResultsRoot,
+    Rows,
+    Seeds,
+    StudyFile,
+    go_offline,
+    study_and_results,
+)
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, Interrupted
 
 
@@ -30,6 +40,7 @@ def command(
         int | None,
         typer.Option("--jobs", min=1, max=1024, metavar="N", help="Runs at once. Unset: one a GPU, or one a core."),
     ] = None,
+    offline: Offline = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run again what has failed.")] = False,
 ) -> None:
     """Train what is missing, resume what was interrupted, and print the table."""
@@ -40,6 +51,7 @@ def command(
     from ablate.report import publish, render
     from ablate.report.table import table_of
 
+    go_offline(offline)
     content, root = study_and_results(study, results, set, rows, seeds)
     console = Console(highlight=False)
     live = Live(content, root, console)
@@ -53,7 +65,7 @@ def command(
                 jobs=jobs,
                 retry_failed=retry_failed,
                 announce=live.announce,
-                say=lambda line: console.print(line, soft_wrap=True, markup=False),
+                say=live.say,
             )
     except Interrupted:
         console.print("Interrupted. The same command goes on from here.", soft_wrap=True)

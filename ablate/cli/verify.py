@@ -35,6 +35,7 @@ def command(
 
 def _stored(study: Study, results: Results) -> int:
     """Look at the study's runs and its corpus; the number of faults."""
+    from ablate.report.units import plural
     from ablate.store.audit import Audit, audit
     from ablate.store.corpora import known_corpus
 
@@ -44,14 +45,17 @@ def _stored(study: Study, results: Results) -> int:
         if folder.path.is_dir():
             runs += 1
             audit(folder, into)
-    corpus = known_corpus(study.data, results.corpora)
-    manifest = into.json(corpus) if corpus else None
-    for name, expected in (manifest or {}).get("files", {}).items():
+    known = {known_corpus(run.data, results.corpora) for run in study.runs()}
+    corpora = 0
+    for corpus in known - {None}:
         assert corpus is not None
-        into.file(corpus.parent / name, expected)
+        manifest = into.json(corpus)
+        corpora += manifest is not None
+        for name, expected in (manifest or {}).get("files", {}).items():
+            into.file(corpus.parent / name, expected)
     for line in into.faults:
         typer.echo(line)
-    where = f"{into.files} files of {runs} runs and {'a' if manifest else 'no'} corpus"
+    where = f"{into.files} files of {plural(runs, 'run')} and {corpora} {'corpus' if corpora == 1 else 'corpora'}"
     typer.echo(f"stored: {where}: {f'{len(into.faults)} damaged' if into.faults else 'as they were written'}")
     return len(into.faults)
 
@@ -63,16 +67,16 @@ def _rehearsed(study: Study, row: Row, results: Results, device: Device, steps: 
     from ablate.launch.devices import micro_batch, places
     from ablate.runner.rehearse import rehearse
 
-    corpus = prepare(study.data, study.data_folder, results.corpora, typer.echo)
     run, chosen = study.runs_of(row)[0], pick_device(device)
-    (place, *_) = places("cuda" if chosen.type == "cuda" else "cpu", None, [row.config], study.data.vocab_size, 1)
+    corpus = prepare(run.data, study.data_folder, results.corpora, typer.echo)
+    (place, *_) = places("cuda" if chosen.type == "cuda" else "cpu", None, [row.config], run.data.vocab_size, 1)
     found = rehearse(
         row.config,
         run.seed,
         corpus,
         steps=steps,
         device=chosen,
-        micro_batch_tokens=row.config.micro_batch_tokens or micro_batch(row.config, study.data.vocab_size, place),
+        micro_batch_tokens=row.config.micro_batch_tokens or micro_batch(row.config, run.data.vocab_size, place),
         sources=study.sources,
     )
     what = f"{row.label}: {steps} steps on {chosen.type}, and {steps} with a stop after {steps // 2}"

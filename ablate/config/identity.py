@@ -34,10 +34,13 @@ INTRODUCED: dict[str, Any] = {
     "activation": "relu", "norm": "layernorm", "norm_position": "post", "residual": True, "tied_embeddings": "all",
     "schedule": "inverse_sqrt", "learning_rate": None, "optimizer": "adam", "adam_beta1": 0.9, "adam_beta2": 0.98,
     "adam_eps": 1e-9, "weight_decay": 0.0, "gradient_clipping": None,
+    "vocab_size": None, "train_fraction": 1.0,
 }  # fmt: skip
 INTRODUCED_DATA: dict[str, Any] = {
     "corpus": REQUIRED, "direction": REQUIRED, "vocab_size": 37_000,
     "train": REQUIRED, "dev": REQUIRED, "test": REQUIRED, "max_length": 256,
+    "max_ratio": None, "drop_identical": False, "drop_duplicates": False, "tokenizer": "bpe", "vocabulary": "joint",
+    "byte_fallback": False, "tokenizer_pairs": 250_000, "source_column": None, "target_column": None,
 }  # fmt: skip
 INTRODUCED_DECODING: dict[str, Any] = {"beam": 4, "alpha": 0.6, "max_extra_length": 50, "average_checkpoints": 1}
 
@@ -48,12 +51,21 @@ NOT_IDENTITY_DATA = frozenset({"folder"})
 
 def run_id(data: DataConfig, config: RowConfig, seed: int) -> str:
     """The run's identity, 12 hexadecimal digits; fields that only decoding uses have no part in it."""
+    data, config = settled(data, config)
     return _digest({
         "format": FORMAT,
         "data": _significant(data.model_dump(), INTRODUCED_DATA),
         "config": _significant(_in_one_form(config), INTRODUCED),
         "seed": seed,
     })  # fmt: skip
+
+
+def settled(data: DataConfig, config: RowConfig) -> tuple[DataConfig, RowConfig]:
+    """Data and row with the row's own vocabulary size as the data's: it is one run, wherever that is written."""
+    if config.vocab_size is None:
+        return data, config
+    changed = data.model_copy(update={"vocab_size": config.vocab_size})
+    return changed, config.model_copy(update={"vocab_size": None})
 
 
 def decoding_id(config: RowConfig) -> str:

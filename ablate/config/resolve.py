@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ablate.config.data import CORPORA, LAYOUTS, DataConfig
+from ablate.config.data import CORPORA, HUB, HUB_SPLITS, LAYOUTS, DataConfig, RowDataConfig
 from ablate.config.decoding import DecodingConfig
 from ablate.config.effect import refuse, settled, without_effect
 from ablate.config.model import MAX_SIZE, ModelConfig
@@ -13,7 +13,7 @@ from ablate.config.training import TrainingConfig
 from ablate.errors import did_you_mean, listed
 
 
-class RowConfig(ModelConfig, TrainingConfig, DecodingConfig):
+class RowConfig(ModelConfig, TrainingConfig, DecodingConfig, RowDataConfig):
     """All that a row may change, in one flat set of fields, resolved."""
 
 
@@ -112,19 +112,28 @@ def resolve_data(settings: Mapping[str, Any]) -> DataConfig:
         ValueError: the corpus is unknown, or has no such direction.
     """
     corpus = settings.get("corpus")
+    known = listed((*CORPORA, "hf:OWNER/NAME"))
     if corpus is None:
-        raise ValueError(f"data needs a corpus: {listed(CORPORA)}")
+        raise ValueError(f"data needs a corpus: {known}")
+    if isinstance(corpus, str) and corpus.startswith(HUB):
+        return DataConfig(**{**HUB_SPLITS, **settings})
     if corpus not in CORPORA:
-        raise ValueError(f'corpus "{corpus}" is not known: {listed(CORPORA)}{did_you_mean(str(corpus), CORPORA)}')
+        raise ValueError(f'corpus "{corpus}" is not known: {known}{did_you_mean(str(corpus), CORPORA)}')
     layout = LAYOUTS.get(str(corpus))
     if layout is None:
         return DataConfig(**settings)
-    names = {"train": layout.train, "dev": layout.dev, "test": layout.test, "direction": layout.directions[0]}
+    names: dict[str, Any] = {
+        "train": layout.train,
+        "dev": layout.dev,
+        "test": layout.test,
+        "direction": layout.directions[0],
+    }
+    names["vocab_size"] = layout.vocab_size
     data = DataConfig(**{**names, **settings})
     if data.direction not in layout.directions:
         raise ValueError(f'corpus "{corpus}" has no direction "{data.direction}": {listed(layout.directions)}')
     if corpus == "toy":
-        for name in ("folder", "train", "dev", "test"):
+        for name in ("folder", "train", "dev", "test", "source_column", "target_column"):
             if name in settings:
                 raise ValueError(f'"{name}" has no effect on the toy corpus: it is generated')
     return data

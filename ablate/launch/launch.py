@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ablate.config import DecodingConfig
+from ablate.config import DataConfig, DecodingConfig
 from ablate.config.identity import NOT_IDENTITY
 from ablate.config.own import references
 from ablate.data.corpus import Corpus
@@ -51,7 +51,8 @@ def launch(
 ) -> Launch:
     """Carry out a study's missing runs, base and the first seed first.
 
-    Runs that failed are left alone unless `retry_failed`; those that diverged are results.
+    Runs that failed are left alone unless `retry_failed`; those that diverged are results. `tell` takes a line for
+    each thing that is done to a corpus that is not prepared yet.
 
     Raises:
         DataError: the corpus is missing or malformed.
@@ -59,10 +60,13 @@ def launch(
         StoreError: results on disk belong to other data or another version, or the disk has too little room.
         Interrupted: a signal came; everything is saved.
     """
-    corpus = prepare(study.data, study.data_folder, results.corpora, say)
     runs = {run.id: run for run in study.runs()}
+    corpora = {  # one for each size of vocabulary
+        data: prepare(data, study.data_folder, results.corpora, lambda line: say(f"corpus: {line}"))
+        for data in dict.fromkeys(run.data for run in runs.values())
+    }
     for run in runs.values():
-        _lay_out(run, results, corpus, study.sources)
+        _lay_out(run, results, corpora[run.data], study.sources)
     _try_out(study, runs.values(), results)
     missing = [id for id in runs if _is_missing(study, results, id, retry_failed)]
     for id in missing:
@@ -70,12 +74,13 @@ def launch(
         if damage is not None:
             say(damage.replace("; `ablate run` makes it again", "; it is made again"))
     if missing:
-        workplaces = places(device, jobs, [run.config for run in runs.values()], study.data.vocab_size, study.whole)
+        largest = max(data.vocab_size for data in corpora)
+        workplaces = places(device, jobs, [run.config for run in runs.values()], largest, study.whole)
         there = sum(size_of(results.run(id).checkpoints.glob("*.safetensors")) for id in missing)
         to_train = [runs[id].config for id in missing if not results.run(id).result.exists()]
-        check_space(results.root, to_train, study.data.vocab_size, len(workplaces), there)
-        announce(corpus, workplaces, len(missing))
-        make = partial(_unit, study, results, corpus, runs)
+        check_space(results.root, to_train, largest, len(workplaces), there)
+        announce(corpora[study.data_of(study.base)], workplaces, len(missing))
+        make = partial(_unit, study, results, corpora, runs)
         Pool(workplaces, make, results.run, partial(_outcome, study, results), watcher).carry_out(missing)
     return Launch(len(runs), Counter(run_state(study, results, id) for id in runs))
 
@@ -147,15 +152,17 @@ def _is_whole(path: Path) -> bool:
         return False
 
 
-def _unit(study: Study, results: Results, corpus: Corpus, runs: dict[str, Run], id: str, place: Place) -> Unit:
+def _unit(
+    study: Study, results: Results, corpora: dict[DataConfig, Corpus], runs: dict[str, Run], id: str, place: Place
+) -> Unit:
     run = runs[id]
     fields = set(DecodingConfig.model_fields)
     return Unit(
         folder=str(results.run(id).path),
-        corpus=str(corpus.folder),
+        corpus=str(corpora[run.data].folder),
         decodings={name: config.model_dump(include=fields) for name, config in study.decodings[id].items()},
         device=place.device,
         threads=place.threads,
         settings=run.config.model_dump(include=set(NOT_IDENTITY)),
-        fitting_tokens=micro_batch(run.config, study.data.vocab_size, place),
+        fitting_tokens=micro_batch(run.config, run.data.vocab_size, place),
     )

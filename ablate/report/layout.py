@@ -9,7 +9,7 @@ from typing import Any
 
 from ablate.config.own import unpinned
 from ablate.report.scores import Scores
-from ablate.report.table import METRICS, Table, TableRow
+from ablate.report.table import Table, TableRow
 
 # Table 3's columns: the paper's letter, and the field.
 SETTINGS = (
@@ -17,8 +17,9 @@ SETTINGS = (
     ("P_drop", "dropout"), ("eps_ls", "label_smoothing"), ("steps", "train_steps"),
 )  # fmt: skip
 _SETTING_FIELDS = {name for _, name in SETTINGS}
-METRIC_DIGITS = {"ppl": 2, "bleu": 1}
-METRIC_SIDES = {"ppl": "dev", "bleu": "test"}  # the legend has the splits' own names
+METRIC_DIGITS = {"ppl": 2, "ppl_char": 3, "bleu": 1}
+METRIC_HEADS = {"ppl": "PPL", "ppl_char": "PPL a\ncharacter", "bleu": "BLEU"}
+METRIC_SIDES = {"ppl": "dev", "ppl_char": "dev", "bleu": "test"}  # the legend has the splits' own names
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def lay_out(
         if hidden:
             same = ", ".join(f"{head}={_value(rows[0], name)}" for head, name in hidden)
             legend = [f"all rows: {same}", *legend]
-    columns += [_metric(table, metric, mark) for metric in METRICS]
+    columns += [_metric(table, metric, mark) for metric in table.metrics]
     columns.append(Column("params\n(10^6)", True, tuple(millions(row.params) for row in rows)))
     if against_paper:
         columns += _paper(rows)
@@ -155,7 +156,7 @@ def _metric(table: Table, metric: str, mark: Mark) -> Column:
         text = spread(scores, digits, seeds)
         is_best = best is not None and scores.n == seeds and number(scores.mean, digits) == number(best, digits)
         cells.append(mark(text) if is_best else text)
-    return Column(f"{metric.upper()}\n({METRIC_SIDES[metric]})", True, tuple(cells))
+    return Column(f"{METRIC_HEADS[metric]}\n({METRIC_SIDES[metric]})", True, tuple(cells))
 
 
 def _paper(rows: tuple[TableRow, ...]) -> list[Column]:
@@ -181,12 +182,16 @@ def _legend(table: Table) -> list[str]:
         f"PPL: {'; '.join(table.signatures['ppl'])}.",
         f"BLEU: test={data.test}, sacreBLEU {'; '.join(table.signatures['bleu']) or '(nothing scored yet)'}.",
     ]
+    if len(table.vocabularies) > 1:
+        lines.append("Vocabularies differ: compare PPL a character, not PPL.")
     if seeds > 1:
         lines.append(f"Mean ± standard deviation over n = {seeds} seeds; k/{seeds} where only k are in.")
     else:
         lines.append("One seed: no spread, so small differences mean nothing; add seeds to tell.")
-    lines.append("* best; blank: as base." if any(table.best(m) is not None for m in METRICS) else "Blank: as base.")
-    if len(table.corpora) > 1:
+    lines.append(
+        "* best; blank: as base." if any(table.best(m) is not None for m in table.metrics) else "Blank: as base."
+    )
+    if len(table.corpora) > len(table.vocabularies):
         lines.append(f"WARNING: these results mix corpora {', '.join(table.corpora)}: they cannot be compared.")
     return [*lines, *table.remarks]
 

@@ -28,6 +28,7 @@ class PlanRow:
     """A row before or while it is trained."""
 
     row: Row
+    V: int  # pieces of its vocabulary
     params: int
     flops_per_step: float
     steps: int | None
@@ -70,7 +71,7 @@ class Plan:
             "runs": len(self.runs),
             "missing": sum(state not in ("done", "diverged") for _, state in runs),
             "flops": sum(f for f in flops if f is not None) if None not in flops else None,
-            "disk_bytes": sum(cost.run_bytes(row.row.config, self.study.data.vocab_size, written) for row, _ in runs),
+            "disk_bytes": sum(cost.run_bytes(row.row.config, row.V, written) for row, _ in runs),
             "seconds": self.seconds,
         }
 
@@ -91,16 +92,18 @@ def plan_of(study: Study, results: Results) -> Plan:
     Raises:
         StoreError: a result is damaged.
     """
-    lengths = known_lengths(study.data, results.corpora)
-    rows = tuple(_plan_row(study, row, results, lengths) for row in study.rows)
+    known = {data: known_lengths(data, results.corpora) for data in map(study.data_of, study.rows)}
+    rows = tuple(_plan_row(study, row, results, known[study.data_of(row)]) for row in study.rows)
+    lengths = known[study.data_of(study.base)] if None not in known.values() else None
     plan = Plan(study, rows, lengths, None)
     return Plan(study, rows, lengths, _seconds(plan, results))
 
 
 def _plan_row(study: Study, row: Row, results: Results, lengths: Lengths | None) -> PlanRow:
-    V = study.data.vocab_size
+    V = study.data_of(row).vocab_size
     return PlanRow(
         row=row,
+        V=V,
         params=cost.parameters(row.config, V),
         flops_per_step=cost.flops_per_step(row.config, V, lengths or Lengths.assumed()),
         steps=cost.steps(row.config, lengths),

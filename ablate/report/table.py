@@ -16,6 +16,7 @@ from ablate.study import Row, Study
 
 # (metric, whether more is better); the first is of the dev side, the second of the test side.
 METRICS = {"ppl": False, "bleu": True}
+PER_CHARACTER = "ppl_char"  # in the place of "ppl" where vocabularies differ
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class TableRow:
     states: dict[int, State]  # by seed
     note: str  # why it is not finished; empty where it is
     ppl: Scores
+    ppl_char: Scores
     bleu: Scores
     delta_bleu: Scores
     paper: PaperRow | None
@@ -49,17 +51,29 @@ class Table:
     corpora: tuple[str, ...]
     remarks: tuple[str, ...] = ()  # how the runs were not made alike
 
+    @property
+    def vocabularies(self) -> tuple[int, ...]:
+        """The sizes of the rows' vocabularies. Perplexities per subword are only compared where it is one."""
+        return tuple(sorted({self.study.data_of(row.row).vocab_size for row in self.rows}))
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What is shown: the perplexity per character beside that per subword where vocabularies differ."""
+        return ("ppl", PER_CHARACTER, "bleu") if len(self.vocabularies) > 1 else tuple(METRICS)
+
     def best(self, metric: str) -> float | None:
-        """The best mean of a metric over the rows that have one for every seed."""
+        """The best mean of a metric over the rows that have one for every seed; None where it cannot be compared."""
+        if metric == "ppl" and len(self.vocabularies) > 1:
+            return None
         means = [scores.mean for row in self.rows if (scores := getattr(row, metric)).n == len(self.study.seeds)]
         values = [mean for mean in means if mean is not None]
-        return (max(values) if METRICS[metric] else min(values)) if len(values) > 1 else None
+        return (max(values) if METRICS.get(metric) else min(values)) if len(values) > 1 else None
 
     def as_json(self) -> dict[str, Any]:
         """The contract's shape."""
         return {
             "study": self.study.name,
-            "metrics": list(METRICS),
+            "metrics": list(self.metrics),
             "rows": [_row_json(row) for row in self.rows],
             "signatures": self.signatures,
             "corpora": list(self.corpora),
@@ -88,18 +102,18 @@ class _Reader:
         self.corpora: set[str] = set()
         self.made = Comparison()
         self.signatures: dict[str, set[str]] = {
-            "ppl": {
-                f"per subword token, dev={study.data.dev}, V={study.data.vocab_size}, plain negative log-likelihood"
-            },
+            "ppl": {f"per subword token, dev={study.data.dev}, V={_listed(study)}, plain negative log-likelihood"},
             "bleu": set(),
         }
 
     def row(self, row: Row, base: TableRow | None) -> TableRow:
         ppl: dict[int, float] = {}
+        ppl_char: dict[int, float] = {}
         bleu: dict[int, float] = {}
         states: dict[int, State] = {}
         steps: int | None = row.config.train_steps
-        params = cost.parameters(row.config, self.study.data.vocab_size)
+        V = self.study.data_of(row).vocab_size
+        params = cost.parameters(row.config, V)
         notes, updates = [], set()
         for run in self.study.runs_of(row):
             folder = self.results.run(run.id)
@@ -117,6 +131,8 @@ class _Reader:
                 continue
             decoding = result["decodings"][row.decoding]
             ppl[run.seed], bleu[run.seed] = decoding["ppl"], decoding["bleu"]
+            if "ppl_char" in decoding:  # results of the first version do not have it
+                ppl_char[run.seed] = decoding["ppl_char"]
             self.signatures["bleu"].add(decoding["signature"])
             steps = result["steps"]
             updates.add(result["steps"])
@@ -129,10 +145,15 @@ class _Reader:
             states=states,
             note=_note(states, notes),
             ppl=Scores(ppl),
+            ppl_char=Scores(ppl_char),
             bleu=scores,
             delta_bleu=scores.minus(base.bleu) if base else Scores(),
             paper=paper_row(row, self.study.base),
         )
+
+
+def _listed(study: Study) -> str:
+    return ", ".join(str(V) for V in sorted({study.data_of(row).vocab_size for row in study.rows}))
 
 
 def _where(state: State, progress: dict[str, Any] | None) -> str:
@@ -179,6 +200,7 @@ def _row_json(row: TableRow) -> dict[str, Any]:
         "state": row.state,
         "note": row.note,
         "ppl": row.ppl.as_json(),
+        "ppl_char": row.ppl_char.as_json(),
         "bleu": row.bleu.as_json(),
         "delta_bleu": row.delta_bleu.as_json(),
     }

@@ -20,7 +20,7 @@ from ablate.runner.execution import execution_of
 from ablate.runner.progress import Progress
 from ablate.runner.unit import Unit
 from ablate.scoring.bleu import bleu
-from ablate.scoring.perplexity import perplexity
+from ablate.scoring.perplexity import per_character, perplexity
 from ablate.store import RunFolder, checkpoints
 from ablate.store.files import read_json, remove_temporaries, set_aside, sha256, write_bytes, write_json
 from ablate.store.layout import RESULT_FORMAT
@@ -236,6 +236,7 @@ class _Work:
             "max_extra_length": config.max_extra_length,
             "average_checkpoints": config.average_checkpoints,
             "ppl": value,
+            "ppl_char": per_character(value, dev, self.corpus.text("dev", "target")),
             "bleu": score.value,
             "signature": score.signature,
             "sentences": len(texts),

@@ -39,7 +39,7 @@ def open_run(folder: RunFolder, results: Results, device: torch.device = CPU) ->
     run, result = read_json(folder.run), folder.read_result()
     if run is None or result is None:
         raise StoreError(f"{folder.path}: is not a finished run")
-    config, corpus = RowConfig(**run["config"]), Corpus(results.corpora / result["corpus"])
+    config, corpus = RowConfig(**run["config"]), Corpus(results.corpus(result["corpus"]))
     return Opened(config, corpus, load_model(folder, config, corpus, result, 1, device), result)
 
 
@@ -52,7 +52,7 @@ def translate_text(folder: RunFolder, results: Results, sentences: Sequence[str]
     """
     opened = open_run(folder, results)
     tokenizer = opened.corpus.tokenizer
-    ids = tokenizer.encode([sentence.strip() for sentence in sentences])
+    ids = opened.corpus.source_tokenizer.encode([sentence.strip() for sentence in sentences])
     for number, sentence in enumerate(ids, 1):
         refuse_too_long(opened.config, f"standard input:{number}", len(sentence))
     full = [i for i, sentence in enumerate(ids) if sentence]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 
@@ -17,6 +18,15 @@ EVAL_TOKENS = 4096  # a batch, about; it has no part in the value
 def perplexity(model: Transformer, split: Split, device: torch.device) -> float:
     """The perplexity of the split's target tokens given its source."""
     return perplexity_of(nats_per_token(model, split, device))
+
+
+def per_character(value: float, split: Split, texts: Sequence[str]) -> float:
+    """The same likelihood as a perplexity per character of the split's target, the end of a sentence counted as one.
+
+    Unlike one per subword it can be compared over vocabularies.
+    """
+    characters = sum(len(text) + 1 for text in texts)
+    return float(value ** (int(split.target.lengths.sum()) / characters))
 
 
 def perplexity_of(nats: float) -> float:

@@ -8,22 +8,33 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ablate.config import DataConfig
+from ablate.config.identity import INTRODUCED_DATA
 from ablate.cost import Lengths
 from ablate.errors import Damaged
 from ablate.store.files import read_json, write_json
 
 MANIFEST = "corpus.json"
+_FIRST = {"vocab_size", "max_length"}  # in the pointer's name from the first version on, at their defaults too
 
 
-def remember(data: DataConfig, corpora: Path, corpus: str) -> None:
-    """Note which corpus these settings made."""
-    pointer = _pointer(data, corpora)
-    if _read(pointer) != {"corpus": corpus}:
-        write_json(pointer, {"corpus": corpus})
+def remember(data: DataConfig, corpora: Path, corpus: str, signature: Sequence[Any] = ()) -> None:
+    """Note which corpus these settings made, of files with this signature."""
+    pointer, content = _pointer(data, corpora), {"corpus": corpus, "signature": list(signature)}
+    if _read(pointer) != json.loads(json.dumps(content)):
+        write_json(pointer, content)
+
+
+def remembered(data: DataConfig, corpora: Path, signature: Sequence[Any]) -> str | None:
+    """The corpus that these settings last made of files with this signature; None where there is none."""
+    pointer = _read(_pointer(data, corpora))
+    if not pointer or pointer.get("signature") != json.loads(json.dumps(list(signature))):
+        return None
+    return str(pointer["corpus"]) if (corpora / pointer["corpus"] / MANIFEST).exists() else None
 
 
 def known_corpus(data: DataConfig, corpora: Path) -> Path | None:
@@ -52,5 +63,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _pointer(data: DataConfig, corpora: Path) -> Path:
-    settings = json.dumps(data.model_dump(exclude={"folder"}), sort_keys=True)
+    values = data.model_dump(exclude={"folder"})
+    later = {name for name, default in INTRODUCED_DATA.items() if name in values and values[name] == default} - _FIRST
+    settings = json.dumps({name: value for name, value in values.items() if name not in later}, sort_keys=True)
     return corpora / f"{hashlib.sha256(settings.encode()).hexdigest()[:12]}.json"

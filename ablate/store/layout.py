@@ -14,7 +14,8 @@ results/
     lease                who works on it, while someone does
     sources/             the user's own variants that it uses, as they were when it was laid out
     result.json          written last: it exists if and only if the run is done or has diverged
-  corpora/<id>/          a prepared corpus, named by the hash of its content
+  corpora/<id>/          a prepared corpus, named by the hash of its content; in ABLATE_CORPORA, where that is set
+  corpora/downloads/     what revisions of the Hub's data sets were found to be
   <study>/               what a study renders
 
 Every JSON file of a run or a corpus ends with its own hash. One that is damaged is renamed to `<name>.damaged`.
@@ -22,6 +23,7 @@ Every JSON file of a run or a corpus ends with its own hash. One that is damaged
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +33,7 @@ from ablate.errors import Damaged, StoreError
 from ablate.store.files import read_json
 
 RESULT_FORMAT = 2  # 1 had no hash of its own
+SHARED_CORPORA = "ABLATE_CORPORA"
 _ID = re.compile(r"[0-9a-f]{12}")
 
 
@@ -140,8 +143,14 @@ class Results:
 
     @property
     def corpora(self) -> Path:
-        """The folder of prepared corpora."""
-        return self.root / "corpora"
+        """The folder of prepared corpora: its own, or one that ABLATE_CORPORA names and several roots share."""
+        shared = os.environ.get(SHARED_CORPORA)
+        return Path(shared).expanduser() if shared else self.root / "corpora"
+
+    def corpus(self, id: str) -> Path:
+        """The folder of a prepared corpus, of its own or shared."""
+        own = self.root / "corpora" / id
+        return own if own.exists() else self.corpora / id
 
     def study(self, name: str) -> Path:
         """What a study renders."""

@@ -15,6 +15,7 @@ from ablate.config.effect import NoEffect
 from ablate.config.resolve import SYMBOL_OF, provisional
 from ablate.config.section import faults_of
 from ablate.errors import StudyError, listed
+from ablate.study.fit import misfits
 from ablate.study.nodes import Mark, Node, file_text, read_text
 from ablate.study.pins import Pins
 from ablate.study.rows import MAX_ROWS, Draft, drafts, known_fields, single_value, unknown
@@ -76,7 +77,8 @@ class _Reader:
         base = self.base(sections.get("base"))
         rows, dropped = self.rows(sections.get("rows"), base)
         if data and not self.faults:
-            self.check_lengths(data, rows, sections["data"].mark)
+            for message in misfits(data, rows):
+                self.report(sections["data"].mark, message)
             if len(rows) * len(seeds) > MAX_RUNS:
                 self.report(
                     sections["seeds"].mark, f"{len(rows) * len(seeds):,} runs; a study has at most {MAX_RUNS:,}"
@@ -250,22 +252,6 @@ class _Reader:
                 self.report(draft.mark, f'row "{draft.label}" violates require: {draft.require.text} ({values})')
         except ValueError as error:
             self.report(draft.mark, f'row "{draft.label}": {error}')
-
-    def check_lengths(self, data: DataConfig, rows: Sequence[Row], mark: Mark) -> None:
-        for row in rows:
-            needed = row.config.places(data.max_length, data.max_length)
-            if needed > row.config.max_positions:
-                self.report(
-                    mark,
-                    f"data.max_length={data.max_length} needs {needed} positions with its marks, more than "
-                    f'max_positions={row.config.max_positions} of row "{row.label}"',
-                )
-            if data.max_length >= row.config.batch_tokens:
-                self.report(
-                    mark,
-                    f"data.max_length={data.max_length} allows sentences that do not fit in "
-                    f'batch_tokens={row.config.batch_tokens} of row "{row.label}"',
-                )
 
 
 def _with_symbols(values: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config import DataConfig, RowConfig, decoding_id, run_id
+from ablate.config.identity import settled
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,15 @@ class Study:
     def runs_of(self, row: Row) -> list[Run]:
         """The row's runs, one a seed, in the order of the seeds."""
         index = self._index[row.label]
-        return [Run(self._ids[index, seed], seed, row.config, self.data) for seed in self.seeds]
+        return [self._run(index, row, seed) for seed in self.seeds]
+
+    def data_of(self, row: Row) -> DataConfig:
+        """The data with the row's own vocabulary size."""
+        return settled(self.data, row.config)[0]
+
+    def _run(self, index: int, row: Row, seed: int) -> Run:
+        data, config = settled(self.data, row.config)
+        return Run(self._ids[index, seed], seed, config, data)
 
     def runs(self) -> Iterator[Run]:
         """Every run once, breadth first: base, then each row with the first seed, then further seeds."""
@@ -86,7 +95,7 @@ class Study:
                 id = self._ids[index, seed]
                 if id not in seen:
                     seen.add(id)
-                    yield Run(id, seed, row.config, self.data)
+                    yield self._run(index, row, seed)
 
     @cached_property
     def decodings(self) -> dict[str, dict[str, RowConfig]]:

@@ -83,7 +83,7 @@ class Trainer:
         self.config, self.device = config, device
         self.train = corpus.split("train")
         self.vocab_size = corpus.tokenizer.vocab_size
-        self.order = BatchOrder(self.train, config.batch_tokens, seed)
+        self.order = BatchOrder(self.train, config.batch_tokens, seed, config.train_fraction)
         self.model = build(config, self.vocab_size, seed, device, sources)
         self.optimizer = Optimizer(self.model, config)
         self.checkpoints, self.metrics = checkpoints_folder, MetricsLog(metrics_file)

@@ -88,11 +88,11 @@ def test_verify_finds_what_is_damaged_and_is_1_for_scripts(fake, given):
     folder = fake.folder("base", 1)
     write_json(folder.run, {"id": folder.id})
     whole = inside("verify", *given, "--stored")
-    assert (whole.code, whole.out) == (0, "stored: 2 files of 1 runs and no corpus: as they were written\n")
+    assert (whole.code, whole.out) == (0, "stored: 2 files of 1 run and 0 corpora: as they were written\n")
     folder.run.write_bytes(folder.run.read_bytes()[:-1])
     hurt = inside("verify", *given, "--stored")
     assert hurt.code == 1
     assert hurt.out == (
         f"{folder.run}: does not end with its hash: it was changed by hand, or written by an ablate before 0.2\n"
-        "stored: 2 files of 1 runs and no corpus: 1 damaged\n"
+        "stored: 2 files of 1 run and 0 corpora: 1 damaged\n"
     )

@@ -29,13 +29,15 @@ TRAINING = {
     "attention_window": 3, "attention_scale": 1, "attention_bias": True, "activation": "gelu", "norm": "rmsnorm",
     "norm_position": "pre", "residual": False, "tied_embeddings": "none", "schedule": "cosine",
     "learning_rate": 1e-3, "optimizer": "adamw", "adam_beta1": 0.8, "adam_beta2": 0.999, "adam_eps": 1e-8,
-    "weight_decay": 0.01, "gradient_clipping": 1.0,
+    "weight_decay": 0.01, "gradient_clipping": 1.0, "vocab_size": 8000, "train_fraction": 0.5,
 }  # fmt: skip
 DECODING = {"beam": 1, "alpha": 1.0, "max_extra_length": 20, "average_checkpoints": 5}
 MACHINE = {"checkpoint_minutes": 1.0, "micro_batch_tokens": 1000}
 CORPUS = {
     "corpus": "files", "direction": "de-en", "vocab_size": 8000,
     "train": "train2", "dev": "newstest2012", "test": "newstest2015", "max_length": 100,
+    "max_ratio": 3.0, "drop_identical": True, "drop_duplicates": True, "tokenizer": "unigram",
+    "vocabulary": "separate", "byte_fallback": True, "tokenizer_pairs": 1000, "source_column": 1, "target_column": 2,
 }  # fmt: skip
 PLACE = {"folder": "/data/wmt"}
 

@@ -192,7 +192,7 @@ FILES = {"corpus": "files", "direction": "cs-pt_BR", "train": "a", "dev": "b", "
 def test_a_named_corpus_brings_its_splits_and_direction(corpus, direction, splits):
     data = resolve_data({"corpus": corpus})
     assert (data.direction, (data.train, data.dev, data.test)) == (direction, splits)
-    assert data.vocab_size == 37_000
+    assert data.vocab_size == (350 if corpus == "toy" else 37_000)
 
 
 def test_what_is_written_replaces_what_the_corpus_brings():
@@ -210,8 +210,14 @@ def test_files_of_ones_own_name_everything():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({}, "data needs a corpus: toy, multi30k, wmt14 or files"),
-        ({"corpus": "mutli30k"}, '"mutli30k" is not known: toy, multi30k, wmt14 or files; did you mean "multi30k"?'),
+        ({}, "data needs a corpus: toy, multi30k, iwslt2017, wmt14, files or hf:OWNER/NAME"),
+        ({"corpus": "mutli30k"}, 'wmt14, files or hf:OWNER/NAME; did you mean "multi30k"?'),
+        ({"corpus": "hf:multi30k"}, 'corpus "hf:multi30k" is not of the form hf:OWNER/NAME or hf:OWNER/NAME@REVISION'),
+        ({"corpus": "hf:a/b", "direction": "en-de", "folder": "x"}, '"folder" has no effect on hf:a/b'),
+        ({"corpus": "multi30k", "source_column": 1}, "source_column and target_column go together"),
+        ({"corpus": "multi30k", "source_column": 1, "target_column": "de"}, "both names, or both numbers from 1"),
+        ({"corpus": "multi30k", "source_column": 2, "target_column": 2}, "are the same column"),
+        ({"corpus": "multi30k", "source_column": 0, "target_column": 1}, "columns are counted from 1"),
         ({"corpus": 14}, 'corpus "14" is not known'),
         ({"corpus": "multi30k", "direction": "en-fr"}, 'corpus "multi30k" has no direction "en-fr": en-de or de-en'),
         ({"corpus": "toy", "folder": "/data"}, '"folder" has no effect on the toy corpus'),

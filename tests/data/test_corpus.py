@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ablate.cost import Lengths
-from ablate.data.corpus import Corpus, lengths_of
+from ablate.data.corpus import Corpus, Sums
 from ablate.errors import StoreError
 from tests.data.small import PAIRS
 
@@ -45,8 +45,9 @@ def test_sums_are_those_of_a_plain_loop(corpus):
 
 
 def test_sums_do_not_overflow_32_bits():
-    S = np.full(3, 60_000, dtype=np.int64)
-    assert lengths_of(S, S).source_squares == 3 * 60_000**2
+    sums = Sums()
+    sums.add(np.full((2, 3), 60_000, dtype=np.int64))
+    assert sums.lengths().source_squares == 3 * 60_000**2
 
 
 def test_text_and_references_stand_as_they_did(corpus):

@@ -4,7 +4,8 @@ import gzip
 
 import pytest
 
-from ablate.data.files import MAX_LINE_BYTES, read_pairs, split_files
+from ablate.data.lines import MAX_LINE_BYTES
+from ablate.data.places import files_source
 from ablate.errors import DataError
 
 LANGUAGES = ("en", "de")
@@ -20,7 +21,7 @@ def pairs(tmp_path):
             content = content if isinstance(content, bytes) else content.encode()
             path.write_bytes(gzip.compress(content) if suffix.endswith("gz") else content)
         tsv = next((f"{name}.{suffix.replace('_', '.')}" for suffix in files if suffix.startswith("tsv")), name)
-        return list(read_pairs(split_files(tmp_path, tsv, LANGUAGES)))
+        return list(files_source(str(tmp_path / tsv), LANGUAGES).pairs())
 
     return pairs
 
@@ -63,8 +64,9 @@ def test_tab_separated(pairs, suffix):
     assert pairs(**{suffix: "a dog\tein Hund\na cat\teine Katze\n"}) == TWO
 
 
-def test_further_columns_are_not_read(pairs):
-    assert pairs(tsv="a dog\tein Hund\t0.9\thttp://a.b\na cat\teine Katze\n") == TWO
+def test_further_columns_are_refused_until_two_are_named(fault):
+    line = fault(tsv="a dog\tein Hund\t0.9\thttp://a.b\na cat\teine Katze\n")
+    assert line.startswith("train.tsv:1: has 4 columns: name those of source and target, such as data.source_column=1")
 
 
 def test_a_tab_that_ends_a_line_leaves_the_target_empty(pairs):
@@ -105,7 +107,7 @@ def test_a_missing_file_is_named_in_every_form_that_was_looked_for(fault):
 
 def test_a_missing_tab_separated_file_is_named(tmp_path):
     with pytest.raises(DataError, match=r"there is no .*/train\.tsv\.gz: data\.folder says"):
-        split_files(tmp_path, "train.tsv.gz", LANGUAGES)
+        files_source(str(tmp_path / "train.tsv.gz"), LANGUAGES)
 
 
 def test_a_folder_is_no_file(fault, tmp_path):
@@ -166,5 +168,5 @@ def test_a_broken_archive_is_named(tmp_path, content):
     (tmp_path / "train.en.gz").write_bytes(content)
     (tmp_path / "train.de").write_text("ein Hund\n" * 1000)
     with pytest.raises(DataError) as caught:
-        list(read_pairs(split_files(tmp_path, "train", LANGUAGES)))
+        list(files_source(str(tmp_path / "train"), LANGUAGES).pairs())
     assert caught.value.lines == (f"{tmp_path}/train.en.gz: is not a whole gzip archive",)

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from ablate.config import resolve_data
-from ablate.data import toy
+from ablate.data import toy, work
+from ablate.data.encoding import Encoder
 from ablate.data.prepare import prepare
 from ablate.data.tokenizer import UNK
-from ablate.errors import DataError
+from ablate.errors import DataError, Interrupted
 from tests.data.small import PAIRS, SETTINGS, Files
 
 ROOT = Path(__file__).parents[2]
@@ -26,10 +27,6 @@ def fault(files, **settings):
         files.prepare(**settings)
     (line,) = caught.value.lines
     return line.replace(f"{files.folder}/", "")
-
-
-def leftovers(corpora):
-    return sorted(path.name for path in corpora.rglob("*.tmp"))
 
 
 # What it makes
@@ -68,11 +65,13 @@ def test_a_named_corpus_is_found_by_the_names_of_its_release(tmp_path, zipped):
             text = "".join(f"{pair[side]}\n" for pair in PAIRS[split]).encode()
             suffix, content = (".gz", gzip.compress(text)) if language in zipped else ("", text)
             (tmp_path / f"{name}.{language}{suffix}").write_bytes(content)
-    data = resolve_data({"corpus": "multi30k", "vocab_size": 80})
+    data = resolve_data({"corpus": "multi30k", "vocab_size": 80, "folder": str(tmp_path)})
     corpus = prepare(data, tmp_path, tmp_path / "corpora")
     assert corpus.references() == [target for _, target in PAIRS["test"]]
     backwards = prepare(
-        resolve_data({"corpus": "multi30k", "vocab_size": 80, "direction": "de-en"}), tmp_path, tmp_path / "corpora"
+        resolve_data({"corpus": "multi30k", "vocab_size": 80, "direction": "de-en", "folder": str(tmp_path)}),
+        tmp_path,
+        tmp_path / "corpora",
     )
     assert backwards.references() == [source for source, _ in PAIRS["test"]]
     assert backwards.id != corpus.id
@@ -194,28 +193,33 @@ os.close(go)
 print(json.dumps({"codes": [ended(pid) for pid in pids], "built": built.read_text()}))
 """
     assert in_processes(script, files) == {"codes": [0, 0, 0, 0], "built": "once\n"}
-    assert leftovers(files.corpora) == []
     assert [path.name for path in files.corpora.iterdir() if path.is_dir()] == [files.prepare().id]
 
 
-POINTS = ("vocabulary", "ids", "manifest", "its place", "the pointer")
+POINTS = ("vocabulary", "ids", "a commit", "manifest", "its place", "the pointer")
 
 
 def test_a_killed_preparation_leaves_nothing_that_counts(files):
-    """Killed at one point after another, each in a folder of its own; the next preparation succeeds."""
+    """Killed at one point after another, each in a folder of its own; the next preparation goes on and succeeds."""
     files.write()
     script = """
 import pathlib
+from ablate.data import work
+work.AT_ONCE, work.COMMIT_EVERY = 7, 3
 def die(*given, **named):
     os.kill(os.getpid(), signal.SIGKILL)
+def die_after(times, function):
+    calls = []
+    return lambda *given: die() if len(calls) == times else (calls.append(1), function(*given))[1]
 def die_at(point, corpora):
     if point == "vocabulary":
-        module._encode = die
+        work.train_tokenizer = die
     elif point == "ids":
-        sides, write_side = [], module.write_side
-        module.write_side = lambda *given: die() if len(sides) == 3 else (sides.append(1), write_side(*given))
+        work.Work._write_held = die
+    elif point == "a commit":
+        work.SideWriter.commit = die_after(3, work.SideWriter.commit)
     elif point == "manifest":
-        module.write_json = die
+        work.Work._publish = die
     elif point == "its place":
         replace = pathlib.Path.replace
         pathlib.Path.replace = lambda self, to: die() if self.is_dir() else replace(self, to)
@@ -234,23 +238,56 @@ print(json.dumps(codes))
         corpora = files.corpora / point
         counts = [path.parent.name for path in corpora.glob("*/corpus.json") if not path.parent.name.startswith(".")]
         assert counts == ([whole.id] if point == "the pointer" else []), point
-        assert bool(leftovers(corpora)) == (point in ("ids", "manifest", "its place")), point
         corpus = prepare(resolve_data(SETTINGS), files.folder, corpora)
         corpus.verify()
         assert corpus.id == whole.id
-        assert leftovers(corpora) == [], point
+        assert corpus.manifest == whole.manifest, point
+        assert [path.name for path in corpora.iterdir() if path.is_dir()] == [whole.id], point
 
 
-def test_a_preparation_that_fails_leaves_nothing(files, monkeypatch):
+def test_a_preparation_that_was_stopped_learns_no_second_vocabulary_and_goes_on_from_its_last_commit(
+    files, monkeypatch
+):
+    whole = files.write().prepare()
+    monkeypatch.setattr(work, "AT_ONCE", 10)
+    monkeypatch.setattr(work, "COMMIT_EVERY", 4)
+    other = Files(files.folder, files.corpora / "other")
+    encoded = []
+
+    encode = Encoder.__call__
+
+    def stopped(self, sentences):
+        encoded.append(len(sentences))
+        if sum(encoded) > 2 * (20 + 20 + 100):  # dev, test and 10 of 20 times 10 pairs, both sides
+            raise Interrupted
+        return encode(self, sentences)
+
+    monkeypatch.setattr(Encoder, "__call__", stopped)
+    with pytest.raises(Interrupted):
+        other.prepare()
+    again = []
+
+    def counted(self, sentences):
+        again.append(len(sentences))
+        return encode(self, sentences)
+
+    monkeypatch.setattr(Encoder, "__call__", counted)
+    monkeypatch.setattr(work, "train_tokenizer", None)
+    corpus = other.prepare()
+    assert corpus.manifest == whole.manifest
+    assert sum(again) == 2 * (20 + 20 + 200 - 80)  # two commits of 40 pairs were kept
+
+
+def test_a_preparation_that_fails_counts_for_nothing(files, monkeypatch):
     files.write()
 
     def full(*given):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module, "write_side", full)
+    monkeypatch.setattr(work.SideWriter, "add", full)
     with pytest.raises(OSError, match="No space left"):
         files.prepare()
-    assert list(files.corpora.iterdir()) == []
+    assert list(files.corpora.glob("[!.]*/")) == []
     monkeypatch.undo()
     files.prepare().verify()
 
@@ -315,7 +352,10 @@ def test_elsewhere_a_long_line_is_an_error(files, split, pair, language):
 
 
 def test_a_limit_that_no_training_pair_is_within_is_an_error(files):
-    assert fault(files.write(), max_length=1) == "train.en: every pair is longer than data.max_length=1 tokens"
+    held = {"dev": [("the", "kana")], "test": [("the", "kana")]}
+    assert fault(files.write(train=[(LONG, "kana")] * 20, **held), vocab_size=14, max_length=30) == (
+        "train.en: every pair is longer than data.max_length=30 tokens"
+    )
 
 
 @pytest.mark.parametrize("split", list(PAIRS))

@@ -1,0 +1,219 @@
+"""Data sets of the Hugging Face Hub: what a revision holds, and its files, downloaded once and verified.
+
+Files lie in the Hub's own cache (HF_HOME), which resumes what broke and lets one process at a time download a file.
+What a revision was found to be is recorded beside the prepared corpora, so that a branch means the same commit ever
+after, and nothing is asked of the network again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ablate.data.columns import SUFFIXES, suffix_of
+from ablate.errors import DataError, did_you_mean, listed
+from ablate.store.files import read_json, write_json
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_BLOCK = 1 << 20
+
+Tell = Callable[[str], None]
+
+
+class Repository:
+    """A data set of the Hub at one revision."""
+
+    def __init__(self, name: str, revision: str, records: Path, tell: Tell, known: Mapping[str, str]) -> None:
+        """Nothing is asked of the network yet.
+
+        Args:
+            name: `owner/name`.
+            revision: a commit, a branch or a tag.
+            records: the folder of what was found.
+            tell: told what is downloaded.
+            known: SHA-256 of files, where this version knows them.
+        """
+        self.name, self.revision, self.tell, self.known = name, revision, tell, known
+        self.record_file = records / f"{name.replace('/', '--')}@{revision.replace('/', '--')}.json"
+
+    @property
+    def shown(self) -> str:
+        """`hf:owner/name@revision`."""
+        return f"hf:{self.name}@{self.revision}"
+
+    def record(self) -> dict[str, Any]:
+        """The commit, the licence as stated and the files with their sizes and hashes; asked for once.
+
+        Raises:
+            DataError: the Hub does not have it, or cannot be reached.
+        """
+        recorded = read_json(self.record_file)
+        if recorded is None:
+            recorded = self._ask()
+            write_json(self.record_file, recorded)
+        return recorded
+
+    def files(self, beginning: str) -> list[str]:
+        """The files of a split, such as train-00000-of-00003.parquet for `train`.
+
+        Raises:
+            DataError: there are none.
+        """
+        there = self.record()["files"]
+        pattern = re.compile(rf"(?:data/)?{re.escape(beginning)}(?:[-./][^/]*|/.*)?")
+        found = [file for file in there if suffix_of(file) in SUFFIXES and pattern.fullmatch(_stem(file))]
+        if found:
+            return sorted(found)
+        readable = sorted({_stem(file) for file in there if suffix_of(file) in SUFFIXES})
+        if not readable:
+            script = any(file.endswith(".py") for file in there)
+            why = (
+                "is a script that would have to be executed; its revision refs/convert/parquet may hold its data"
+                if script
+                else f"holds no file that ends in {listed(SUFFIXES)}"
+            )
+            raise DataError(f"{self.shown}: {why}")
+        near = did_you_mean(beginning, readable) or f"; there are {', '.join(readable[:10])}"
+        raise DataError(f'{self.shown}: has no split "{beginning}"{near}')
+
+    def download(self, files: list[str]) -> list[str]:
+        """The files' paths in the Hub's cache, downloaded where they are missing, and verified once.
+
+        Raises:
+            DataError: the Hub cannot be reached, a file is not there, or its content is not what it should be.
+        """
+        record = self.record()
+        missing = [file for file in files if not self._cached(file, record["commit"])]
+        if missing:
+            size = sum(record["files"][file]["size"] or 0 for file in missing) / 1e6
+            licence = record["licence"] or "none stated"
+            self.tell(f"downloading {len(missing)} files of {self.shown}, {size:,.1f} MB, licence: {licence}")
+        return [self._download(file, record) for file in files]
+
+    def _download(self, file: str, record: dict[str, Any]) -> str:
+        from huggingface_hub import hf_hub_download
+
+        with self._faults(file):
+            path = Path(hf_hub_download(self.name, file, repo_type="dataset", revision=record["commit"]))
+        about = record["files"][file]
+        stamp = [path.stat().st_size, path.stat().st_mtime_ns]
+        if about.get("verified") == stamp:
+            return str(path)
+        for kind, expected in (("SHA-256", self.known.get(file)), ("SHA-256", about["sha256"]), ("git", about["git"])):
+            found = _digest(path, kind) if expected else expected
+            if found != expected:
+                path.resolve().unlink()
+                path.unlink(missing_ok=True)
+                raise DataError(
+                    f"{self.shown}: {file} has the {kind} hash {found}, and should have {expected}; it was removed: "
+                    "run again to download it anew"
+                )
+        about["verified"] = stamp
+        write_json(self.record_file, record)
+        return str(path)
+
+    def _cached(self, file: str, commit: str) -> bool:
+        from huggingface_hub import try_to_load_from_cache
+
+        return isinstance(try_to_load_from_cache(self.name, file, repo_type="dataset", revision=commit), str)
+
+    def _ask(self) -> dict[str, Any]:
+        from huggingface_hub import HfApi
+
+        with self._faults(None):
+            info = HfApi().dataset_info(self.name, revision=self.revision, files_metadata=True)
+        if not info.sha or not _COMMIT.fullmatch(info.sha):
+            raise DataError(f"{self.shown}: the Hub does not say which commit this is")
+        licence = getattr(info.card_data, "license", None) if info.card_data else None
+        files = {
+            each.rfilename: {
+                "size": each.size,
+                "sha256": each.lfs.sha256 if each.lfs else None,
+                "git": None if each.lfs else each.blob_id,
+            }
+            for each in info.siblings or ()
+        }
+        return {
+            "repository": self.name,
+            "revision": self.revision,
+            "commit": info.sha,
+            "licence": ", ".join(licence) if isinstance(licence, list) else licence,
+            "files": files,
+        }
+
+    @contextmanager
+    def _faults(self, file: str | None) -> Iterator[None]:
+        """Turn what the Hub's library raises into one line.
+
+        Raises:
+            DataError: always, in its place.
+        """
+        from huggingface_hub import errors
+
+        what = self.shown if file is None else f"{self.shown}: {file}"
+        try:
+            yield
+        except errors.GatedRepoError:
+            raise DataError(f"{what}: is gated: accept its terms on the Hub, then `hf auth login`") from None
+        except errors.RepositoryNotFoundError:
+            raise DataError(
+                f"{what}: the Hub has no such data set, or it is private; `hf auth login` shows what is yours"
+            ) from None
+        except errors.RevisionNotFoundError:
+            raise DataError(f"{what}: the data set has no such revision") from None
+        except (errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError) as error:
+            raise DataError(f"{what}: {_unreachable(error)}") from None
+        except errors.EntryNotFoundError:
+            raise DataError(f"{what}: the Hub does not have this file") from None
+        except errors.HfHubHTTPError as error:
+            raise DataError(f"{what}: {_answered(error)}") from None
+        except errors.HFValidationError as error:
+            raise DataError(f"{what}: {str(error).splitlines()[0]}") from None
+        except Exception as error:
+            if type(error).__module__.split(".")[0] not in ("httpx", "httpx2", "builtins", "huggingface_hub"):
+                raise
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # of this machine: a full disk, a folder that cannot be written
+            if not isinstance(error, OSError) and type(error).__module__ == "builtins":
+                raise
+            raise DataError(f"{what}: the download broke off ({_first_line(error)}); run again to go on") from None
+
+
+def _answered(error: Any) -> str:
+    return f"the Hub answered {error.response.status_code}; run again later"
+
+
+def _unreachable(error: Exception) -> str:
+    from huggingface_hub.constants import is_offline_mode
+    from huggingface_hub.errors import HfHubHTTPError
+
+    if isinstance(error.__cause__, HfHubHTTPError):
+        return _answered(error.__cause__)
+    if is_offline_mode():
+        return "is not in the Hub's cache, and this is offline (--offline or HF_HUB_OFFLINE)"
+    return f"the Hub cannot be reached ({_first_line(error.__cause__ or error)})"
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def _stem(file: str) -> str:
+    """A file's path without the endings of its kind."""
+    return file.removesuffix(".gz").rpartition(".")[0]
+
+
+def _digest(path: Path, kind: str) -> str:
+    """The SHA-256 of a file, or the hash by which git knows its content."""
+    digest = hashlib.sha256()
+    if kind == "git":
+        digest = hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False)
+    with path.open("rb") as stream:
+        while block := stream.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,217 @@
+"""The work of preparing a corpus, in a folder that holds how far it came.
+
+First the vocabulary: the training side is read once, checked and counted, and a seeded sample of it learned from.
+Then the ids: the training side is read again, encoded some thousand pairs at once, and written as it comes. Memory
+does not grow with the corpus. A preparation that was stopped keeps its vocabulary and what was written up to the last
+commit.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ablate.config import DataConfig
+from ablate.data.corpus import FORMAT, OFFSETS, SOURCE_TOKENIZER, TOKENIZER, SideWriter, Sums
+from ablate.data.encoders import Encoders, encoders_of
+from ablate.data.encoding import IDS, Encoder
+from ablate.data.filters import SIDES, Pair, complete_pairs, fits, refuse_long, training_pairs
+from ablate.data.notices import Notices
+from ablate.data.sources import Source
+from ablate.data.tokenizer import train_tokenizer
+from ablate.errors import DataError
+from ablate.store.corpora import MANIFEST
+from ablate.store.files import read_json, remove_temporaries, sha256, sync_file, write_bytes, write_json
+from ablate.store.machine import cores
+
+AT_ONCE = 10_000  # pairs
+COMMIT_EVERY = 50  # times that: 500,000 pairs
+MANY = 200_000  # pairs from which starting further processes pays
+SAMPLE_SEED = 20170612
+_READ, _STATE = "read.json", "state.json"  # in the folder, until it is whole
+
+
+class Work:
+    """One preparation, which goes on where it was stopped."""
+
+    def __init__(
+        self,
+        folder: Path,
+        data: DataConfig,
+        sources: dict[str, Source],
+        about: dict[str, Any],
+        tell: Callable[[str], None],
+    ) -> None:
+        """In this folder; `about` is what the manifest says of the sources."""
+        self.folder, self.data, self.sources, self.about, self.tell = folder, data, sources, about, tell
+
+    def do(self) -> None:
+        """Everything that is missing; then the folder is a prepared corpus.
+
+        Raises:
+            DataError: the text cannot be used.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        remove_temporaries(self.folder)
+        if not (self.folder / MANIFEST).exists():
+            self._prepare()
+        for name in (_READ, _STATE):
+            (self.folder / name).unlink(missing_ok=True)
+
+    def _prepare(self) -> None:
+        held = {split: complete_pairs(self.sources[split], split) for split in ("dev", "test")}
+        read = read_json(self.folder / _READ)
+        if read is None:
+            read = self._read(held)
+            write_json(self.folder / _READ, read)
+        encoders = encoders_of(self._models)
+        for split, pairs in held.items():
+            self._write_held(split, pairs, encoders)
+        sums, left_out = self._write_train(read["pairs"])
+        self._publish(
+            {
+                "pairs": {"train": sums.pairs, **{split: len(pairs) for split, pairs in held.items()}},
+                "left_out": {**read["left_out"], **left_out},
+                "repaired": read["repaired"],
+                "noticed": read["noticed"],
+                "longest": sums.longest,
+                "lengths": asdict(sums.lengths()),
+            }
+        )
+
+    # The vocabulary
+
+    def _read(self, held: dict[str, list[Pair]]) -> dict[str, Any]:
+        """Read the training side once and learn the vocabulary; what there is to say of the text."""
+        source, left_out, notices = self.sources["train"], Counter[str](), Notices()
+        for split, pairs in held.items():
+            notices.look(split, pairs, self.data.languages)
+        sample = Sample(self.data.tokenizer_pairs)
+        self.tell("reading the training side")
+        for pair in training_pairs(source, self.data, left_out):
+            sample.offer(pair)
+        if not sample.offered:
+            raise DataError(f"{source.files()[0]}: has no sentence pair")
+        pairs = sample.drawn()
+        notices.look("train", pairs, self.data.languages)
+        self._learn(pairs, sample.offered)
+        repaired = {split: dict(source.repaired) for split, source in self.sources.items() if source.repaired}
+        return {
+            "pairs": sample.offered,
+            "left_out": dict(left_out),
+            "repaired": repaired,
+            "noticed": notices.lines(),
+        }
+
+    def _learn(self, pairs: list[Pair], of: int) -> None:
+        data = self.data
+        on = f"{len(pairs):,} pairs" if len(pairs) == of else f"a sample of {len(pairs):,} of {of:,} pairs"
+        self.tell(f"learning a vocabulary of {data.vocab_size:,} on {on}")
+        if data.vocabulary == "joint":
+            learned = {self._models[0]: chain.from_iterable(pair[1:] for pair in pairs)}
+        else:
+            learned = {path: chain(side) for path, side in zip(self._models, _texts(pairs), strict=True)}
+        for path, texts in learned.items():
+            write_bytes(path, train_tokenizer(texts, data.vocab_size, data.tokenizer, data.byte_fallback).model)
+
+    @property
+    def _models(self) -> tuple[Path, Path]:
+        """The vocabularies of source and target."""
+        target = self.folder / TOKENIZER
+        return (self.folder / SOURCE_TOKENIZER if self.data.vocabulary == "separate" else target), target
+
+    # The ids
+
+    def _write_held(self, split: str, pairs: list[Pair], encoders: tuple[Encoder, Encoder]) -> None:
+        """A split of which nothing may be left out, as ids and as text."""
+        texts = _texts(pairs)
+        encoded = [encoder(side) for encoder, side in zip(encoders, texts, strict=True)]
+        refuse_long(self.sources[split], pairs, np.stack([side.lengths for side in encoded]), self.data)
+        for name, sentences, side in zip(SIDES, encoded, texts, strict=True):
+            with SideWriter(self.folder, split, name) as writer:
+                writer.add(sentences)
+            (self.folder / f"{split}.{name}.txt").write_bytes("".join(f"{text}\n" for text in side).encode())
+
+    def _write_train(self, total: int) -> tuple[Sums, Counter[str]]:
+        """The training side, from the last commit on; sums of its lengths, and what was left out by length."""
+        state = read_json(self.folder / _STATE) or {"read": 0, "ends": [None, None], "sums": {}, "left_out": {}}
+        sums, left_out, read = Sums(**state["sums"]), Counter[str](state["left_out"]), state["read"]
+        pairs = islice(training_pairs(self.sources["train"], self.data, Counter()), read, None)
+        self.tell(f"encoding {total:,} pairs")
+        writers = [SideWriter(self.folder, "train", *given) for given in zip(SIDES, state["ends"], strict=True)]
+        processes = cores() if total - read >= MANY else 1
+        with writers[0], writers[1], Encoders(self._models, processes) as encode:
+            for turn, encoded in enumerate(encode(_chunks(pairs)), 1):
+                lengths = np.stack([side.lengths for side in encoded])
+                kept = fits(lengths, self.data, left_out)
+                for writer, side in zip(writers, encoded, strict=True):
+                    writer.add(side.only(kept))
+                sums.add(lengths[:, kept] + 1)
+                read += len(kept)
+                if turn % COMMIT_EVERY == 0:
+                    self.tell(f"encoding: {read:,} of {total:,} pairs done")
+                    ends = [writer.commit() for writer in writers]
+                    state = {"read": read, "ends": ends, "sums": asdict(sums), "left_out": dict(left_out)}
+                    write_json(self.folder / _STATE, state)
+        if not sums.pairs:
+            limit = f"longer than data.max_length={self.data.max_length} tokens"
+            if self.data.max_ratio is not None:
+                limit += f", or more uneven than data.max_ratio={self.data.max_ratio:g}"
+            raise DataError(f"{self.sources['train'].files()[0]}: every pair is {limit}")
+        return sums, Counter({reason: count for reason, count in left_out.items() if count})
+
+    def _publish(self, facts: dict[str, Any]) -> None:
+        """The manifest, last: it makes the folder count."""
+        files = [path for path in sorted(self.folder.iterdir()) if path.name not in (_READ, _STATE)]
+        manifest = {
+            "format": FORMAT,
+            "data": self.data.model_dump(exclude={"folder"}),
+            "sources": self.about,
+            **facts,
+            "types": {"ids": IDS.str, "offsets": OFFSETS.str},
+            "files": {path.name: sha256(path) for path in files},
+            "sizes": {path.name: path.stat().st_size for path in files},
+        }
+        for path in files:
+            sync_file(path)  # the manifest must not be on the disk before what it speaks of
+        write_json(self.folder / MANIFEST, manifest)
+
+
+class Sample:
+    """At most `size` of the pairs that are offered, each as likely as another, in their order (Vitter, 1985)."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.offered = size, 0
+        self._kept: list[tuple[int, Pair]] = []
+        self._random = random.Random(SAMPLE_SEED)
+
+    def offer(self, pair: Pair) -> None:
+        """One more."""
+        if self.offered < self.size:
+            self._kept.append((self.offered, pair))
+        else:
+            place = int(self._random.random() * (self.offered + 1))
+            if place < self.size:
+                self._kept[place] = (self.offered, pair)
+        self.offered += 1
+
+    def drawn(self) -> list[Pair]:
+        """The sample."""
+        return [pair for _, pair in sorted(self._kept)]
+
+
+def _chunks(pairs: Iterator[Pair]) -> Iterator[tuple[list[str], list[str]]]:
+    while some := list(islice(pairs, AT_ONCE)):
+        yield _texts(some)
+
+
+def _texts(pairs: Sequence[Pair]) -> tuple[list[str], list[str]]:
+    """The sides of pairs."""
+    return [source for _, source, _ in pairs], [target for _, _, target in pairs]

@@ -1,0 +1,71 @@
+"""Corpora, for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from ablate.report.plan_text import plain_table, print_wide
+from ablate.report.units import size
+
+
+def print_list(named: Sequence[Mapping[str, Any]], prepared: Sequence[Mapping[str, Any]]) -> None:
+    """Corpora by name, then those that are prepared."""
+    table = plain_table("corpus", "directions", "train, dev, test", "from")
+    for each in named:
+        table.add_row(each["corpus"], ", ".join(each["directions"]), ", ".join(each["splits"]), Text(each["from"]))
+    print_wide(table)
+    console = Console(highlight=False, soft_wrap=True)
+    if not prepared:
+        console.print("\nNone is prepared here yet.")
+        return
+    console.print()
+    table = plain_table("prepared", "corpus", "direction", "+pairs", "+V", "+on disk")
+    for each in prepared:
+        data = each["data"]
+        row = (data["corpus"], data["direction"], f"{each['pairs']['train']:,}", f"{data['vocab_size']:,}")
+        table.add_row(each["id"], *map(Text, row), size(each["bytes"]))
+    print_wide(table)
+
+
+def print_portrait(shown: Mapping[str, Any]) -> None:
+    """What a corpus holds."""
+    console, data = Console(highlight=False, soft_wrap=True, markup=False), shown["data"]
+    console.print(f"corpus {shown['id']}: {data['corpus']}, {data['direction']}")
+    table = plain_table("split", "+pairs", "+source tokens", "+mean", "+p95", "+max", "+target tokens", "+mean", "+p95",
+                        "+max")  # fmt: skip
+    for name, split in shown["splits"].items():
+        sides = [split["tokens"][side] for side in ("source", "target")]
+        cells = (f"{side[key]:,}" for side in sides for key in ("total", "mean", "p95", "longest"))
+        table.add_row(name, f"{split['pairs']:,}", *cells)
+    print_wide(table)
+    left_out = ", ".join(f"{count:,} {why}" for why, count in shown["left_out"].items())
+    console.print(f"left out of the training side: {left_out or 'nothing'}")
+    for split, mended in shown["repaired"].items():
+        console.print(f"mended in {split}: {', '.join(f'{count:,} {what}' for what, count in mended.items())}")
+    for line in shown["noticed"]:
+        console.print(f"note: {line}")
+    vocabulary = shown["vocabulary"]
+    some = " ".join(vocabulary["some"])
+    console.print(
+        f"vocabulary: {vocabulary['pieces']:,} pieces, {vocabulary['kind']}, {data['vocabulary']}: ... {some}"
+    )
+    for source, target in shown["sample"]:
+        console.print(f"  {source}\n  -> {target}")
+    for name, split in shown["splits"].items():
+        console.print(f"{name}: {_origin(split['from'] or {})}")
+
+
+def _origin(about: Mapping[str, Any]) -> str:
+    """`train.en, train.de, SHA-256 of the text 1a2b..., 3c4d...`."""
+    parts = []
+    if "hub" in about:
+        parts.append(f"hf:{about['hub']}@{about['commit']}, licence: {about['licence'] or 'none stated'}")
+    parts += [about[key] for key in ("generated", "test set") if key in about]
+    parts += [", ".join(about["files"])] if about.get("files") else []
+    if about.get("sha256") and "generated" not in about:
+        parts.append(f"SHA-256 of the text {', '.join(hash[:12] for hash in about['sha256'])}")
+    return "; ".join(parts) or "unknown: prepared by the first version"

@@ -1,0 +1,174 @@
+"""Preparing a corpus: seconds and peak memory by the number of pairs, beside SentencePiece's own batch encoder.
+
+    python benchmarks/prepare.py --text DIR --pairs 100000 1000000 5000000
+
+DIR holds train.en and train.de (or .gz). Its pairs are repeated as often as it takes, each time with a word changed on
+either side, so that sentences differ and the vocabulary of words grows. Every measurement is a process of its own; its
+peak memory is the resident set's, as the system counts it, that of the processes that encode added at the largest's
+peak. Phases are told apart by what the preparation says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from ablate.config import resolve_data
+from ablate.data.corpus import Corpus
+from ablate.data.places import files_source
+from ablate.data.prepare import prepare
+from ablate.data.work import MANY
+from ablate.store.machine import cores
+
+LANGUAGES = ("en", "de")
+AT_ONCE = 10_000
+HELD = 1000  # pairs of dev and of test
+
+
+def perturbed(folder: Path, pairs: int) -> Iterator[tuple[str, str]]:
+    """So many pairs: the folder's, over and over, a word changed at random from the second time on."""
+    draw = random.Random(1)
+    originals = [pair for _, *pair in files_source(str(folder / "train"), LANGUAGES).pairs()]
+    for number in range(pairs):
+        pair = originals[number % len(originals)]
+        if number >= len(originals):
+            pair = [_changed(text, originals[int(draw.random() * len(originals))][side], draw)
+                    for side, text in enumerate(pair)]  # fmt: skip
+        yield pair[0], pair[1]
+
+
+def _changed(text: str, other: str, draw: random.Random) -> str:
+    """A word in the place of another: one of another sentence, or a number."""
+    words, others = text.split(), other.split()
+    word = others[int(draw.random() * len(others))] if draw.random() < 0.9 else str(int(draw.random() * 1_000_000))
+    words[int(draw.random() * len(words))] = word
+    return " ".join(words)
+
+
+def write(folder: Path, text: Path, pairs: int) -> None:
+    """A corpus of files of so many training pairs."""
+    folder.mkdir()
+    for split, size in (("train", pairs), ("dev", HELD), ("test", HELD)):
+        files = [(folder / f"{split}.{language}").open("w", encoding="utf-8") for language in LANGUAGES]
+        with files[0], files[1]:
+            for pair in perturbed(text, size):
+                for file, sentence in zip(files, pair, strict=True):
+                    file.write(f"{sentence}\n")
+
+
+def settings(folder: Path, vocab_size: int) -> dict[str, object]:
+    names = {split: split for split in ("train", "dev", "test")}
+    return {"corpus": "files", "direction": "en-de", "folder": str(folder), "vocab_size": vocab_size, **names}
+
+
+def ours(folder: Path, vocab_size: int) -> dict[str, float]:
+    """Prepare the corpus; seconds in all and of each phase, and megabytes at the peak."""
+    said: list[tuple[float, str]] = []
+    began = time.monotonic()
+    pairs = prepare(
+        resolve_data(settings(folder, vocab_size)), folder, folder / "corpora",
+        tell=lambda line: said.append((time.monotonic(), line.partition(" ")[0].strip(":"))),
+    ).manifest["pairs"]["train"]  # fmt: skip
+    end = time.monotonic()
+    own, child = (resource.getrusage(who).ru_maxrss / 1024 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    peak = own + (cores() * child if pairs >= MANY else 0)
+    starts = [(began, "hashing"), *said, (end, "")]
+    phases = {name: 0.0 for _, name in starts if name}
+    for (start, name), (stop, _) in itertools.pairwise(starts):
+        phases[name] += stop - start
+    again = time.monotonic()
+    prepare(resolve_data(settings(folder, vocab_size)), folder, folder / "corpora")
+    return {"seconds": end - began, "peak_mb": peak, **phases, "again": time.monotonic() - again,
+            "pairs": pairs}  # fmt: skip
+
+
+def first_batch(folder: Path) -> dict[str, float]:
+    """Seconds from opening a prepared corpus to its first batch of 25,000 tokens, imports left out."""
+    from ablate.data.batches import BatchOrder, make_batch
+
+    (place,) = (path.parent for path in (folder / "corpora").glob("*/corpus.json"))
+    began = time.monotonic()
+    corpus = Corpus(place)
+    train = corpus.split("train")
+    make_batch(train, BatchOrder(train, 25_000, seed=1).at(1))
+    return {"first_batch": time.monotonic() - began}
+
+
+def sentencepiece(folder: Path, threads: int) -> dict[str, float]:
+    """Seconds in which SentencePiece's batch encoder does the training side; reading is not counted."""
+    from sentencepiece import SentencePieceProcessor
+
+    (model,) = (folder / "corpora").glob("*/tokenizer.model")
+    encoder = SentencePieceProcessor(model_file=str(model))
+    seconds, texts = 0.0, [[], []]
+
+    def encode() -> None:
+        nonlocal seconds
+        for side in texts:
+            began = time.monotonic()
+            encoder.encode(side, out_type=int, num_threads=threads)
+            seconds += time.monotonic() - began
+            side.clear()
+
+    for _, *pair in files_source(str(folder / "train"), LANGUAGES).pairs():
+        for side, text in zip(texts, pair, strict=True):
+            side.append(text)
+        if len(texts[0]) == AT_ONCE:
+            encode()
+    encode()
+    return {"sentencepiece": seconds}
+
+
+WORK = {"ours": ours, "first_batch": first_batch, "sentencepiece": sentencepiece}
+
+
+def in_a_process(work: str, *given: object) -> dict[str, float]:
+    words = [sys.executable, __file__, "--work", work, *map(str, given)]
+    return json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+
+
+def measure(text: Path, scratch: Path, pairs: int, vocab_size: int, threads: int) -> None:
+    with tempfile.TemporaryDirectory(dir=scratch) as name:
+        folder = Path(name) / "corpus"
+        write(folder, text, pairs)
+        found = in_a_process("ours", folder, vocab_size)
+        found |= in_a_process("sentencepiece", folder, threads) | in_a_process("first_batch", folder)
+    rate, theirs = pairs / found["encoding"], pairs / found["sentencepiece"]
+    print(
+        f"| {pairs:,} | {found['seconds']:.1f} | {found['hashing']:.1f} | {found['reading']:.1f} "
+        f"| {found['learning']:.1f} | {found['encoding']:.1f} | {found['peak_mb']:.0f} | {rate:,.0f} | {theirs:,.0f} "
+        f"| {rate / theirs:.2f} | {found['again']:.2f} | {found['first_batch']:.2f} |",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--text", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--pairs", type=int, nargs="+", default=[100_000, 250_000, 1_000_000])
+    parser.add_argument("--vocab-size", type=int, default=8000)
+    parser.add_argument("--threads", type=int, default=2, help="of SentencePiece's own encoder")
+    parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()))
+    given = parser.parse_args()
+    print("| pairs | seconds | hashing | reading | learning | encoding | peak MB | encoded pairs/s "
+          "| SentencePiece's | ratio | again s | first batch s |")  # fmt: skip
+    print("|" + " ---: |" * 12)
+    for pairs in given.pairs:
+        measure(given.text, given.scratch, pairs, given.vocab_size, given.threads)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--work"]:
+        work, folder, *rest = sys.argv[2:]
+        print(json.dumps(WORK[work](Path(folder), *map(int, rest))))
+    else:
+        main()

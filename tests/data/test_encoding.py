@@ -1,0 +1,99 @@
+"""Encoding many sentences: the same ids as SentencePiece's own encoder gives, in one process or in several."""
+
+import os
+import signal
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ablate.data import encoding, toy
+from ablate.data.encoders import Encoders
+from ablate.data.encoding import Encoded, Encoder
+from ablate.data.tokenizer import Tokenizer, train_tokenizer
+from ablate.errors import StoreError
+
+PAIRS = toy.generate()["train"][:150]
+TEXT = [text for pair in PAIRS for text in pair] + [
+    "„Ja“ ½ Maß…",
+    "a\u2581b c",
+    "中文 日本語",
+    "na\u00efve caf\u00e9",
+]
+TOKENIZERS = {
+    name: train_tokenizer(TEXT, 150 if "bytes" not in name else 400, kind, "bytes" in name)
+    for name, kind in {"bpe": "bpe", "unigram": "unigram", "bpe with bytes": "bpe"}.items()
+}
+# Known words and letters, unknown letters, every kind of space, and the sign that SentencePiece writes spaces with.
+WORDS = st.text(st.sampled_from("abcdogthe ж中\u00e9\u2581\u00a0\u2028\t\r .,&;<s>"), max_size=30)
+
+
+def sentences(encoded):
+    ends = np.cumsum([0, *encoded.lengths])
+    return [encoded.ids[start:end].tolist() for start, end in pairwise(ends)]
+
+
+@pytest.mark.parametrize("name", list(TOKENIZERS))
+@given(texts=st.lists(WORDS | st.sampled_from(TEXT), max_size=8))
+@settings(deadline=None, max_examples=150)
+def test_ids_are_those_of_sentencepiece(name, texts):
+    assert sentences(Encoder(TOKENIZERS[name])(texts)) == TOKENIZERS[name].encode(texts)
+
+
+def test_an_encoder_that_knows_words_already_says_the_same(monkeypatch):
+    monkeypatch.setattr(encoding, "MAX_WORDS", 20)  # so that it forgets now and then
+    encoder = Encoder(TOKENIZERS["bpe"])
+    for start in range(0, len(TEXT), 10):
+        some = TEXT[start : start + 10]
+        assert sentences(encoder(some)) == TOKENIZERS["bpe"].encode(some)
+
+
+def test_what_kind_a_vocabulary_is_shows_in_itself():
+    assert {name: tokenizer.kind for name, tokenizer in TOKENIZERS.items()} == {
+        "bpe": "bpe", "unigram": "unigram", "bpe with bytes": "bpe",
+    }  # fmt: skip
+
+
+def test_bytes_stand_for_what_was_never_seen():
+    tokenizer = TOKENIZERS["bpe with bytes"]
+    (ids,) = tokenizer.encode(["the Ω dog"])
+    assert tokenizer.decode([ids]) == ["the Ω dog"]
+    assert TOKENIZERS["bpe"].decode(TOKENIZERS["bpe"].encode(["the Ω dog"])) != ["the Ω dog"]
+
+
+def test_only_some_of_the_sentences():
+    encoded = Encoded(np.array([4, 5, 6, 7], dtype=np.uint32), np.array([2, 0, 1, 1]))
+    kept = encoded.only(np.array([True, True, False, True]))
+    assert sentences(kept) == [[4, 5], [], [7]]
+
+
+@pytest.fixture
+def models(tmp_path):
+    """Files of a vocabulary for the source, and another for the target."""
+    for name, text in (("source", PAIRS), ("target", PAIRS[:80])):
+        (tmp_path / name).write_bytes(train_tokenizer([word for pair in text for word in pair], 80).model)
+    return tmp_path / "source", tmp_path / "target"
+
+
+CHUNKS = [([source for source, _ in PAIRS[i : i + 7]], [target for _, target in PAIRS[i : i + 7]]) for i in range(0, 150, 7)]  # fmt: skip # noqa: E501
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+def test_several_processes_encode_as_one_does_in_order(models, processes):
+    source, target = (Tokenizer(path.read_bytes()) for path in models)
+    with Encoders(models, processes) as encode:
+        found = list(encode(iter(CHUNKS)))
+    assert [(sentences(a), sentences(b)) for a, b in found] == [(source.encode(a), target.encode(b)) for a, b in CHUNKS]
+
+
+def test_a_process_that_is_killed_is_said_so_and_none_is_left(models):
+    with Encoders(models, 2) as encode:
+        pids = [worker.pid for worker in encode._workers]
+        os.kill(pids[0], signal.SIGKILL)
+        with pytest.raises(StoreError, match="was killed; the same command goes on"):
+            list(encode(iter(CHUNKS)))
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)

@@ -1,0 +1,182 @@
+"""Downloads from the Hub, with its real library against a server on this machine: what is served, and what fails."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.data.hub_server import COMMIT, FILES, LICENCE, Hub
+
+ROOT = Path(__file__).parents[2]
+SHA256 = hashlib.sha256(FILES["train.jsonl"].encode()).hexdigest()
+SIZE = sum(len(text) for text in FILES.values())
+
+# Runs in a process of its own, since the library reads its variables once: each case is (corpus, settings), and its
+# outcome the corpus or the lines of its fault. Only the library's pauses between two tries are made short, and what it
+# writes to the disk at once, so that a small file can be cut in the middle.
+SCRIPT = """
+import json, sys, time
+from pathlib import Path
+from ablate.config import resolve_data
+from ablate.data.prepare import prepare
+from ablate.errors import AblateError
+pause = time.sleep
+import huggingface_hub.constants
+huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE = 4096
+time.sleep = lambda seconds: pause(min(seconds, 0.01))
+outcomes = []
+for case in json.loads(sys.argv[1]):
+    said = []
+    settings = {"direction": "en-de", "vocab_size": 60, **case["settings"]}
+    try:
+        corpus = prepare(resolve_data(settings), Path("nowhere"), Path(case["corpora"]), said.append)
+        outcomes.append({"id": corpus.id, "pairs": corpus.manifest["pairs"], "said": said})
+    except AblateError as error:
+        outcomes.append({"fault": list(error.lines)})
+print(json.dumps(outcomes))
+"""
+
+
+@pytest.fixture(scope="module")
+def hub():
+    hub = Hub()
+    yield hub
+    hub.close()
+
+
+@pytest.fixture(scope="module")
+def run(hub, tmp_path_factory):
+    """Prepare corpora of the Hub, one after another in one process; `home` is the Hub's cache."""
+
+    def start(cases, home, **environment):
+        variables = {
+            "HF_ENDPOINT": hub.address,
+            "HF_HOME": str(home),
+            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+            **environment,
+        }
+        return subprocess.Popen(
+            [sys.executable, "-W", "error", "-c", SCRIPT, json.dumps(cases)],
+            cwd=ROOT, env={**os.environ, **variables}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def wait(process):
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+        return json.loads(out.splitlines()[-1])
+
+    run = lambda *given, **more: wait(start(*given, **more))  # noqa: E731
+    run.start, run.wait = start, wait
+    return run
+
+
+def case(corpora, corpus, **settings):
+    return {"corpora": str(corpora), "settings": {"corpus": corpus, **settings}}
+
+
+FAULTS = {
+    "missing": "hf:test/missing@main: train.jsonl: the Hub does not have this file",
+    "hash": f"hf:test/hash@main: train.jsonl has the SHA-256 hash {SHA256}"
+    f", and should have {'0' * 64}; it was removed: run again to download it anew",
+    "nothing": "hf:test/nothing@main: the Hub has no such data set, or it is private; `hf auth login` shows what is "
+    "yours",
+    "gated": "hf:test/gated@main: is gated: accept its terms on the Hub, then `hf auth login`",
+    "served@nowhere": "hf:test/served@nowhere: the data set has no such revision",
+    "script": "hf:test/script@main: is a script that would have to be executed; its revision refs/convert/parquet may "
+    "hold its data",
+    "busy": "hf:test/busy@main: train.jsonl: the Hub answered 500; run again later",
+}  # fmt: skip
+GOOD = ("served", "redirected", "cut", "small")
+
+
+@pytest.fixture(scope="module")
+def outcomes(run, tmp_path_factory):
+    """Of every repository, asked for one after another."""
+    folder = tmp_path_factory.mktemp("hub")
+    names = [*GOOD, *FAULTS, "truncated"]
+    found = run([case(folder / "corpora" / name, f"hf:test/{name}") for name in names], folder / "home")
+    return dict(zip(names, found, strict=True))
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_served_redirected_and_cut_in_the_middle_it_is_the_same_corpus(outcomes, name):
+    assert outcomes[name]["pairs"] == {"train": 3000, "dev": 20, "test": 20}
+    assert outcomes[name]["id"] == outcomes["served"]["id"]
+
+
+def test_what_was_cut_is_resumed_and_not_begun_again(outcomes, hub):
+    assert SIZE <= hub.sent["test/cut"] <= SIZE + len(FILES) * 4096  # what was not yet on the disk comes again
+
+
+def test_size_and_licence_are_told_before_a_download(outcomes):
+    megabytes = len(FILES["train.jsonl"]) / 1e6
+    line = f"downloading 1 files of hf:test/served@main, {megabytes:,.1f} MB, licence: {LICENCE}"
+    assert line in outcomes["served"]["said"]
+
+
+@pytest.mark.parametrize("name", list(FAULTS))
+def test_each_fault_is_one_line_that_says_what_to_do(outcomes, name):
+    assert outcomes[name] == {"fault": [FAULTS[name]]}
+
+
+def test_a_connection_that_always_breaks_is_given_up_and_said_so(outcomes):
+    (line,) = outcomes["truncated"]["fault"]
+    assert line.startswith("hf:test/truncated@main: train.jsonl: the download broke off (")
+    assert line.endswith("run again to go on")
+
+
+def test_the_same_text_from_the_hub_and_from_files_is_one_corpus(outcomes, run, tmp_path):
+    for name, text in FILES.items():
+        pairs = [json.loads(line) for line in text.splitlines()]
+        for language in ("en", "de"):
+            path = tmp_path / f"{name.removesuffix('.jsonl')}.{language}"
+            path.write_text("".join(f"{pair[language]}\n" for pair in pairs))
+    files = {"train": "train", "dev": "validation", "test": "test", "folder": str(tmp_path)}
+    script = case(
+        tmp_path / "corpora", "files", **{name: str(tmp_path / files[name]) for name in ("train", "dev", "test")}
+    )
+    (found,) = run([script], tmp_path / "home")
+    assert found["id"] == outcomes["served"]["id"]
+
+
+def test_nothing_is_asked_twice_and_a_branch_keeps_the_commit_that_it_was_found_at(run, hub, tmp_path):
+    served = case(tmp_path / "corpora", "hf:test/served")
+    (first,) = run([served], tmp_path / "home")
+    (record,) = (tmp_path / "corpora/downloads").glob("*.json")
+    assert json.loads(record.read_text())["commit"] == COMMIT
+    before = hub.requests.copy()
+    other = case(tmp_path / "corpora", "hf:test/served", vocab_size=61)  # prepared anew, from the same files
+    again, prepared_anew = run([served, other], tmp_path / "home")
+    assert again["id"] == first["id"] != prepared_anew["id"]
+    assert hub.requests == before
+
+
+def test_offline_uses_what_is_there_and_names_what_is_not(run, hub, tmp_path):
+    served = case(tmp_path / "corpora", "hf:test/served")
+    offline = "and this is offline (--offline or HF_HUB_OFFLINE)"
+    (fault,) = run([served], tmp_path / "home", HF_HUB_OFFLINE="1")
+    assert fault == {"fault": [f"hf:test/served@main: is not in the Hub's cache, {offline}"]}
+    (first,) = run([served], tmp_path / "home")
+    before = hub.requests.copy()
+    (again,) = run([served], tmp_path / "home", HF_HUB_OFFLINE="1")
+    assert again["id"] == first["id"]
+    assert hub.requests == before
+
+
+def test_a_hub_that_cannot_be_reached_is_said_so(run, tmp_path):
+    (found,) = run([case(tmp_path / "corpora", "hf:test/served")], tmp_path / "home", HF_ENDPOINT="http://127.0.0.1:9")
+    (line,) = found["fault"]
+    assert line.startswith("hf:test/served@main: the ")
+
+
+def test_several_processes_at_once_download_each_file_once(run, hub, tmp_path):
+    """They share the Hub's cache, and not the folder of prepared corpora: only the cache keeps them apart."""
+    before = hub.sent["test/small"]
+    processes = [run.start([case(tmp_path / str(i), "hf:test/small")], tmp_path / "home") for i in range(3)]
+    found = [run.wait(process)[0] for process in processes]
+    assert len({outcome["id"] for outcome in found}) == 1
+    assert hub.sent["test/small"] - before == SIZE

@@ -1,0 +1,73 @@
+"""sacreBLEU's own test sets, from its own cache; nothing is downloaded here."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.data.small import PAIRS, SETTINGS
+
+ROOT = Path(__file__).parents[2]
+# In a process of its own: sacreBLEU reads the place of its cache when it is imported.
+SCRIPT = """
+import json, sys
+from pathlib import Path
+from ablate.config import resolve_data
+from ablate.data.prepare import prepare
+from ablate.errors import DataError
+settings, folder, corpora = json.loads(sys.argv[1])
+try:
+    corpus = prepare(resolve_data(settings), Path(folder), Path(corpora))
+    print(json.dumps([corpus.text("test", "source"), corpus.references(), corpus.manifest["sources"]["test"]]))
+except DataError as error:
+    print(json.dumps(list(error.lines)))
+"""
+
+
+@pytest.fixture
+def run(files, tmp_path):
+    files.write()
+
+    def run(test, direction="en-de", **environment):
+        given = json.dumps([{**SETTINGS, "test": test, "direction": direction}, str(files.folder), str(files.corpora)])
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", SCRIPT, given], cwd=ROOT, text=True, capture_output=True, check=False,
+            env={**os.environ, "SACREBLEU": str(tmp_path / "sacrebleu"), **environment},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return run
+
+
+def test_a_test_set_is_read_from_sacrebleus_cache(run, tmp_path):
+    folder = tmp_path / "sacrebleu" / "wmt14" / "full"
+    folder.mkdir(parents=True)
+    for name in ("src", "ref", "docid", "genre", "origlang"):
+        side = {"src": 0, "ref": 1}.get(name, 0)
+        text = "".join(f"{pair[side]}\n" for pair in PAIRS["test"])
+        (folder / f"wmt14_full.en-de.{name}").write_text(text)
+    sources, references, about = run("sacrebleu:wmt14/full")
+    assert sources == [source for source, _ in PAIRS["test"]]
+    assert references == [target for _, target in PAIRS["test"]]
+    assert about["test set"] == "sacrebleu:wmt14/full"
+
+
+def test_offline_a_test_set_that_is_not_in_the_cache_is_said_so(run):
+    fault = ["sacrebleu:wmt14/full: is not in sacreBLEU's cache, and this is offline"]
+    assert run("sacrebleu:wmt14/full", HF_HUB_OFFLINE="1") == fault
+
+
+def test_a_download_that_fails_is_one_line(run):
+    (line,) = run("sacrebleu:wmt14/full", https_proxy="http://127.0.0.1:9", http_proxy="http://127.0.0.1:9")
+    assert line.startswith("sacrebleu:wmt14/full: sacreBLEU could not fetch it: ")
+
+
+def test_a_direction_that_a_test_set_does_not_have_is_refused_with_those_it_has(run, files):
+    for split in PAIRS:
+        (files.folder / f"{split}.xx").write_bytes((files.folder / f"{split}.de").read_bytes())
+    (line,) = run("sacrebleu:wmt14/full", direction="en-xx")
+    assert line.startswith("sacrebleu:wmt14/full: has no en-xx; it has cs-en, de-en, ")

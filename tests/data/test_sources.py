@@ -1,0 +1,260 @@
+"""Where sentence pairs are read from: the same pairs in any container, and what is refused, with file and row."""
+
+import gzip
+import hashlib
+import json
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from ablate.config import resolve_data
+from ablate.data.places import files_source, sources_of
+from ablate.errors import DataError
+from tests.data.small import SETTINGS
+
+LANGUAGES = ("en", "de")
+PAIRS = [("a dog", "ein Hund"), ("a cat\u2028now", "eine Katze"), ("", "leer"), ("Ω", "ö")]
+
+
+def pairs_of(source):
+    return [tuple(pair) for _, *pair in source.pairs()]
+
+
+def write_parquet(path, rows):
+    from pyarrow import Table, parquet
+
+    parquet.write_table(Table.from_pylist(rows), path)
+
+
+def objects(pairs=PAIRS):
+    return [{"id": i, "en": source, "de": target} for i, (source, target) in enumerate(pairs)]
+
+
+def write(path, pairs=PAIRS):
+    """The pairs in the container that the path's end asks for."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    name = path.name.removesuffix(".gz")
+    if name.endswith(".parquet"):
+        return write_parquet(path, objects(pairs))
+    if name.endswith(".jsonl"):
+        text = "".join(json.dumps(row) + "\n" for row in objects(pairs))
+    elif name.endswith(".tsv"):
+        text = "".join(f"{source}\t{target}\n" for source, target in pairs)
+    else:
+        text = "".join(f"{pair[name.endswith('.de')]}\n" for pair in pairs)
+    path.write_bytes(gzip.compress(text.encode()) if path.name.endswith(".gz") else text.encode())
+    return None
+
+
+CONTAINERS = {
+    "text": (["train.en", "train.de"], "train"),
+    "text.gz": (["train.en.gz", "train.de.gz"], "train"),
+    "tsv": (["train.tsv"], "train.tsv"),
+    "tsv.gz": (["train.tsv.gz"], "train.tsv.gz"),
+    "json lines": (["train.jsonl"], "train.jsonl"),
+    "json lines.gz": (["train.jsonl.gz"], "train.jsonl.gz"),
+    "parquet": (["train.parquet"], "train.parquet"),
+}
+
+
+@pytest.mark.parametrize("container", list(CONTAINERS))
+def test_the_same_pairs_in_every_container(tmp_path, container):
+    files, name = CONTAINERS[container]
+    for file in files:
+        write(tmp_path / file)
+    assert pairs_of(files_source(str(tmp_path / name), LANGUAGES)) == PAIRS
+
+
+@pytest.mark.parametrize("suffix", [".en .de", ".tsv", ".jsonl", ".parquet"])
+def test_a_folder_is_read_file_after_file_by_name(tmp_path, suffix):
+    parts = [PAIRS[:1], PAIRS[1:3], PAIRS[3:]]
+    for number, part in enumerate(parts):
+        for end in suffix.split():
+            write(tmp_path / "train" / f"part-{number}{end}", part)
+    (tmp_path / "train" / ".hidden.jsonl").write_text("not JSON")
+    source = files_source(str(tmp_path / "train"), LANGUAGES)
+    assert pairs_of(source) == PAIRS
+    last = f"part-2{suffix.split()[-1]}"
+    assert source.where(4, 1).replace(f"{tmp_path}/", "") == f"train/{last}:1"
+
+
+def test_a_folder_and_one_file_of_the_same_text_are_one_corpus(tmp_path):
+    for end in (".en", ".de"):
+        write(tmp_path / f"whole{end}")
+        write(tmp_path / "train" / f"a{end}", PAIRS[:2])
+        write(tmp_path / "train" / f"b{end}", PAIRS[2:])
+    write(tmp_path / "whole.jsonl")
+    contents = {
+        tuple(files_source(str(tmp_path / name), LANGUAGES).content()) for name in ("whole", "train", "whole.jsonl")
+    }
+    assert contents == {
+        tuple(hashlib.sha256((tmp_path / f"whole{end}").read_bytes()).hexdigest() for end in (".en", ".de"))
+    }
+
+
+def test_any_address_that_fsspec_opens(tmp_path):
+    fsspec = pytest.importorskip("fsspec")
+    system = fsspec.filesystem("memory")
+    for name in ("train.en", "train.de.gz"):
+        write(tmp_path / name)
+        system.pipe(f"/bucket/{name}", (tmp_path / name).read_bytes())
+    source = files_source("memory://bucket/train", LANGUAGES)
+    assert pairs_of(source) == PAIRS
+    before = source.signature()
+    system.pipe("/bucket/train.en", b"other\n")
+    assert source.signature() != before
+    with pytest.raises(DataError, match=r"there is no memory://bucket/dev\.en"):
+        files_source("memory://bucket/dev", LANGUAGES)
+    with pytest.raises(DataError, match="cannot be opened: Protocol not known: nowhere"):
+        files_source("nowhere://bucket/dev", LANGUAGES)
+
+
+# Columns
+
+
+def test_columns_by_number_and_by_name(tmp_path):
+    (tmp_path / "train.tsv").write_text("id\tde\ten\n1\tein Hund\ta dog\n")
+    named = files_source(str(tmp_path / "train.tsv"), LANGUAGES, ("en", "de"))
+    assert pairs_of(named) == [("a dog", "ein Hund")]
+    numbered = files_source(str(tmp_path / "train.tsv"), LANGUAGES, (3, 2))
+    assert pairs_of(numbered) == [("en", "de"), ("a dog", "ein Hund")]
+    write_parquet(tmp_path / "train.parquet", [{"x": "a dog", "y": "ein Hund"}])
+    assert pairs_of(files_source(str(tmp_path / "train.parquet"), LANGUAGES, ("x", "y"))) == [("a dog", "ein Hund")]
+
+
+def test_a_column_of_translations(tmp_path):
+    rows = [{"translation": {"de": target, "en": source}} for source, target in PAIRS]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_parquet(tmp_path / "train.parquet", rows)
+    for name in ("train.jsonl", "train.parquet"):
+        assert pairs_of(files_source(str(tmp_path / name), LANGUAGES)) == PAIRS
+
+
+FAULTS = {
+    "train.jsonl": [
+        (
+            b'{"en": "a", "de": "b"}\n{"en": "a"}\n',
+            'train.jsonl:2: has no column "de"; there are en: data.source_column',
+        ),
+        (b'{"en": "a", "de": 3}\n', 'train.jsonl:1: "de" is not text'),
+        (b'{"en": "a", "de"\n', "train.jsonl:1: is not JSON: "),
+        (b"[1]\n", "train.jsonl:1: is no JSON object"),
+        (b'{"en": "a\\u0000", "de": "b"}\n', "train.jsonl:1: contains a NUL character: not text"),
+        (b'{"en": "a\\ud800", "de": "b"}\n', "train.jsonl:1: contains half of a character: not text"),
+        (b'{"en": "\xff", "de": "b"}\n', "train.jsonl:1: is not valid UTF-8 (byte 9 of the line)"),
+    ],
+    "train.parquet": [(b"PAR1 and no more", "train.parquet: is not a whole parquet file: ")],
+    "train.tsv": [
+        (b"a\tb\nonly one\n", "train.tsv:2: has no tab: a line is SOURCE<tab>TARGET"),
+        (
+            b"a\tb\na\tb\tc\n",
+            "train.tsv:2: has 3 columns: name those of source and target, such as data.s",
+        ),
+    ],
+}
+
+
+@pytest.mark.parametrize(("name", "content", "line"), [(name, *fault) for name, all in FAULTS.items() for fault in all])
+def test_a_row_that_cannot_be_used_is_found_by_file_and_row(tmp_path, name, content, line):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        pairs_of(files_source(str(tmp_path / name), LANGUAGES))
+    (found,) = caught.value.lines
+    assert found.replace(f"{tmp_path}/", "").startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("names", "line"),
+    [
+        (("en", "fr"), 'train.tsv:1: has no column "fr"; there are en or de'),
+        ((1, 3), "train.tsv:1: has 2 columns, and column 3 is named"),
+    ],
+)
+def test_a_column_that_is_not_there_is_refused(tmp_path, names, line):
+    (tmp_path / "train.tsv").write_text("en\tde\na\tb\n")
+    with pytest.raises(DataError) as caught:
+        pairs_of(files_source(str(tmp_path / "train.tsv"), LANGUAGES, names))
+    assert str(caught.value).replace(f"{tmp_path}/", "").startswith(line)
+
+
+def test_columns_of_plain_text_are_refused(tmp_path):
+    for end in (".en", ".de"):
+        write(tmp_path / f"train{end}")
+    with pytest.raises(DataError, match=r"train: is plain text: data\.source_column and data\.target_column have no"):
+        files_source(str(tmp_path / "train"), LANGUAGES, (1, 2))
+
+
+def test_parquet_without_pyarrow_says_what_to_install(tmp_path):
+    write(tmp_path / "train.parquet")
+    script = (
+        "import sys; sys.modules['pyarrow'] = None\n"
+        "from ablate.data.places import files_source\n"
+        "try: list(files_source(sys.argv[1], ('en', 'de')).pairs())\n"
+        "except Exception as error: print(error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "train.parquet")], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip().endswith(
+        "train.parquet: parquet files need pyarrow; install it with: pip install 'ablate-transformer[parquet]'"
+    )
+
+
+# Folders
+
+
+@pytest.mark.parametrize(
+    ("files", "line"),
+    [
+        (["a.tsv", "b.jsonl"], "train: holds files of several kinds (.jsonl, .tsv): keep one, or name a file"),
+        (["a.en", "a.de", "b.en"], "train/b.en: has no counterpart in the other language"),
+        (
+            ["readme.txt"],
+            "train: holds no file that ends in .tsv, .jsonl, .ndjson, .json, .parquet, .en, .de, or these",
+        ),
+    ],
+)
+def test_a_folder_that_cannot_be_a_split_is_refused(tmp_path, files, line):
+    for name in files:
+        write(tmp_path / "train" / name)
+    with pytest.raises(DataError) as caught:
+        files_source(str(tmp_path / "train"), LANGUAGES)
+    assert str(caught.value).replace(f"{tmp_path}/", "").startswith(line)
+
+
+def test_every_split_that_is_missing_is_told_at_once(tmp_path):
+    (tmp_path / "dev.en").write_text("a\n")
+    with pytest.raises(DataError) as caught:
+        sources_of(resolve_data({**SETTINGS, "test": "sacrebleu:wmt41"}), tmp_path, tmp_path)
+    train, dev, test = (line.replace(f"{tmp_path}/", "") for line in caught.value.lines)
+    assert train.startswith("there is no train.en nor train.en.gz")
+    assert dev.startswith("there is no dev.de nor dev.de.gz")
+    assert test.startswith('sacrebleu:wmt41: sacreBLEU has no such test set; did you mean "wmt')
+
+
+# Mended, and counted
+
+
+def test_what_is_mended_is_counted(tmp_path):
+    (tmp_path / "train.en").write_bytes("\ufeffa dog\r\na cat\r\nx\n".encode())
+    (tmp_path / "train.de").write_bytes(b"ein Hund\neine Katze\nx\n")
+    source = files_source(str(tmp_path / "train"), LANGUAGES)
+    assert pairs_of(source) == [("a dog", "ein Hund"), ("a cat", "eine Katze"), ("x", "x")]
+    assert source.repaired == Counter({"byte-order mark": 1, "CR LF line ends": 2})
+
+
+def test_a_line_end_within_a_sentence_becomes_a_space_and_is_counted(tmp_path):
+    rows = [{"en": "a\ndog", "de": "ein\r\nHund"}, {"en": "a", "de": "b"}]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = files_source(str(tmp_path / "train.jsonl"), LANGUAGES)
+    assert pairs_of(source) == [("a dog", "ein Hund"), ("a", "b")]
+    assert source.repaired == Counter({"line end within a sentence": 2})
+
+
+def test_a_line_of_ten_megabytes_is_refused_without_being_held(tmp_path):
+    (tmp_path / "train.en").write_bytes(b"a\n" + b"x" * (10 << 20) + b"\n")
+    (tmp_path / "train.de").write_bytes(b"a\nb\n")
+    with pytest.raises(DataError, match=r"train\.en:2: is longer than 1048576 bytes: not a sentence"):
+        pairs_of(files_source(str(tmp_path / "train"), LANGUAGES))
