@@ -62,7 +62,7 @@ class _Work:
         self.corpus = Corpus(Path(unit.corpus))
         self.execution = self._execution()
         self.device = torch.device(unit.device)
-        self.progress = Progress(folder, self.execution)
+        self.progress = Progress(folder, self.execution, self.device)
         self.started = time.monotonic()
         torch.set_num_threads(self.execution["threads"])
 
