@@ -9,10 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from ablate.cli.options import DEFAULT_RESULTS, Overrides, ResultsRoot, Rows, Seeds, StudyFile, study_and_results
+from ablate.errors import UsageError
 from ablate.report.units import duration
 from ablate.store import Results, RunFolder, State
 from ablate.store.files import read_json
 from ablate.store.states import read_progress
+from ablate.study import Study
 
 
 class Format(str, Enum):
@@ -29,11 +31,18 @@ def command(
     rows: Rows = None,
     seeds: Seeds = None,
     format: Annotated[Format, typer.Option("--format", help="rich to read, json for scripts.")] = Format.rich,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="What `ablate run` shows, until every run has ended; Ctrl-C ends it.")
+    ] = False,
 ) -> None:
     """Show every run: pending, running, interrupted, failed, diverged or done."""
     from ablate.report.plan import Plan, plan_of
 
-    plan: Plan = plan_of(*study_and_results(study, results, set, rows, seeds))
+    content, root = study_and_results(study, results, set, rows, seeds)
+    if watch:
+        _watch(content, root, format)
+        return
+    plan: Plan = plan_of(content, root)
     details = [
         (row.row.label, run.seed, run.id, state, _detail(Results(results).run(run.id), state))
         for row in plan.rows
@@ -47,6 +56,17 @@ def command(
     from ablate.report.plan_text import print_status
 
     print_status(plan, details)
+
+
+def _watch(study: Study, results: Results, format: Format) -> None:
+    if format is not Format.rich:
+        raise UsageError(f"--format {format.value} has no effect with --watch")
+    from rich.console import Console
+
+    from ablate.cli.live import Live
+
+    with Live(study, results, Console(highlight=False)) as live:
+        live.watch()
 
 
 def _detail(folder: RunFolder, state: State) -> str:
