@@ -50,12 +50,12 @@ class Live:
         """The corpus is ready and work begins."""
         left_out = "".join(f", {count} left out ({why})" for why, count in corpus.manifest["left_out"].items())
         pairs = corpus.manifest["pairs"]
-        self._say(
+        self.say(
             f"corpus {corpus.id}: {pairs['train']:,} pairs{left_out}, dev {pairs['dev']:,}, test {pairs['test']:,}"
         )
         device, threads = places[0].device.partition(":")[0], places[0].threads
         each = " each" if len(places) > 1 else ""
-        self._say(
+        self.say(
             f"{missing} of {plural(len(self.labels), 'run')} to do, {len(places)} at once on {device}, "
             f"{plural(threads, 'thread')}{each}"
         )
@@ -71,20 +71,20 @@ class Live:
     def started(self, run: str) -> None:
         """A worker was given this run."""
         if self.screen is None and run not in self.begun:
-            self._say(f"started  {self.labels[run]}")
+            self.say(f"started  {self.labels[run]}")
         self.begun.add(run)
 
-    def finished(self, run: str, outcome: str) -> None:
-        """A run is done, diverged or failed."""
+    def finished(self, run: str, outcome: str, reason: str = "") -> None:
+        """A run is done, diverged or failed; `reason`: why, where its folder cannot say."""
         self.begun.discard(run)
         standing = self._look()
         if self.screen is not None and outcome == "done":
             return  # its row tells
-        scores = self._scores(run) if outcome == "done" else self._why(run)
+        scores = self._scores(run) if outcome == "done" else self._why(run, reason)
         seconds = (read_progress(self.results.run(run)) or {}).get("seconds")
         left = f", about {duration(standing.seconds_left)} left" if standing.seconds_left is not None else ""
         of = f"{standing.ended} of {len(standing.states)}{left}"
-        self._say(f"{outcome:8} {self.labels[run]}{scores} ({duration(seconds)}; {of})")
+        self.say(f"{outcome:8} {self.labels[run]}{scores} ({duration(seconds)}; {of})")
 
     def tick(self) -> None:
         """Some time has passed."""
@@ -98,7 +98,7 @@ class Live:
             left = f", about {duration(standing.seconds_left)} left" if standing.seconds_left is not None else ""
             for run, state in standing.states.items():
                 if state == "running":
-                    self._say(f"at work  {self.labels[run]}: {self._where(run)}{left}")
+                    self.say(f"at work  {self.labels[run]}: {self._where(run)}{left}")
 
     def watch(self) -> None:
         """Look until every run has ended, and let the last picture stand; events are what changes between two looks."""
@@ -122,7 +122,7 @@ class Live:
         if self.screen is not None:
             self.screen.leave()
         else:
-            self._say(f"{self.study.name}: {before.ended} of {plural(len(before.states), 'run')}, nothing left to do")
+            self.say(f"{self.study.name}: {before.ended} of {plural(len(before.states), 'run')}, nothing left to do")
 
     def _look(self) -> Standing:
         """The standing, no older than a moment."""
@@ -131,7 +131,8 @@ class Live:
         self.standing = self.standings.look()
         return self.standing
 
-    def _say(self, line: str) -> None:
+    def say(self, line: str) -> None:
+        """Print a line, above the table where there is one."""
         self.said = time.monotonic()
         if self.screen is not None:
             self.screen.say(line)
@@ -143,12 +144,13 @@ class Live:
         found = list(result.get("decodings", {}).values())
         return f": PPL {found[0]['ppl']:.2f}, BLEU {found[0]['bleu']:.1f}" if found else ""
 
-    def _why(self, run: str) -> str:
+    def _why(self, run: str, reason: str) -> str:
         folder = self.results.run(run)
         failure, result = read_json(folder.failure), folder.read_result()
         if result is not None and "reason" in result:
             return f" at step {result['steps']}: {result['reason']}"
-        return f": {failure['reason']}; see {folder.log}" if failure else f"; see {folder.log}"
+        reason = failure["reason"] if failure else reason
+        return f": {reason}; see {folder.log}" if reason else f"; see {folder.log}"
 
     def _where(self, run: str) -> str:
         progress = read_progress(self.results.run(run))

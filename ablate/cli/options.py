@@ -25,6 +25,10 @@ Rows = Annotated[
 Seeds = Annotated[
     str | None, typer.Option("--seeds", metavar="SEEDS", help="These seeds in place of the study's: 1,2,3 or 1-3.")
 ]
+BudgetText = Annotated[
+    str | None,
+    typer.Option("--budget", metavar="TIME", help="Only what fits: 2h, 90min, 8gpu-hours. Cuts seeds before rows."),
+]
 DEFAULT_RESULTS = Path("results")
 
 

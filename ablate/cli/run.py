@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablate.cli.options import DEFAULT_RESULTS, Overrides, ResultsRoot, Rows, Seeds, StudyFile, study_and_results
-from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, Interrupted
+from ablate.cli.options import (
+    DEFAULT_RESULTS,
+    BudgetText,
+    Overrides,
+    ResultsRoot,
+    Rows,
+    Seeds,
+    StudyFile,
+    study_and_results,
+)
+from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, Interrupted, UsageError
+
+if TYPE_CHECKING:
+    from ablate.launch import Launch
+    from ablate.report.budget import Budget
+    from ablate.store import Results
+    from ablate.study import Study
 
 
 class Device(str, Enum):
@@ -30,6 +48,7 @@ def command(
         int | None,
         typer.Option("--jobs", min=1, max=1024, metavar="N", help="Runs at once. Unset: one a GPU, or one a core."),
     ] = None,
+    budget: BudgetText = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run again what has failed.")] = False,
 ) -> None:
     """Train what is missing, resume what was interrupted, and print the table."""
@@ -37,23 +56,26 @@ def command(
 
     from ablate.cli.live import Live
     from ablate.launch import launch
+    from ablate.launch.devices import gpus_in_sight
     from ablate.report import publish, render
+    from ablate.report.budget import Budget
     from ablate.report.table import table_of
 
+    given = None if budget is None else Budget.parse(budget)
     content, root = study_and_results(study, results, set, rows, seeds)
     console = Console(highlight=False)
-    live = Live(content, root, console)
-    try:
-        with live:
-            done = launch(
-                content,
-                root,
-                live,
-                device=device.value,
-                jobs=jobs,
-                retry_failed=retry_failed,
-                announce=live.announce,
+
+    def train(part: Study) -> Launch:
+        with Live(part, root, console) as live:
+            return launch(
+                part, root, live, device=device.value, jobs=jobs, retry_failed=retry_failed, announce=live.announce
             )
+
+    try:
+        if given is None:
+            done = train(content)
+        else:
+            done = _within(given, gpus_in_sight(device.value, jobs), content, root, train)
     except Interrupted:
         console.print("Interrupted. The same command goes on from here.", soft_wrap=True)
         raise typer.Exit(EXIT_INTERRUPTED) from None
@@ -67,3 +89,31 @@ def command(
         publish.publish(table, root)
     if not done.complete:
         raise typer.Exit(EXIT_RUN_FAILED)
+
+
+def _within(budget: Budget, gpus: int, study: Study, root: Results, train: Callable[[Study], Launch]) -> Launch:
+    """Train what fits into the budget; where nothing is known of this machine, base first, which tells.
+
+    Raises:
+        UsageError: base alone does not fit, or no time can be told.
+    """
+    from ablate.report.budget import base_alone, fit, unknown_rows
+    from ablate.report.plan import plan_of
+
+    found = fit(plan_of(study, root), budget.available(gpus))
+    if found is None:
+        typer.echo(f"--budget {budget.text}: nothing is known of this machine yet; base is trained first, which tells.")
+        began = time.monotonic()
+        done = train(base_alone(study))
+        if not done.complete:
+            return done
+        rest = replace(budget, seconds=max(0.0, budget.seconds + began - time.monotonic()))
+        plan = plan_of(study, root)
+        found = fit(plan, rest.available(gpus))
+        if found is None:
+            rows = ", ".join(unknown_rows(plan))
+            raise UsageError(
+                f"--budget {budget.text}: cannot tell the time of rows without an end, or in another precision: {rows}"
+            )
+    typer.echo(found.told(budget))
+    return train(found.study)

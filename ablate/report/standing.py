@@ -6,6 +6,7 @@ import json
 import statistics
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -87,8 +88,8 @@ class _Evaluations:
         whole = content[: content.rfind(b"\n") + 1]
         self.read += len(whole)
         for line in whole.splitlines():
-            values = json.loads(line)
-            if "dev_perplexity" in values:
+            with suppress(ValueError, KeyError):  # a loss, or a line that a broken disk has spoilt: it is only a view
+                values = json.loads(line)
                 self.by_step[values["step"]] = values["dev_perplexity"]
         return self.by_step
 

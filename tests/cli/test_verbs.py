@@ -150,3 +150,18 @@ def test_table_s_forms_are_those_of_the_report(fake, given):
     assert inside("table", *given, "--format", "markdown").out.startswith("|  | N | d_model |")
     assert "paper PPL" in inside("table", *given, "--format", "markdown", "--against", "paper").out
     assert "4.92" in inside("table", *given, "--against", "paper").out
+
+
+def test_a_plan_tells_what_fits_into_a_budget(fake, given):
+    unknown = inside("plan", *given, "--budget", "1h")
+    assert unknown.out.splitlines()[-1].startswith("--budget 1h: what fits is not known until a run has finished here")
+    assert json.loads(inside("plan", *given, "--budget", "1h", "--format", "json").out)["budget"] == {
+        "seconds": 3600.0, "fits": None,
+    }  # fmt: skip
+    fake.done("base", 1, 5.0, 25.0, seconds=60.0)
+    fake.done("decoding beam=1", 1, 5.0, 25.0)
+    assert "--budget 1h: all of it fits, about " in inside("plan", *given, "--budget", "1h").out
+    fits = json.loads(inside("plan", *given, "--budget", "6min", "--format", "json").out)["budget"]["fits"]
+    assert fits["seeds"] == [1]
+    assert fits["rows"] == ["base", "A h=1", "A h=2", "D dropout=0.3", "decoding beam=1"]
+    assert fits["seconds"] <= 360
