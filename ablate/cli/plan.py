@@ -37,9 +37,9 @@ def command(
     format: Annotated[Format, typer.Option("--format", help="rich to read, json for scripts.")] = Format.rich,
 ) -> None:
     """Show every row with its parameters, FLOPs, memory, disk and time; train nothing."""
-    from ablate.launch.devices import gpus_in_sight
     from ablate.report.budget import Budget, fit
     from ablate.report.plan import plan_of
+    from ablate.store.machine import gpus_in_sight
 
     given = None if budget is None else Budget.parse(budget)
     plan = plan_of(*study_and_results(study, results, set, rows, seeds))

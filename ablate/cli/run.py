@@ -56,10 +56,10 @@ def command(
 
     from ablate.cli.live import Live
     from ablate.launch import launch
-    from ablate.launch.devices import gpus_in_sight
     from ablate.report import publish, render
     from ablate.report.budget import Budget
     from ablate.report.table import table_of
+    from ablate.store.machine import gpus_in_sight
 
     given = None if budget is None else Budget.parse(budget)
     content, root = study_and_results(study, results, set, rows, seeds)
@@ -75,7 +75,8 @@ def command(
         if given is None:
             done = train(content)
         else:
-            done = _within(given, gpus_in_sight(device.value, jobs), content, root, train)
+            gpus = 0 if device is Device.cpu else gpus_in_sight()
+            done = _within(given, min(gpus, jobs or gpus), content, root, train)
     except Interrupted:
         console.print("Interrupted. The same command goes on from here.", soft_wrap=True)
         raise typer.Exit(EXIT_INTERRUPTED) from None

@@ -24,7 +24,6 @@ CPU_MEMORY_SHARE = 0.4
 CPU_MICRO_BATCH = 4096
 PADDED = 2  # a batch of batch_tokens real tokens has fewer padded ones than this many times that
 SMALLEST_MICRO_BATCH = 256
-DEVICE_FILES = Path("/dev")
 
 
 @dataclass(frozen=True)
@@ -93,17 +92,6 @@ def worker_environment(threads: int) -> dict[str, str]:
 def _has_driver() -> bool:
     """Whether to ask torch for GPUs, which takes seconds to load."""
     return any(Path(path).exists() for path in ("/dev/nvidiactl", "/dev/dxg")) or shutil.which("nvidia-smi") is not None
-
-
-def gpus_in_sight(device: Device = "auto", jobs: int | None = None) -> int:
-    """How many GPUs would be worked on, as far as that can be told without loading torch."""
-    if device == "cpu":
-        return 0
-    found = sum(path.name.removeprefix("nvidia").isdecimal() for path in DEVICE_FILES.glob("nvidia*"))
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        found = min(found, sum(bool(part.strip()) for part in visible.split(",")))
-    return min(found, jobs or found)
 
 
 def _gpu_memory() -> list[int]:

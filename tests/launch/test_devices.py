@@ -133,26 +133,3 @@ def test_a_worker_has_its_threads_and_what_its_launcher_has(monkeypatch):
     assert environment["OMP_NUM_THREADS"] == environment["MKL_NUM_THREADS"] == "3"
     assert environment["SOMETHING"] == "of the user"
     assert all(isinstance(value, str) for value in environment.values())
-
-
-@pytest.mark.parametrize(
-    ("files", "visible", "device", "jobs", "count"),
-    [
-        ((), None, "auto", None, 0),
-        (("nvidiactl", "nvidia-uvm"), None, "auto", None, 0),
-        (("nvidia0", "nvidia1", "nvidiactl"), None, "auto", None, 2),
-        (("nvidia0", "nvidia1"), "1", "auto", None, 1),
-        (("nvidia0", "nvidia1"), "", "auto", None, 0),
-        (("nvidia0", "nvidia1"), None, "auto", 1, 1),
-        (("nvidia0", "nvidia1"), None, "auto", 8, 2),
-        (("nvidia0",), None, "cpu", None, 0),
-    ],
-)
-def test_gpus_are_counted_without_torch(tmp_path, monkeypatch, files, visible, device, jobs, count):
-    for name in files:
-        (tmp_path / name).touch()
-    monkeypatch.setattr(devices, "DEVICE_FILES", tmp_path)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if visible is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert devices.gpus_in_sight(device, jobs) == count
