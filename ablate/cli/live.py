@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ class Live:
         self.standing: Standing | None = None
         self.said = time.monotonic()
         self.begun: set[str] = set()
+        self.later: deque[str] = deque()
 
     def __enter__(self) -> Live:
         return self
@@ -43,6 +45,7 @@ class Live:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._say_what_waits()
         if self.screen is not None:
             self.screen.close()
 
@@ -88,6 +91,7 @@ class Live:
 
     def tick(self) -> None:
         """Some time has passed."""
+        self._say_what_waits()
         if self.screen is not None:
             from ablate.report.standing_text import lines
 
@@ -130,6 +134,14 @@ class Live:
             self.standings = Standings(self.study, self.results)
         self.standing = self.standings.look()
         return self.standing
+
+    def say_later(self, line: str) -> None:
+        """Print a line when nothing else is being printed; may be called from any thread."""
+        self.later.append(line)
+
+    def _say_what_waits(self) -> None:
+        while self.later:
+            self.say(self.later.popleft())
 
     def say(self, line: str) -> None:
         """Print a line, above the table where there is one."""

@@ -29,6 +29,12 @@ BudgetText = Annotated[
     str | None,
     typer.Option("--budget", metavar="TIME", help="Only what fits: 2h, 90min, 8gpu-hours. Cuts seeds before rows."),
 ]
+Log = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--log", metavar="LOGGER", envvar="ABLATE_LOG", help="Mirror to tensorboard, mlflow or wandb. May be repeated."
+    ),
+]
 DEFAULT_RESULTS = Path("results")
 
 

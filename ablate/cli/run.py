@@ -13,6 +13,7 @@ import typer
 from ablate.cli.options import (
     DEFAULT_RESULTS,
     BudgetText,
+    Log,
     Overrides,
     ResultsRoot,
     Rows,
@@ -49,6 +50,7 @@ def command(
         typer.Option("--jobs", min=1, max=1024, metavar="N", help="Runs at once. Unset: one a GPU, or one a core."),
     ] = None,
     budget: BudgetText = None,
+    log: Log = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run again what has failed.")] = False,
 ) -> None:
     """Train what is missing, resume what was interrupted, and print the table."""
@@ -56,17 +58,19 @@ def command(
 
     from ablate.cli.live import Live
     from ablate.launch import launch
+    from ablate.loggers import Mirror, chosen
     from ablate.report import publish, render
     from ablate.report.budget import Budget
     from ablate.report.table import table_of
     from ablate.store.machine import gpus_in_sight
 
+    loggers = chosen(log or ())
     given = None if budget is None else Budget.parse(budget)
     content, root = study_and_results(study, results, set, rows, seeds)
     console = Console(highlight=False)
 
     def train(part: Study) -> Launch:
-        with Live(part, root, console) as live:
+        with Live(part, root, console) as live, Mirror(part, root, loggers, live.say_later):
             return launch(
                 part, root, live, device=device.value, jobs=jobs, retry_failed=retry_failed, announce=live.announce
             )

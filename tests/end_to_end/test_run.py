@@ -263,3 +263,14 @@ def test_a_budget_for_a_study_that_is_done_trains_nothing(copy, no_workers):
     done = copy.run("--budget", "1s")
     assert done.code == 0
     assert "--budget 1s: all of it fits, about 0 s." in done.out
+
+
+def test_a_logger_is_brought_up_to_date_and_changes_nothing_of_the_runs(copy, no_workers):
+    pytest.importorskip("tensorboard")
+    before = stamps(copy.root / "runs")
+    done = copy.run("--log", "tensorboard")
+    assert (done.code, done.err) == (0, "")
+    assert "--log" not in done.out
+    found = sorted(path.parent.name for path in copy.root.glob("tiny/tensorboard/*/events.*"))
+    assert found == ["A h=1 seed 1", "A h=1 seed 2", "base seed 1", "base seed 2"]
+    assert stamps(copy.root / "runs") == before
