@@ -16,7 +16,7 @@ from tests.config.test_effect import IDLE
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
-VERBS = ("init", "plan", "run", "status", "table", "translate", "attention", "export", "verify", "clean")
+VERBS = ("init", "plan", "run", "status", "table", "translate", "attention", "export", "verify", "clean", "schema")
 SECTIONS = (DataConfig, ModelConfig, TrainingConfig, DecodingConfig, RowDataConfig)
 FIELDS = [(section, name) for section in SECTIONS for name in section.model_fields
           if (section, name) != (RowDataConfig, "vocab_size")]  # fmt: skip # documented with that of the data

@@ -19,7 +19,7 @@ FLOORS = (
     ("study", "cost"),
     ("store",),
     ("data", "model", "report"),
-    ("training", "decoding"),
+    ("training", "decoding", "loggers"),
     ("scoring",),
     ("runner",),
     ("launch", "export", "analysis"),

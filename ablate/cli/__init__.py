@@ -15,9 +15,9 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
     try:
-        from ablate.cli.app import app
+        from ablate.cli.app import call
 
-        app()
+        sys.exit(call())
     except AblateError as error:
         for line in error.lines:
             print(line, file=sys.stderr)

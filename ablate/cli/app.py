@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
 
 import ablate
-from ablate.cli import attention, clean, data, export, init, plan, run, status, table, translate, verify
+from ablate.cli import attention, clean, data, export, init, plan, run, schema, status, table, translate, verify
+from ablate.cli.usage import Fault, one_line
 
 app = typer.Typer(
     name="ablate",
     help="Which part of the Transformer earns its keep? One study in, the paper's ablation table out.",
-    no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -32,6 +33,19 @@ def _root(
     pass
 
 
-for verb in (init, plan, run, status, table, translate, attention, export, verify, clean):
+for verb in (init, plan, run, status, table, translate, attention, export, verify, clean, schema):
     app.command(name=verb.__name__.rpartition(".")[2])(verb.command)
 app.add_typer(data.app, name="data")
+
+
+def call() -> int:
+    """Run the command that was given; its exit code.
+
+    Raises:
+        UsageError: it is no command of ours, or not given as it should be.
+    """
+    try:
+        code = app(sys.argv[1:] or ["--help"], prog_name="ablate", standalone_mode=False)
+    except Fault as fault:
+        raise one_line(fault) from None
+    return code if isinstance(code, int) else 0

@@ -27,6 +27,16 @@ Seeds = Annotated[
     str | None, typer.Option("--seeds", metavar="SEEDS", help="These seeds in place of the study's: 1,2,3 or 1-3.")
 ]
 Offline = Annotated[bool, typer.Option("--offline", help="Download nothing: use what is there.")]
+BudgetText = Annotated[
+    str | None,
+    typer.Option("--budget", metavar="TIME", help="Only what fits: 2h, 90min, 8gpu-hours. Cuts seeds before rows."),
+]
+Log = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--log", metavar="LOGGER", envvar="ABLATE_LOG", help="Mirror to tensorboard, mlflow or wandb. May be repeated."
+    ),
+]
 DEFAULT_RESULTS = Path("results")
 
 

@@ -8,7 +8,16 @@ from typing import Annotated
 
 import typer
 
-from ablate.cli.options import DEFAULT_RESULTS, Overrides, ResultsRoot, Rows, Seeds, StudyFile, study_and_results
+from ablate.cli.options import (
+    DEFAULT_RESULTS,
+    BudgetText,
+    Overrides,
+    ResultsRoot,
+    Rows,
+    Seeds,
+    StudyFile,
+    study_and_results,
+)
 
 
 class Format(str, Enum):
@@ -24,19 +33,33 @@ def command(
     set: Overrides = None,
     rows: Rows = None,
     seeds: Seeds = None,
+    budget: BudgetText = None,
     format: Annotated[Format, typer.Option("--format", help="rich to read, json for scripts.")] = Format.rich,
 ) -> None:
     """Show every row with its parameters, FLOPs, memory, disk and time; train nothing."""
     from ablate.data.check import data_faults
+    from ablate.report.budget import Budget, fit
     from ablate.report.plan import plan_of
+    from ablate.store.machine import gpus_in_sight
 
-    content, root = study_and_results(study, results, set, rows, seeds)
-    plan = plan_of(content, root)
-    for fault in data_faults(content.data, content.data_folder, root.corpora):
+    given = None if budget is None else Budget.parse(budget)
+    read, root = study_and_results(study, results, set, rows, seeds)
+    plan = plan_of(read, root)
+    found = None if given is None else fit(plan, given.available(gpus_in_sight()))
+    for fault in data_faults(read.data, read.data_folder, root.corpora):
         typer.echo(f"data: {fault}", err=True)
     if format is Format.json:
-        typer.echo(json.dumps(plan.as_json(), indent=1))
+        content = plan.as_json()
+        if given is not None:
+            content["budget"] = {"seconds": given.seconds, "fits": None if found is None else found.as_json()}
+        typer.echo(json.dumps(content, indent=1))
         return
     from ablate.report.plan_text import print_plan
 
     print_plan(plan)
+    if found is not None and given is not None:
+        typer.echo(found.told(given))
+    elif given is not None:
+        typer.echo(
+            f"--budget {given.text}: what fits is not known until a run has finished here; `run` begins with base."
+        )

@@ -11,9 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from ablate.cli.options import DEFAULT_RESULTS, Overrides, ResultsRoot, Rows, Seeds, any_run, study_and_results
+from ablate.errors import UsageError
 from ablate.report.units import duration
 from ablate.store import Results, RunFolder, State
 from ablate.store.states import damage_of, failure_of, last_lines, read_progress
+from ablate.study import Study
 
 
 class Format(str, Enum):
@@ -38,14 +40,23 @@ def command(
     rows: Rows = None,
     seeds: Seeds = None,
     format: Annotated[Format, typer.Option("--format", help="rich to read, json for scripts.")] = Format.rich,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="What `ablate run` shows, until every run has ended; Ctrl-C ends it.")
+    ] = False,
 ) -> None:
     """Show every run: pending, running, interrupted, failed, diverged or done. Of a RUN, all that is known."""
     if _RUN.fullmatch(str(study)) and not study.exists():
+        if watch:
+            raise UsageError("--watch has no effect on one run: give the study")
         _one(str(study), Results(results), format)
         return
     from ablate.report.plan import Plan, plan_of
 
-    plan: Plan = plan_of(*study_and_results(study, results, set, rows, seeds))
+    content, root = study_and_results(study, results, set, rows, seeds)
+    if watch:
+        _watch(content, root, format)
+        return
+    plan: Plan = plan_of(content, root)
     details = [
         (row.row.label, run.seed, run.id, state, _detail(Results(results).run(run.id), state))
         for row in plan.rows
@@ -83,6 +94,17 @@ def _one(given: str, results: Results, format: Format) -> None:
 def _last_words(folder: RunFolder, state: State) -> list[str]:
     """The end of the log of a run that has failed."""
     return last_lines(folder.log, LOG_LINES) if state == "failed" else []
+
+
+def _watch(study: Study, results: Results, format: Format) -> None:
+    if format is not Format.rich:
+        raise UsageError(f"--format {format.value} has no effect with --watch")
+    from rich.console import Console
+
+    from ablate.cli.live import Live
+
+    with Live(study, results, Console(highlight=False)) as live:
+        live.watch()
 
 
 def _detail(folder: RunFolder, state: State) -> str:

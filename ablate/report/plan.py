@@ -5,18 +5,19 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ablate import cost
 from ablate.config import RowConfig
 from ablate.cost import Lengths
 from ablate.errors import StoreError
-from ablate.store import Results, State, state_of
+from ablate.store import Results, RunFolder, State, state_of
 from ablate.store.checkpoints import GENERATIONS
 from ablate.store.corpora import known_lengths, lengths_in
 from ablate.store.files import read_json
 from ablate.store.machine import machine
+from ablate.store.states import read_progress
 from ablate.study import Row, Run, Study
 
 # Results of other studies are looked through for this machine's rate, but not all of a large root.
@@ -49,7 +50,12 @@ class Plan:
     study: Study
     rows: tuple[PlanRow, ...]
     lengths: Lengths | None
-    seconds: float | None  # of what is missing; None where no rate of this machine is known
+    seconds_of: dict[str, float] | None  # of what is missing of each run; None where no rate of this machine is known
+
+    @property
+    def seconds(self) -> float | None:
+        """Time for all that is missing."""
+        return None if self.seconds_of is None else sum(self.seconds_of.values())
 
     @property
     def runs(self) -> dict[str, tuple[PlanRow, State]]:
@@ -96,7 +102,7 @@ def plan_of(study: Study, results: Results) -> Plan:
     rows = tuple(_plan_row(study, row, results, known[study.data_of(row)]) for row in study.rows)
     lengths = known[study.data_of(study.base)] if None not in known.values() else None
     plan = Plan(study, rows, lengths, None)
-    return Plan(study, rows, lengths, _seconds(plan, results))
+    return replace(plan, seconds_of=_seconds(plan, results))
 
 
 def _plan_row(study: Study, row: Row, results: Results, lengths: Lengths | None) -> PlanRow:
@@ -113,21 +119,29 @@ def _plan_row(study: Study, row: Row, results: Results, lengths: Lengths | None)
     )
 
 
-def _seconds(plan: Plan, results: Results) -> float | None:
-    """Time for what is missing, at the rate that this machine has shown."""
-    missing = [
-        row
+def _seconds(plan: Plan, results: Results) -> dict[str, float] | None:
+    """Time for what is missing of each run, at the rate that this machine has shown."""
+    missing = {
+        id: row
         for id, (row, state) in plan.runs.items()
         if state not in ("done", "diverged") and not results.run(id).result.exists()  # else only a decoding is
-    ]
-    flops = [row.flops for row in missing]
+    }
     if not missing:
-        return 0.0
+        return {}
     rates = measured_rates(results, list(plan.runs))
-    precisions = {row.row.config.precision for row in missing}
-    if None in flops or not precisions <= rates.keys():
-        return None
-    return sum((row.flops or 0.0) / rates[row.row.config.precision] for row in missing)
+    seconds: dict[str, float] = {}
+    for id, row in missing.items():
+        rate = rates.get(row.row.config.precision)
+        if row.flops is None or rate is None:
+            return None
+        seconds[id] = row.flops * (1.0 - _behind(results.run(id), row)) / rate
+    return seconds
+
+
+def _behind(folder: RunFolder, row: PlanRow) -> float:
+    """The share of a run's steps that it has made."""
+    step = (read_progress(folder) or {}).get("step")
+    return min(1.0, step / row.steps) if step and row.steps else 0.0
 
 
 def measured_rates(results: Results, first: list[str]) -> dict[str, float]:

@@ -13,7 +13,7 @@ from ablate import cost
 from ablate.config.own import references
 from ablate.report.layout import thousands
 from ablate.report.plan import Plan
-from ablate.report.units import duration, scaled, size
+from ablate.report.units import duration, plural, scaled, size
 from ablate.store.states import STATES, State
 
 STYLES: dict[str, str] = {
@@ -40,12 +40,13 @@ def print_plan(plan: Plan) -> None:
     print_wide(table)
     console, totals = Console(highlight=False, soft_wrap=True), plan.totals()
     console.print(
-        f"{totals['rows']} rows, {totals['runs']} runs, {totals['missing']} to do: "
+        f"{plural(totals['rows'], 'row')}, {plural(totals['runs'], 'run')}, {totals['missing']} to do: "
         f"{scaled(totals['flops'], 'FLOP')} in all, up to {size(totals['disk_bytes'])} on disk, "
         f"time {duration(plan.seconds) if plan.seconds is not None else 'unknown until a run has finished here'}."
     )
     if plan.study.dropped:
-        console.print(f"{plan.study.dropped} combinations were dropped by `where`.")
+        dropped = plan.study.dropped
+        console.print(f"{plural(dropped, 'combination')} {'was' if dropped == 1 else 'were'} dropped by `where`.")
     if plan.lengths is None:
         console.print(f"The corpus is not prepared: sentences of {cost.ASSUMED_LENGTH} tokens are assumed.")
     own = [row.row.label for row in plan.rows if references(row.row.config)]
@@ -61,7 +62,7 @@ def print_status(plan: Plan, details: list[tuple[str, int, str, State, str]]) ->
         table.add_row(Text(label), str(seed), id, Text(state, style=STYLES.get(state, "")), Text(detail))
     print_wide(table)
     states = Counter(state for _, state in plan.runs.values())
-    line = f"{len(plan.runs)} runs: {counted(states)}"
+    line = f"{plural(len(plan.runs), 'run')}: {counted(states)}"
     if plan.seconds:
         line += f"; about {duration(plan.seconds)} of work left"
     Console(highlight=False, soft_wrap=True).print(line)

@@ -34,3 +34,8 @@ def scaled(n: float | None, unit: str) -> str:
             return f"{n:.{digits}f} {prefix}{unit}"
         n /= 1000
     raise AssertionError
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 thread`, `2 threads`, `1,200 runs`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

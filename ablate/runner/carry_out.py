@@ -79,7 +79,7 @@ class _Work:
         self.corpus = Corpus(Path(unit.corpus))
         self.execution = execution_of(folder, unit, config, self.corpus.id, say)
         self.device = torch.device(unit.device)
-        self.progress = Progress(folder, self.execution.threads)
+        self.progress = Progress(folder, self.execution.threads, self.device)
         torch.set_num_threads(self.execution.threads)
 
     def do(self) -> Outcome:

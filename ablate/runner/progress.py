@@ -6,6 +6,9 @@ import time
 from contextlib import suppress
 from typing import Any
 
+import torch
+
+from ablate.runner.memory import memory_of
 from ablate.store import RunFolder
 from ablate.store.files import write_json
 from ablate.store.states import process_mark, read_progress
@@ -17,12 +20,12 @@ EVERY_SECONDS = 1.0
 class Progress:
     """Reports a run's progress; `seconds` adds up over interruptions."""
 
-    def __init__(self, folder: RunFolder, threads: int) -> None:
-        self.folder = folder
+    def __init__(self, folder: RunFolder, threads: int, device: torch.device) -> None:
+        self.folder, self.device = folder, device
         before = read_progress(folder) or {}
         self.before = float(before.get("seconds", 0.0))
         self.started = time.monotonic()
-        self.mark = {**process_mark(), "threads": threads}
+        self.mark = {**process_mark(), "threads": threads, "device": str(device)}
         self.report: dict[str, Any] = {key: before.get(key) for key in ("step", "steps", "loss", "perplexity")}
         self.written = 0.0
         self.first: tuple[float, int] | None = None
@@ -53,7 +56,8 @@ class Progress:
     def phase(self, phase: str) -> None:
         """Write what the run is doing now."""
         self.written = time.monotonic()
-        content = {**self.mark, "phase": phase, "time": time.time(), "seconds": round(self.seconds, 3), **self.report}
+        now = {"phase": phase, "time": time.time(), "seconds": round(self.seconds, 3)}
+        content = {**self.mark, **now, "memory": memory_of(self.device), **self.report}
         with suppress(OSError):  # it is only a report: a full disk must not end a run over it
             write_json(self.folder.progress, content, durable=False)
 

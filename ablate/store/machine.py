@@ -7,6 +7,8 @@ import platform
 from pathlib import Path
 from typing import Any
 
+DEVICE_FILES = Path("/dev")
+
 
 def machine() -> dict[str, Any]:
     """The processor, its cores and the system."""
@@ -16,6 +18,13 @@ def machine() -> dict[str, Any]:
 def cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def gpus_in_sight() -> int:
+    """How many GPUs there are to work on, as far as that can be told without loading torch."""
+    found = sum(path.name.removeprefix("nvidia").isdecimal() for path in DEVICE_FILES.glob("nvidia*"))
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return found if visible is None else min(found, sum(bool(part.strip()) for part in visible.split(",")))
 
 
 def _processor() -> str:

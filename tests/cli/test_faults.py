@@ -85,29 +85,45 @@ def test_a_wrong_option_s_value_is_a_line_with_the_nearest_match(given, verb, wo
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("words", "line"),
     [
-        ["paln"],
-        ["plan"],
-        ["plan", "STUDY", "--format", "xml"],
-        ["plan", "STUDY", "more"],
-        ["table", "STUDY", "--nonsense"],
-        ["table", "STUDY", "--format", "csv", "--against", "paper"],
-        ["table", "STUDY", "--against", "tradition"],
-        ["run", "STUDY", "--jobs", "0"],
-        ["run", "STUDY", "--device", "tpu"],
-        ["status", "STUDY", "--results"],
-        ["translate"],
-        ["translate", "abc", "--beam", "0"],
-        ["--nonsense"],
+        (["paln"], 'ablate: no such command "paln"; did you mean "plan"?; `ablate --help` tells more'),
+        (["xyz"], 'ablate: no such command "xyz"; there are init, plan, '),
+        (["plan"], "ablate plan: STUDY is missing; `ablate plan --help` tells more"),
+        (["plan", "STUDY", "--format", "xml"], 'ablate plan: --format: "xml" is not rich or json; '),
+        (
+            ["plan", "STUDY", "--format", "jsn"],
+            'ablate plan: --format: "jsn" is not rich or json; did you mean "json"?',
+        ),
+        (["plan", "STUDY", "more"], 'ablate plan: too much is given: "more"; '),
+        (["table", "STUDY", "--nonsense"], 'ablate table: no such option "--nonsense"; there are --results, --set, '),
+        (["table", "STUDY", "--formt", "csv"], 'ablate table: no such option "--formt"; did you mean "--format"?; '),
+        (["table", "STUDY", "--format", "csv", "--against", "paper"], "ablate table: --against: has no effect on --fo"),
+        (["table", "STUDY", "--against", "tradition"], 'ablate table: --against: "tradition" is not paper'),
+        (["run", "STUDY", "--jobs", "0"], "ablate run: --jobs: "),
+        (["run", "STUDY", "--jobs", "x"], "ablate run: --jobs: "),
+        (["run", "STUDY", "--device", "tpu"], 'ablate run: --device: "tpu" is not auto, cpu or cuda'),
+        (["run", "STUDY", "--budget", "soon"], '--budget: "soon" is not a time such as 2h, 90min, 1d12h or 8gpu-hours'),
+        (["status", "STUDY", "--results"], "ablate"),
+        (["translate"], "ablate translate: RUN is missing; "),
+        (["translate", "abc", "--beam", "0"], "ablate translate: --beam: "),
+        (["export", "abc", "DIR"], "ablate export: --to is missing: huggingface or ctranslate2; "),
+        (["--nonsense"], 'ablate: no such option "--nonsense"; there are --version, '),
+        (["pl\nan"], 'ablate: no such command "pl\\nan"; did you mean "plan"?'),
     ],
 )
-def test_wrong_usage_is_told_on_standard_error(given, words):
+def test_wrong_usage_is_one_line_with_what_is_allowed(given, words, line):
     done = inside(*[given[0] if word == "STUDY" else word for word in words])
     assert (done.code, done.out) == (2, "")
-    assert "Error" in done.err
-    assert "Traceback" not in done.err
+    assert done.err.startswith(line)
+    assert len(done.err.splitlines()) == 1
     assert not given[2].exists()
+
+
+def test_without_a_command_there_is_help():
+    done = inside()
+    assert (done.code, done.err) == (0, "")
+    assert done.out == inside("--help").out
 
 
 FILES = "study: files\ndata: {corpus: files, direction: en-de, train: train, dev: dev, test: test, vocab_size: 80}\n"

@@ -10,7 +10,7 @@ import pytest
 from tests.end_to_end.studies import command
 
 HEAVY = ("torch", "pandas", "sacrebleu", "sentencepiece", "numpy", "safetensors")
-VERBS = ("init", "plan", "run", "status", "table", "translate", "attention", "export", "verify", "clean")
+VERBS = ("init", "plan", "run", "status", "table", "translate", "attention", "export", "verify", "clean", "schema")
 
 # Every command in one process: after each, which of the heavy packages are there.
 PROBE = """
@@ -50,6 +50,8 @@ def test_help_plan_status_and_table_load_nothing_heavy(some_results, given, tmp_
         ["--version"],
         *([verb, "--help"] for verb in VERBS),
         ["init", str(tmp_path / "new.yaml")],
+        ["schema"],
+        ["plan", *study, "--budget", "2h"],
         *([verb, *study] for verb in ("plan", "status", "table")),
         *([verb, *study, "--format", "json"] for verb in ("plan", "status", "table")),
         *(["table", *study, "--format", format] for format in ("markdown", "csv")),

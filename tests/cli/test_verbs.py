@@ -6,9 +6,11 @@ import re
 import pytest
 
 import ablate
+from ablate.cli.init import TEMPLATES, Template
 from ablate.cli.status import where
 from ablate.study import read_study
 from tests.cli.inside import inside
+from tests.cli.test_start import VERBS
 
 
 def test_version_is_told():
@@ -26,8 +28,7 @@ def test_help_is_an_answer_and_no_error(words):
 
 def test_help_names_every_verb_once():
     text = inside("--help").out.partition("Commands:")[2]
-    verbs = ["init", "plan", "run", "status", "table", "translate", "attention", "export", "verify", "clean"]
-    assert re.findall(r"^  (\w+)", text, re.M) == verbs
+    assert tuple(re.findall(r"^  (\w+)", text, re.M)) == VERBS
 
 
 def test_init_writes_a_study_that_plans(tmp_path, monkeypatch):
@@ -40,7 +41,7 @@ def test_init_writes_a_study_that_plans(tmp_path, monkeypatch):
     assert len({run.id for run in study.runs()}) == len(study.rows) * len(study.seeds) >= 10
     assert study.dropped == 1
     assert inside("plan", "first.yaml").code == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["first.yaml"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ablate.schema.json", "first.yaml"]
 
 
 @pytest.mark.parametrize(
@@ -50,6 +51,33 @@ def test_init_gives_every_file_a_study_that_can_be_read(tmp_path, stem):
     file = tmp_path / f"{stem}.yaml"
     assert inside("init", file).code == 0
     assert read_study(file).name in (stem, "study")
+
+
+@pytest.mark.parametrize("template", ["quickstart", "table3", "own-data"])
+def test_every_template_plans_and_names_the_schema_beside_it(tmp_path, template):
+    file = tmp_path / "mine.yaml"
+    assert inside("init", file, "--template", template).code == 0
+    assert read_study(file).name == "mine"
+    first = file.read_text().splitlines()[0]
+    assert first == "# yaml-language-server: $schema=ablate.schema.json"
+    assert (tmp_path / "ablate.schema.json").read_text() == inside("schema").out
+    assert f"#   ablate run {file}" in file.read_text()
+    assert not re.search("<[a-z]+>", file.read_text())
+    assert inside("plan", file).code == 0
+
+
+def test_the_templates_are_those_that_there_are():
+    assert {template.value for template in Template} == {path.stem for path in TEMPLATES.glob("*.yaml")}
+
+
+def test_init_renews_a_schema_of_ours_and_leaves_any_other_file(tmp_path):
+    schema = tmp_path / "ablate.schema.json"
+    schema.write_text('{"title": "A study of ablate", "old": true}')
+    inside("init", tmp_path / "one.yaml")
+    assert schema.read_text() == inside("schema").out
+    schema.write_text("mine")
+    inside("init", tmp_path / "two.yaml")
+    assert schema.read_text() == "mine"
 
 
 def test_init_replaces_nothing(tmp_path):
@@ -150,3 +178,18 @@ def test_table_s_forms_are_those_of_the_report(fake, given):
     assert inside("table", *given, "--format", "markdown").out.startswith("|  | N | d_model |")
     assert "paper PPL" in inside("table", *given, "--format", "markdown", "--against", "paper").out
     assert "4.92" in inside("table", *given, "--against", "paper").out
+
+
+def test_a_plan_tells_what_fits_into_a_budget(fake, given):
+    unknown = inside("plan", *given, "--budget", "1h")
+    assert unknown.out.splitlines()[-1].startswith("--budget 1h: what fits is not known until a run has finished here")
+    assert json.loads(inside("plan", *given, "--budget", "1h", "--format", "json").out)["budget"] == {
+        "seconds": 3600.0, "fits": None,
+    }  # fmt: skip
+    fake.done("base", 1, 5.0, 25.0, seconds=60.0)
+    fake.done("decoding beam=1", 1, 5.0, 25.0)
+    assert "--budget 1h: all of it fits, about " in inside("plan", *given, "--budget", "1h").out
+    fits = json.loads(inside("plan", *given, "--budget", "6min", "--format", "json").out)["budget"]["fits"]
+    assert fits["seeds"] == [1]
+    assert fits["rows"] == ["base", "A h=1", "A h=2", "D dropout=0.3", "decoding beam=1"]
+    assert fits["seconds"] <= 360

@@ -71,7 +71,7 @@ def test_a_way_of_decoding_that_is_added_trains_nothing(copy):
     copy.file.write_text(TINY + "  greedy: {set: {beam: 1}}\n")
     done = copy.run("--seeds", "1", "--rows", "greedy")
     assert done.code == 0
-    assert "1 of 1 runs to do" in done.out
+    assert "1 of 1 run to do" in done.out
     assert trainings(copy.root) == old
     assert {path: path.read_bytes() for path in before} == before
     after = run.read_result()["decodings"]
@@ -114,7 +114,7 @@ def test_one_job_takes_all_cores_and_one_run_at_a_time(fresh):
     events = [line.split()[0] for line in done.out.splitlines() if line.startswith(("started", "done"))]
     assert events == ["started", "done"] * 2
     cores = len(os.sched_getaffinity(0))
-    assert f"{cores} threads each" in done.out
+    assert f"1 at once on cpu, {cores} thread" in done.out
     assert {read_json(path)["threads"] for path in fresh.root.glob("runs/*/execution.json")} == {cores}
 
 
@@ -247,3 +247,30 @@ def test_a_sentence_that_is_too_long_is_a_line(calm):
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("standard input:2: has ")
     assert len(done.err.splitlines()) == 1
+
+
+def test_a_budget_on_an_unknown_machine_begins_with_base_and_leaves_what_does_not_fit(fresh):
+    done = fresh.run("--budget", "1s")
+    assert (done.code, done.err) == (0, "")
+    assert "--budget 1s: nothing is known of this machine yet; base is trained first, which tells." in done.out
+    assert "--budget 1s: 1 of 2 seeds fits, for 2 of 3 rows, about 0 s; left for another time: A h=1." in done.out
+    assert len(list(fresh.root.glob("runs/*/result.json"))) == 1
+    assert (fresh.root / "tiny" / "table.md").exists()  # of the whole study, with what is left as pending
+    assert "1 of 2 seeds done" in (fresh.root / "tiny" / "table.md").read_text()
+
+
+def test_a_budget_for_a_study_that_is_done_trains_nothing(copy, no_workers):
+    done = copy.run("--budget", "1s")
+    assert done.code == 0
+    assert "--budget 1s: all of it fits, about 0 s." in done.out
+
+
+def test_a_logger_is_brought_up_to_date_and_changes_nothing_of_the_runs(copy, no_workers):
+    pytest.importorskip("tensorboard")
+    before = stamps(copy.root / "runs")
+    done = copy.run("--log", "tensorboard")
+    assert (done.code, done.err) == (0, "")
+    assert "--log" not in done.out
+    found = sorted(path.parent.name for path in copy.root.glob("tiny/tensorboard/*/events.*"))
+    assert found == ["A h=1 seed 1", "A h=1 seed 2", "base seed 1", "base seed 2"]
+    assert stamps(copy.root / "runs") == before

@@ -1,0 +1,35 @@
+"""Completion of the shell: what typer offers, asked as a shell asks."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.inside import inside
+from tests.cli.test_start import VERBS
+
+
+def completed(monkeypatch, words, shell="bash"):
+    """What a shell is told when Tab is pressed at the end of these words."""
+    environment = {
+        **os.environ,
+        "_ABLATE_COMPLETE": f"complete_{shell}",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split(" ")) - 1),
+        "_TYPER_COMPLETE_ARGS": words,
+    }
+    script = [sys.executable, "-m", "ablate.cli"]
+    return subprocess.run(script, env=environment, capture_output=True, text=True, check=False).stdout.split()
+
+
+def test_a_shell_completes_verbs_and_options(monkeypatch):
+    assert completed(monkeypatch, "ablate pl") == ["plan"]
+    assert set(VERBS) <= set(completed(monkeypatch, "ablate "))
+    assert completed(monkeypatch, "ablate run study.yaml --bud") == ["--budget"]
+    assert completed(monkeypatch, "ablate init --template own") == ["own-data"]
+
+
+@pytest.mark.parametrize("option", ["--install-completion", "--show-completion"])
+def test_help_tells_how_completion_is_installed(option):
+    assert option in inside("--help").out

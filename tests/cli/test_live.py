@@ -1,0 +1,119 @@
+"""The live view: by itself from files, as a launcher's watcher, in a terminal and in a pipe."""
+
+import pytest
+from rich.console import Console
+
+from ablate.cli import live as module
+from ablate.cli.live import Live
+from tests.cli.inside import inside
+from tests.cli.test_screen import Tty
+
+
+@pytest.fixture
+def course(fake, monkeypatch):
+    """What happens between two looks: functions, in their order."""
+
+    def of(*happenings):
+        left = list(happenings)
+        monkeypatch.setattr(module.time, "sleep", lambda seconds: left.pop(0)())
+        return left
+
+    return of
+
+
+@pytest.fixture
+def a_study_goes_on(fake, course):
+    """Base trains and is done, a row diverges, another fails, and the rest is done."""
+    runs = [(row.label, seed) for row in fake.study.rows for seed in fake.study.seeds]
+
+    def rest():
+        for label, seed in runs:
+            if (label, seed) not in (("A h=1", 1), ("A h=2", 1)):
+                fake.done(label, seed, 5.0, 25.0)
+
+    fake.at("base", 1, 10, alive=True)
+    return course(
+        lambda: fake.at("A h=1", 1, 10, alive=True),
+        lambda: (fake.done("base", 1, 5.0, 25.0, seconds=60), fake.done("decoding beam=1", 1, 5.0, 24.0)),
+        lambda: fake.diverged("A h=1", 1, 50, "the loss exploded to 31.4 nats a token"),
+        lambda: fake.failed("A h=2", 1, "RuntimeError: out of luck"),
+        rest,
+    )
+
+
+def test_watched_through_a_pipe_what_happens_is_a_line_each(given, fake, a_study_goes_on):
+    done = inside("status", *given, "--watch")
+    assert (done.code, done.err) == (0, "")
+    lines = done.out.splitlines()
+    assert lines[0] == "started  base seed 1"
+    assert lines[1] == "started  A h=1 seed 1"
+    assert lines[2].startswith("done     base seed 1: PPL 5.00, BLEU 25.0 (")
+    assert lines[2].endswith("; 1 of 12)") or "; 1 of 12, about " in lines[2]
+    assert lines[3].startswith("diverged A h=1 seed 1 at step 50: the loss exploded to 31.4 nats a token (")
+    failure = f"failed   A h=2 seed 1: RuntimeError: out of luck; see {fake.folder('A h=2', 1).log} ("
+    assert lines[4].startswith(failure)
+    assert sum(line.startswith("done ") for line in lines) == 10
+    assert lines[-1] == "small: 12 of 12 runs, nothing left to do"
+    assert not a_study_goes_on
+    assert "\x1b" not in done.out
+
+
+def test_watched_in_a_terminal_the_table_fills_and_stays(fake, a_study_goes_on, monkeypatch):
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setattr("tests.cli.test_screen.WIDTH", 100)
+    monkeypatch.setattr("tests.cli.test_screen.HEIGHT", 24)
+    tty = Tty()
+    console = Console(file=tty, force_terminal=True, width=100, height=24)
+    seen = []
+    sleep = module.time.sleep
+    monkeypatch.setattr(module.time, "sleep", lambda seconds: (seen.append(tty.lines), sleep(seconds)))
+    with Live(fake.study, fake.results, console) as live:
+        live.watch()
+    assert "base" in seen[0][3]
+    assert "step 10 of 100" in seen[0][3]
+    assert [line.split()[:3] for line in seen[2] if line.startswith("base")] == [["base", "1/3", "5.00"]]
+    assert tty.lines[0].startswith("diverged A h=1 seed 1 at step 50")
+    final = [line for line in tty.lines if line.startswith(("small:", "base", "A h=", "D dropout", "decoding"))]
+    assert final[0] == "small: 12 of 12 runs, 1 failed, 1 diverged"
+    assert [line.split()[-1] for line in final[1:]] == ["done", "50", "failed", "done", "done"]
+    assert not tty.terminal.cursor.hidden
+
+
+def test_a_study_that_is_done_is_shown_once(fake, given, course):
+    fake.all_done()
+    course()
+    done = inside("status", *given, "--watch")
+    assert (done.code, done.out) == (0, "small: 12 of 12 runs, nothing left to do\n")
+
+
+def test_a_launcher_s_view_is_taken_away_when_it_ends_or_something_goes_wrong(fake, monkeypatch):
+    monkeypatch.delenv("CI", raising=False)
+    tty = Tty()
+    live = Live(fake.study, fake.results, Console(file=tty, force_terminal=True, width=30, height=12))
+    live.begin()
+    assert tty.lines[0].startswith("small: 0 of 12 runs")
+    live.__exit__(RuntimeError, RuntimeError(), None)
+    assert tty.lines == [""]
+    assert not tty.terminal.cursor.hidden
+
+
+def test_watching_has_one_form(given):
+    done = inside("status", *given, "--watch", "--format", "json")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "--format json has no effect with --watch\n"
+
+
+def test_where_lines_are_printed_those_at_work_are_told_of_once_a_minute(fake, monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    live = Live(fake.study, fake.results, Console(highlight=False, width=200))
+    live.begin()
+    fake.at("A h=1", 2, 40, alive=True, loss=2.345)
+    for seconds in (1, 30, 59):
+        now[0] = seconds
+        live.tick()
+    assert capsys.readouterr().out == ""
+    now[0] = 60
+    live.tick()
+    live.tick()
+    assert capsys.readouterr().out.startswith("at work  A h=1 seed 2: step 40 of 100, loss 2.35")

@@ -1,0 +1,93 @@
+"""Each logger with the real library and a local folder, read back as that library reads it."""
+
+import json
+import struct
+
+import pytest
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"
+)
+
+
+@pytest.fixture(autouse=True)
+def local(monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+
+
+def read(kind, folder, name):
+    """(step, value) of each value of the run with this name, in the order in which they are there."""
+    return {"tensorboard": of_tensorboard, "mlflow": of_mlflow, "wandb": of_wandb}[kind](folder, name)
+
+
+def of_tensorboard(folder, name):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder / "tensorboard" / name)).Reload()
+    return {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+def of_mlflow(folder, name):
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(tracking_uri=(folder / "mlflow").as_uri())
+    experiment = client.get_experiment_by_name("logged").experiment_id
+    (run,) = (run for run in client.search_runs([experiment]) if run.info.run_name == name)
+    histories = {key: client.get_metric_history(run.info.run_id, key) for key in run.data.metrics}
+    return {key: sorted((m.step, m.value) for m in history) for key, history in histories.items()}
+
+
+def of_wandb(folder, name):
+    from wandb.proto import wandb_internal_pb2
+
+    (file,) = (folder / "wandb" / name).glob("wandb/offline-run-*/*.wandb")
+    found = {}
+    for data in records(file.read_bytes()):
+        record = wandb_internal_pb2.Record()
+        record.ParseFromString(data)
+        items = {"".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
+        for key, value in items.items():
+            if not key.startswith("_"):
+                found.setdefault(key, []).append((items["_step"], value))
+        for item in record.summary.update:
+            key = "".join(item.nested_key) or item.key
+            if key.startswith("final"):
+                found[key] = [(100, json.loads(item.value_json))]
+    return found
+
+
+def records(content):
+    """The records of a W&B file: LevelDB's log format, after a head of 7 bytes."""
+    at, parts = 7, []
+    while at + 7 <= len(content):
+        if 32768 - at % 32768 < 7:  # no head begins in a block's last bytes
+            at += 32768 - at % 32768
+        length, kind = struct.unpack_from("<HB", content, at + 4)
+        parts.append(content[at + 7 : at + 7 + length])
+        at += 7 + length
+        if kind in (1, 4):  # whole, or the last part
+            yield b"".join(parts)
+            parts = []
+
+
+def test_a_run_s_points_are_all_there_once_however_often_it_was_interrupted(logged, kind):
+    logged.write("base", 40)
+    with logged.mirror(kind):
+        pass
+    logged.write("base", 30, half='{"step": 40, "lo')  # cut back to a checkpoint, and begun to be written again
+    with logged.mirror(kind):
+        pass
+    logged.write("base", 100)
+    logged.fake.done("base", 1, 5.5, 25.5)
+    for _ in range(2):  # the second launch finds that all is there
+        with logged.mirror(kind):
+            pass
+    assert logged.said == []
+    found = read(kind, logged.folder, "base")
+    assert found["loss"] == logged.points("base", "loss")
+    assert found["lr"] == logged.points("base", "lr")
+    assert found["dev_perplexity"] == logged.points("base", "dev_perplexity")
+    assert found["final_ppl"] == [(100, pytest.approx(5.5))]
+    assert found["final_bleu"] == [(100, pytest.approx(25.5))]
+    assert found.keys() == {"loss", "lr", "dev_perplexity", "final_ppl", "final_bleu"}

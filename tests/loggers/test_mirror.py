@@ -1,0 +1,154 @@
+"""How logs come to loggers: every line once, beside the training and never in its way."""
+
+import threading
+
+import pytest
+
+from ablate.errors import UsageError
+from ablate.loggers import chosen, mirror
+from tests.cli.inside import inside
+
+
+class Kept:
+    """A logger that remembers; every sink by the run's name."""
+
+    def __init__(self):
+        self.points, self.scores, self.opened = {}, {}, []
+
+    def __call__(self, folder):
+        return self
+
+    def open(self, run):
+        self.opened.append(run)
+        self.points[run.name] = []
+        return _Kept(self, run.name)
+
+
+class _Kept:
+    known = 0
+
+    def __init__(self, kept, name):
+        self.kept, self.name = kept, name
+
+    def add(self, points):
+        self.kept.points[self.name] += points
+
+    def close(self, scores):
+        self.kept.scores[self.name] = scores
+
+
+class Course:
+    """Stands for the event that ends a mirror: what happens between its looks, then the end."""
+
+    def __init__(self, *happenings):
+        self.happenings = list(happenings)
+
+    def wait(self, seconds):
+        if self.happenings:
+            self.happenings.pop(0)()
+            return False
+        return True
+
+    def set(self):
+        pass
+
+
+@pytest.fixture
+def kept():
+    return Kept()
+
+
+def follow(logged, kept, *happenings):
+    found = logged.mirror(loggers={"kept": kept})
+    found.ending = Course(*happenings)
+    with found:
+        found.threads["kept"].join()
+
+
+def test_what_is_cut_back_and_written_again_is_sent_once(logged, kept):
+    follow(
+        logged,
+        kept,
+        lambda: logged.write("base", 20),
+        lambda: logged.write("base", 40, half='{"step"'),
+        lambda: logged.write("base", 20),  # a worker was killed: cut back to its checkpoint
+        lambda: logged.write("base", 30),
+        lambda: logged.write("base", 60),
+        lambda: logged.fake.done("base", 1, 5.0, 25.0),
+    )
+    losses = [(point.step, point.values["loss"]) for point in kept.points["base"] if "loss" in point.values]
+    assert losses == logged.points("base", "loss")
+    assert [point.step for point in kept.points["base"]] == [10, 20, 20, 30, 40, 40, 50, 60, 60]
+    assert kept.scores == {"base": {"final_ppl": 5.0, "final_bleu": 25.0}}
+    assert logged.said == []
+
+
+def test_a_run_is_opened_when_it_has_something_to_tell_and_with_what_it_is(logged, kept):
+    follow(logged, kept, lambda: logged.write("A h=1", 10))
+    (run,) = kept.opened
+    assert (run.name, run.row, run.seed, run.study, run.id) == (
+        "A h=1", "A h=1", 1, "logged", logged.fake.folder("A h=1", 1).id,
+    )  # fmt: skip
+    assert run.settings["n_heads"] == run.settings["seed"] == 1
+    assert kept.scores == {"A h=1": None}  # closed, but not as finished
+
+
+def test_a_run_that_has_diverged_is_closed_without_scores(logged, kept):
+    logged.write("base", 20)
+    logged.fake.diverged("base", 1, 20, "the loss exploded")
+    follow(logged, kept)
+    assert kept.scores == {"base": {}}
+
+
+@pytest.mark.parametrize("where", ["__call__", "open", "add", "close"])
+def test_a_logger_that_fails_is_told_of_once_and_left_alone(logged, kept, where):
+    def fail(*_):
+        raise ConnectionError("no such server\nand a long story")
+
+    logged.write("base", 20)
+    broken = {
+        "__call__": lambda: type("Broken", (Kept,), {"__call__": fail})(),
+        "open": lambda: type("Broken", (Kept,), {"open": fail})(),
+        "add": lambda: _opening(type("Sink", (_Kept,), {"add": fail})),
+        "close": lambda: _opening(type("Sink", (_Kept,), {"close": fail})),
+    }[where]()
+    found = logged.mirror(loggers={"broken": broken, "kept": kept})
+    with found:
+        pass
+    assert logged.said == ["--log broken: ConnectionError: no such server; training goes on without it"]
+    assert len(kept.points["base"]) == 3  # the other goes on
+
+
+def _opening(sink):
+    logger = Kept()
+    logger.open = lambda run: sink(logger, logger.points.setdefault(run.name, []) or run.name)
+    return logger
+
+
+def test_a_logger_that_hangs_is_not_waited_for(logged, kept, monkeypatch):
+    monkeypatch.setattr(mirror, "PATIENCE_SECONDS", 0.05)
+    released = threading.Event()
+    kept.open = lambda run: released.wait(30)
+    logged.write("base", 20)
+    found = logged.mirror(loggers={"slow": kept})
+    with found:
+        pass
+    released.set()
+    assert logged.said == ["--log slow: does not answer; the next `ablate run --log slow` brings what is missing"]
+    assert found.threads["slow"].daemon
+    found.threads["slow"].join()
+
+
+def test_a_logger_that_there_is_not_is_refused_before_anything_is_trained(tmp_path):
+    study = tmp_path / "study.yaml"
+    study.write_text("study: x\ndata: {corpus: toy, vocab_size: 200}\n")
+    done = inside("run", study, "--results", tmp_path / "results", "--log", "tensorbord")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == ('--log: "tensorbord" is not tensorboard, mlflow or wandb; did you mean "tensorboard"?\n')
+    assert not (tmp_path / "results").exists()
+
+
+def test_one_whose_package_is_missing_says_how_it_is_installed(monkeypatch):
+    monkeypatch.setattr("ablate.loggers.choice.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"--log wandb: is not installed; pip install 'ablate-transformer\[wandb\]'"):
+        chosen(["wandb"])

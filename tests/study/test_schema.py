@@ -1,0 +1,165 @@
+"""The schema for editors: it takes every study that is read, and refuses what the reader refuses of single values."""
+
+import json
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from ablate.cli.init import TEMPLATES
+from ablate.config import DataConfig, RowConfig
+from ablate.config.resolve import SYMBOLS
+from ablate.errors import StudyError
+from ablate.study import read_study
+from ablate.study.nodes import read_text
+from ablate.study.reader import SECTIONS
+from ablate.study.schema import schema, sections
+
+ROOT = Path(__file__).parents[2]
+STUDIES = sorted([*ROOT.glob("studies/*.yaml"), *TEMPLATES.glob("*.yaml")])
+SCHEMA = schema()
+CHECK = jsonschema.Draft7Validator(SCHEMA)
+DATA = "study: x\ndata: {corpus: toy, vocab_size: 350}\n"
+
+
+def content(text):
+    """The text as the reader takes it: YAML 1.2, in which 1e-9 is a number and no is a word."""
+    return read_text(text.replace("<name>", "x"), "study.yaml").plain()
+
+
+def faults(text):
+    return [error.message for error in CHECK.iter_errors(content(text))]
+
+
+def test_it_is_a_schema():
+    jsonschema.Draft7Validator.check_schema(SCHEMA)
+    assert json.loads(json.dumps(SCHEMA)) == SCHEMA
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_every_study_is_one(path):
+    assert faults(path.read_text()) == []
+
+
+def test_every_study_of_the_documentation_is_one():
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
+    blocks = [block for page in pages for block in re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL)]
+    found = [block for block in blocks if block.startswith("study:")]
+    assert len(found) >= 3
+    assert [faults(block) for block in found] == [[]] * len(found)
+
+
+def test_it_has_the_sections_and_fields_of_the_reader():
+    assert set(sections()) == set(SECTIONS)
+    names = {*RowConfig.model_fields, *SYMBOLS, "preset"}
+    assert set(SCHEMA["definitions"]["settings"]["properties"]) == names
+    assert set(SCHEMA["definitions"]["lists"]["properties"]) == names
+    assert set(sections()["data"]["properties"]) == set(DataConfig.model_fields)
+
+
+def test_every_field_tells_its_meaning_and_its_default():
+    for name, field in RowConfig.model_fields.items():
+        shown = SCHEMA["definitions"][name]
+        assert shown["description"] == field.description
+        assert shown.get("default") == (None if field.is_required() else field.default)
+
+
+VALUES = [
+    None,
+    True,
+    False,
+    -1,
+    0,
+    1,
+    2,
+    8,
+    10**9,
+    -0.5,
+    0.0,
+    0.1,
+    0.5,
+    1.5,
+    1e9,
+    "",
+    "x",
+    "relu",
+    "none",
+    "m:C",
+    [],
+    {},
+]
+
+
+@pytest.mark.parametrize("name", RowConfig.model_fields)
+def test_a_field_takes_the_values_that_its_class_takes(name):
+    field = RowConfig.model_fields[name]
+    adapter = TypeAdapter(field.rebuild_annotation(), config={"strict": True})
+    taken = jsonschema.Draft7Validator(SCHEMA["definitions"][name])
+    for value in VALUES:
+        try:
+            adapter.validate_python(value)
+            allowed = True
+        except ValidationError:
+            allowed = False
+        if name == "attention_scale" and value is True:  # refused by a validator of the class itself
+            allowed = False
+        if field.is_required() and value is None:  # d_k and d_v follow from d_model / h
+            allowed = True
+        if isinstance(value, float) and value.is_integer() and not allowed:
+            continue  # JSON Schema holds 8.0 to be an integer
+        assert taken.is_valid(value) == allowed, value
+
+
+WRONG = [
+    "data: {corpus: toy}",
+    "study: x",
+    "study: runs\ndata: {corpus: toy}",
+    "study: a/b\ndata: {corpus: toy}",
+    "study: x\ndata: {corpus: wmt99}",
+    "study: x\ndata: {corpus: files, direction: en-de}",
+    "study: x\ndata: {corpus: toy, train: mine}",
+    "study: x\ndata: {corpus: wmt14, direction: en-jp}",
+    "study: x\ndata: {corpus: toy, vocab_size: many}",
+    "study: x\ndata: {corpus: toy, vocabsize: 9}",
+    DATA + "bases: {}",
+    DATA + "base: {drop_out: 0.1}",
+    DATA + "base: {dropout: 1.0}",
+    DATA + "base: {dropout: [0.1]}",
+    DATA + "base: {N: 2, n_layers: 2}",
+    DATA + "base: {preset: huge}",
+    DATA + "base: {norm: batchnorm}",
+    DATA + "seeds: []",
+    DATA + "seeds: [1, 1]",
+    DATA + "seeds: [-1]",
+    DATA + "seeds: one",
+    DATA + "rows: [A]",
+    DATA + "rows: {base: {each: {h: [1]}}}",
+    DATA + "rows: {A/B: {each: {h: [1]}}}",
+    DATA + "rows: {A: {h: [1]}}",
+    DATA + "rows: {A: {each: {h: 1}}}",
+    DATA + "rows: {A: {each: {h: []}}}",
+    DATA + "rows: {A: {each: {}}}",
+    DATA + "rows: {A: {set: {h: [1]}}}",
+    DATA + "rows: {A: {each: {h: [1]}, set: {h: 2}}}",
+    DATA + "rows: {A: {where: h > 1}}",
+    DATA + "rows: {A: {each: {h: [1]}, where: [h]}}",
+    DATA + "rows: {A: {each: {h: [0]}}}",
+    DATA + "rows: {A: [{each: {heads: [1]}}]}",
+]
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_what_the_reader_refuses_of_single_values_it_refuses_too(text, tmp_path):
+    path = tmp_path / "study.yaml"
+    path.write_text(text)
+    with pytest.raises(StudyError):
+        read_study(path)
+    assert faults(text)
+
+
+def test_the_first_comment_of_a_template_does_not_disturb_yaml():
+    for path in TEMPLATES.glob("*.yaml"):
+        assert yaml.safe_load(path.read_text())["study"] == "<name>"
