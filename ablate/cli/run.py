@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from ablate.cli.options import DEFAULT_RESULTS, Overrides, ResultsRoot, Rows, Seeds, StudyFile, study_and_results
+from ablate.cli.options import (
+    DEFAULT_RESULTS,
+    Overrides,
+    ResultsRoot,
+    Rows,
+    Seeds,
+    StudyFile,
+    measured,
+    study_and_results,
+)
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, Interrupted
 
 
@@ -57,6 +66,7 @@ def command(
     except Interrupted:
         console.print("Interrupted. The same command goes on from here.", soft_wrap=True)
         raise typer.Exit(EXIT_INTERRUPTED) from None
+    measured(content, root)
     table = table_of(content, root)
     render.print_rich(table, console, against_paper=False)
     if content.selected:

@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from ablate.cli.options import DEFAULT_RESULTS, Overrides, ResultsRoot, Rows, Seeds, StudyFile, study_and_results
+from ablate.cli.options import (
+    DEFAULT_RESULTS,
+    Overrides,
+    ResultsRoot,
+    Rows,
+    Seeds,
+    StudyFile,
+    measured,
+    study_and_results,
+)
 
 
 class Format(str, Enum):
@@ -35,16 +44,23 @@ def command(
     against: Annotated[
         Against | None, typer.Option("--against", help="Put the paper's numbers beside ours (rich, markdown).")
     ] = None,
+    cost: Annotated[
+        bool, typer.Option("--cost", help="Put time, tokens a second and FLOPs of a training beside the scores.")
+    ] = False,
 ) -> None:
     """Print the table as the paper would, from what is there."""
     from ablate.report import render
     from ablate.report.table import table_of
 
-    content = table_of(*study_and_results(study, results, set, rows, seeds))
+    given, root = study_and_results(study, results, set, rows, seeds)
     if against is not None and format not in (Format.rich, Format.markdown):
         raise typer.BadParameter(f"has no effect on --format {format.value}", param_hint="--against")
+    if cost and format not in (Format.rich, Format.markdown):
+        raise typer.BadParameter(f"has no effect on --format {format.value}, which has it always", param_hint="--cost")
+    measured(given, root)
+    content = table_of(given, root)
     if format is Format.markdown:
-        typer.echo(render.markdown(content, against is not None), nl=False)
+        typer.echo(render.markdown(content, against is not None, cost), nl=False)
     elif format is Format.csv:
         typer.echo(render.comma_separated(content), nl=False)
     elif format is Format.json:
@@ -52,4 +68,4 @@ def command(
     else:
         from rich.console import Console
 
-        render.print_rich(content, Console(highlight=False), against is not None)
+        render.print_rich(content, Console(highlight=False), against is not None, cost)

@@ -17,7 +17,7 @@ from ablate.model import Transformer, build
 from ablate.runner.progress import Progress
 from ablate.runner.provenance import provenance
 from ablate.runner.unit import Unit
-from ablate.scoring.bleu import bleu
+from ablate.scoring.metrics import score
 from ablate.scoring.perplexity import perplexity
 from ablate.store import RunFolder, checkpoints
 from ablate.store.files import read_json, remove_temporaries, sha256, write_bytes, write_json
@@ -186,15 +186,15 @@ class _Work:
         texts = translate(model, self.corpus.tokenizer, sources, config, self.device, lambda: self._between("decoding"))
         seconds = time.monotonic() - started
         write_bytes(self.folder.translations(id), "".join(f"{_one_line(text)}\n" for text in texts).encode())
-        score = bleu(texts, self.corpus.references())
+        bleu = score("bleu", texts, self.corpus.references())
         return {
             "beam": config.beam,
             "alpha": config.alpha,
             "max_extra_length": config.max_extra_length,
             "average_checkpoints": config.average_checkpoints,
             "ppl": value,
-            "bleu": score.value,
-            "signature": score.signature,
+            "bleu": bleu.value,
+            "signature": bleu.signature,
             "sentences": len(texts),
             "seconds": round(seconds, 3),
         }
