@@ -22,8 +22,9 @@ FLOORS = (
     ("training", "decoding"),
     ("scoring",),
     ("runner",),
-    ("launch", "export", "analysis"),
+    ("launch", "export", "analysis", "frame", "page"),
     ("cli",),
+    ("__init__",),  # of the whole: what `import ablate` offers
 )
 FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Annotated
 
@@ -24,6 +25,8 @@ class Format(str, Enum):
 
     rich = "rich"
     markdown = "markdown"
+    latex = "latex"
+    html = "html"
     csv = "csv"
     json = "json"
 
@@ -41,9 +44,7 @@ def command(
     rows: Rows = None,
     seeds: Seeds = None,
     format: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.rich,
-    against: Annotated[
-        Against | None, typer.Option("--against", help="Put the paper's numbers beside ours (rich, markdown).")
-    ] = None,
+    against: Annotated[Against | None, typer.Option("--against", help="Put the paper's numbers beside ours.")] = None,
     cost: Annotated[
         bool, typer.Option("--cost", help="Put time, tokens a second and FLOPs of a training beside the scores.")
     ] = False,
@@ -53,18 +54,23 @@ def command(
     from ablate.report.table import table_of
 
     given, root = study_and_results(study, results, set, rows, seeds)
-    if against is not None and format not in (Format.rich, Format.markdown):
-        raise typer.BadParameter(f"has no effect on --format {format.value}", param_hint="--against")
-    if cost and format not in (Format.rich, Format.markdown):
-        raise typer.BadParameter(f"has no effect on --format {format.value}, which has it always", param_hint="--cost")
+    for option, asked in (("--against", against is not None), ("--cost", cost)):
+        if asked and format in (Format.csv, Format.json):
+            raise typer.BadParameter(f"has no effect on --format {format.value}: it is always there", param_hint=option)
     measured(given, root)
     content = table_of(given, root)
-    if format is Format.markdown:
-        typer.echo(render.markdown(content, against is not None, cost), nl=False)
-    elif format is Format.csv:
-        typer.echo(render.comma_separated(content), nl=False)
-    elif format is Format.json:
-        typer.echo(render.as_json(content), nl=False)
+    if format is not Format.rich:
+        from ablate.report.html import html
+        from ablate.report.latex import latex
+
+        forms: dict[Format, Callable[[], str]] = {
+            Format.markdown: lambda: render.markdown(content, against is not None, cost),
+            Format.latex: lambda: latex(content, against is not None, cost),
+            Format.html: lambda: html(content, against is not None, cost),
+            Format.csv: lambda: render.comma_separated(content),
+            Format.json: lambda: render.as_json(content),
+        }
+        typer.echo(forms[format](), nl=False)
     else:
         from rich.console import Console
 

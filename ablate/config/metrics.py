@@ -14,6 +14,7 @@ class Metric:
     more_is_better: whether a higher value is the better one.
     digits: after the point, in a table.
     side: of the corpus that it is measured on.
+    of_100: whether no difference between two scores is more than 100, or hardly any.
     """
 
     name: str
@@ -21,13 +22,14 @@ class Metric:
     more_is_better: bool
     digits: int
     side: str
+    of_100: bool = True
 
     def is_better(self, difference: float) -> bool:
         """Whether a difference from base is in the direction of better."""
         return (difference > 0) == self.more_is_better
 
 
-PPL = Metric("ppl", "PPL", more_is_better=False, digits=2, side="dev")
+PPL = Metric("ppl", "PPL", more_is_better=False, digits=2, side="dev", of_100=False)
 
 # What sacreBLEU measures on translations, and a study chooses from; its own defaults, and chrF++ with word bigrams.
 ON_TRANSLATIONS = {

@@ -87,7 +87,7 @@ def _p_test(verdict: Verdict) -> str:
 def _word(verdict: Verdict) -> str:
     """`within noise (6.3)`: with the least difference that would have been told."""
     told = verdict.word == "within noise" and verdict.least is not None and not verdict.is_test_set_noise
-    return f"{verdict.word} ({verdict.least:.{verdict.metric.digits}f})" if told else verdict.word
+    return f"{verdict.word} ({verdict.least_text})" if told else verdict.word
 
 
 def _column(table: Table, head: str, metric: Metric, cell: Callable[[Verdict], str], *, numeric: bool) -> Column:

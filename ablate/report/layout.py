@@ -46,6 +46,14 @@ def layouts(table: Table, mark: Mark, against_paper: bool, with_cost: bool = Fal
     return [_lay_out(table, mark, against_paper, with_cost, settings, detail) for settings, detail in forms]
 
 
+def by_labels(table: Table, mark: Mark) -> Layout:
+    """Every column but the settings, which the row's label stands for: rows may be sorted."""
+    layout = _lay_out(table, mark, against_paper=False, with_cost=True, settings=None, detail=2)
+    label, *others = layout.columns
+    ordered = sorted(others, key=lambda column: column.head != "verdict")  # beside the label, where nobody scrolls
+    return replace(layout, columns=(label, *ordered))
+
+
 def _lay_out(
     table: Table, mark: Mark, against_paper: bool, with_cost: bool, settings: Settings | None, detail: int
 ) -> Layout:
@@ -130,6 +138,8 @@ def _other(rows: tuple[TableRow, ...]) -> list[Column]:
 
 
 def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
     return "unset" if value is None else unpinned(str(value))
 
 

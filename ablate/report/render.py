@@ -8,6 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any, Literal
 
 from ablate.report.against_base import as_json as verdict_json
+from ablate.report.agreement import agreements_json
 from ablate.report.layout import SETTINGS, Layout, bare, layouts
 from ablate.report.scores import Scores
 from ablate.report.table import Table, TableRow
@@ -74,7 +75,20 @@ def flat(row: TableRow) -> dict[str, Any]:
             cells |= {f"test_set_{name}_{part}": test.get(part) for part in ("low", "high", "p", "p_holm")}
     cells |= {"seconds": row.cost.seconds.mean, "tokens_per_second": row.cost.tokens_per_second.mean}
     cells["flops"] = row.cost.flops
+    cells |= {"paper_ppl": row.paper.ppl if row.paper else None, "paper_bleu": row.paper.bleu if row.paper else None}
     return cells
+
+
+def flat_runs(row: TableRow) -> list[dict[str, Any]]:
+    """A row's runs, each with its seed, state and scores; None where there is none yet."""
+    runs = []
+    for seed, state in row.states.items():
+        run: dict[str, Any] = {"row": row.row.label, "seed": seed, "group": row.row.group, "state": state}
+        run |= {name: scores.by_seed.get(seed) for name, scores in row.scores.items()}
+        run["seconds"] = row.cost.seconds.by_seed.get(seed)
+        run["tokens_per_second"] = row.cost.tokens_per_second.by_seed.get(seed)
+        runs.append(run)
+    return runs
 
 
 def _parts(name: str, scores: Scores) -> dict[str, Any]:
@@ -83,7 +97,7 @@ def _parts(name: str, scores: Scores) -> dict[str, Any]:
 
 def as_json(table: Table) -> str:
     """The contract for scripts."""
-    return json.dumps(table.as_json(), indent=1) + "\n"
+    return json.dumps({**table.as_json(), "agreement": agreements_json(table)}, indent=1) + "\n"
 
 
 def _markdown_row(cells: object) -> str:

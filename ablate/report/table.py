@@ -224,4 +224,5 @@ def _row_json(row: TableRow) -> dict[str, Any]:
         "delta_bleu": row.delta_bleu.as_json(),
         "against_base": {name: verdict_json(verdict) for name, verdict in row.verdicts.items()},
         "cost": row.cost.as_json(),
+        "paper": {"ppl": row.paper.ppl, "bleu": row.paper.bleu} if row.paper else None,
     }

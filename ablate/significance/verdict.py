@@ -66,12 +66,18 @@ class Verdict:
             parts.append(f"{self.diverged} more {'seed' if self.diverged == 1 else 'seeds'} diverged")
         return "; ".join(parts)
 
+    @property
+    def least_text(self) -> str:
+        """The least difference that would have been told; `>100` where no difference of such a score is so large."""
+        if self.least is None:
+            return ""
+        return ">100" if self.metric.of_100 and self.least > 100 else f"{self.least:.{self.metric.digits}f}"
+
     def _over_seeds(self) -> str:
         if self.seeds is None:
             return "cannot tell: one seed shows no spread"
         if self.word == "within noise" and self.least is not None and not self.is_test_set_noise:
-            told = f"{self.least:.{self.metric.digits}f} {self.metric.title}"
-            return f"within noise (smallest difference this study could see: {told})"
+            return f"within noise (smallest difference this study could see: {self.least_text} {self.metric.title})"
         return self.word
 
     def _on_test_set(self) -> list[str]:
