@@ -16,7 +16,7 @@ from tests.config.test_effect import IDLE
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
-VERBS = ("init", "plan", "run", "status", "table", "report", "translate", "attention", "export")
+VERBS = ("init", "plan", "run", "status", "table", "compare", "report", "translate", "attention", "export")
 FIELDS = [(section, name) for section in (DataConfig, ModelConfig, TrainingConfig, DecodingConfig)
           for name in section.model_fields]  # fmt: skip
 

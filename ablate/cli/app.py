@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import ablate
-from ablate.cli import attention, export, init, plan, report, run, status, table, translate
+from ablate.cli import attention, compare, export, init, plan, report, run, status, table, translate
 
 app = typer.Typer(
     name="ablate",
@@ -32,5 +32,5 @@ def _root(
     pass
 
 
-for verb in (init, plan, run, status, table, report, translate, attention, export):
+for verb in (init, plan, run, status, table, compare, report, translate, attention, export):
     app.command(name=verb.__name__.rpartition(".")[2])(verb.command)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ablate.report.table import Table
 from ablate.store import Results
-from ablate.store.measured import read_translations
+from ablate.store.measured import translations
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,7 @@ def samples(
     texts = {}
     for row in table.rows:
         run = table.study.runs_of(row.row)[0]
-        found = read_translations(results.run(run.id), row.row.decoding) if row.states[run.seed] == "done" else None
-        lines = found.decode(errors="replace").split("\n")[:-1] if found else []
+        lines = translations(results.run(run.id), row.row.decoding) if row.states[run.seed] == "done" else []
         if len(lines) == len(references):
             texts[row.row.label] = lines
     picked = sorted({len(references) * i // count for i in range(count)}) if references and texts else []

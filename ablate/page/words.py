@@ -22,7 +22,8 @@ def summary(table: Table) -> str:
         parts.append(_outcome(table, others))
     missing = sum(row.state != "done" for row in table.rows)
     if missing:
-        parts.append(f"{_rows(missing)} of {len(table.rows)} are not finished or have no score.")
+        verbs = ("is", "has") if missing == 1 else ("are", "have")
+        parts.append(f"{_rows(missing)} of {len(table.rows)} {verbs[0]} not finished or {verbs[1]} no score.")
     return " ".join(parts)
 
 

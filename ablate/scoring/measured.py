@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ablate.errors import StoreError
 from ablate.store import Results, RunFolder, state_of
 from ablate.store.corpora import MANIFEST
-from ablate.store.measured import read_measured, read_translations, write_measured
+from ablate.store.measured import read_measured, translations, write_measured
 from ablate.study import Study
 
 RESAMPLE_DIGITS = 6
@@ -61,15 +61,15 @@ def _measure(one: _Missing, results: Results) -> None:
     from ablate.scoring.metrics import measure
 
     references = Corpus(results.corpora / one.corpus).references()
-    translations = (read_translations(one.folder, one.decoding) or b"").decode().split("\n")[:-1]
-    if len(translations) != len(references):
+    hypotheses = translations(one.folder, one.decoding)
+    if len(hypotheses) != len(references):
         raise StoreError(
-            f"{one.folder.translations(one.decoding)}: has {len(translations)} sentences, and the test side of corpus "
+            f"{one.folder.translations(one.decoding)}: has {len(hypotheses)} sentences, and the test side of corpus "
             f"{one.corpus} has {len(references)}"
         )
     known = dict(one.known)
     for name in one.metrics:
-        found = measure(name, translations, references)
+        found = measure(name, hypotheses, references)
         resamples = [round(value, RESAMPLE_DIGITS) for value in found.resamples]
         known[name] = {"value": found.value, "signature": found.signature, "resamples": resamples}
     write_measured(one.folder, one.decoding, one.corpus, known)

@@ -27,16 +27,21 @@ def read_translations(folder: RunFolder, decoding: str) -> bytes | None:
         raise StoreError(f"{path}: cannot be read: {error.strerror}") from None
 
 
+def translations(folder: RunFolder, decoding: str) -> list[str]:
+    """The translated sentences; only LF ends one. Empty where there are none."""
+    return (read_translations(folder, decoding) or b"").decode(errors="replace").split("\n")[:-1]
+
+
 def read_measured(folder: RunFolder, decoding: str, corpus: str) -> dict[str, Any]:
     """What is known of the translations, by metric: {"value", "signature", "resamples"}."""
-    translations = read_translations(folder, decoding)
-    if translations is None:
+    text = read_translations(folder, decoding)
+    if text is None:
         return {}
     try:
         content = read_json(folder.scores(decoding))
     except StoreError:
         return {}
-    if content is None or content.get("of") != _of(translations, corpus):
+    if content is None or content.get("of") != _of(text, corpus):
         return {}
     metrics: dict[str, Any] = content["metrics"]
     return metrics
@@ -44,10 +49,10 @@ def read_measured(folder: RunFolder, decoding: str, corpus: str) -> dict[str, An
 
 def write_measured(folder: RunFolder, decoding: str, corpus: str, metrics: dict[str, Any]) -> None:
     """Remember what is known of the translations."""
-    translations = read_translations(folder, decoding)
-    assert translations is not None
-    write_json(folder.scores(decoding), {"of": _of(translations, corpus), "metrics": metrics}, durable=False)
+    text = read_translations(folder, decoding)
+    assert text is not None
+    write_json(folder.scores(decoding), {"of": _of(text, corpus), "metrics": metrics}, durable=False)
 
 
-def _of(translations: bytes, corpus: str) -> dict[str, Any]:
-    return {"format": FORMAT, "translations": hashlib.sha256(translations).hexdigest(), "corpus": corpus}
+def _of(text: bytes, corpus: str) -> dict[str, Any]:
+    return {"format": FORMAT, "translations": hashlib.sha256(text).hexdigest(), "corpus": corpus}

@@ -10,7 +10,7 @@ import pytest
 from tests.end_to_end.studies import command
 
 HEAVY = ("torch", "pandas", "sacrebleu", "sentencepiece", "numpy", "safetensors")
-VERBS = ("init", "plan", "run", "status", "table", "report", "translate", "attention", "export")
+VERBS = ("init", "plan", "run", "status", "table", "compare", "report", "translate", "attention", "export")
 
 # Every command in one process: after each, which of the heavy packages are there.
 PROBE = """
