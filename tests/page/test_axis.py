@@ -32,7 +32,7 @@ def test_ticks_lie_within_rise_and_are_few(found, log):
 
 def test_ticks_are_round():
     assert Axis(0, 100, 0, 1).ticks() == [0, 20, 40, 60, 80, 100]
-    assert Axis(-3.1, 3.1, 0, 1).ticks() == [-2.5, 0, 2.5]
+    assert Axis(-3.1, 3.1, 0, 1).ticks() == [-2, 0, 2]
     assert Axis(1, 90, 0, 1, log=True).ticks(9) == [1, 2, 5, 10, 20, 50]
     assert Axis(1, 1e6, 0, 1, log=True).ticks(9) == [1, 10, 100, 1e3, 1e4, 1e5, 1e6]
 

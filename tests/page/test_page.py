@@ -1,5 +1,6 @@
 """The page's text: whole, accessible, and closed to what a corpus may hold."""
 
+import itertools
 import re
 from html import unescape
 
@@ -32,7 +33,7 @@ def test_headings_are_in_order_and_every_section_is_named_by_one(tags):
     levels = [int(name[1]) for name, _, _ in tags.found if re.fullmatch(r"h\d", name)]
     assert levels[0] == 1
     assert levels.count(1) == 1
-    assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False))
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
     ids = [attributes["id"] for attributes, _ in tags.all("h2")]
     assert ids == ["table", "against", "curves", "cost", "samples", "settings", "provenance"]
     assert [attributes["aria-labelledby"] for attributes, _ in tags.all("section")] == ids
@@ -49,9 +50,7 @@ def test_ids_are_unique_and_the_page_has_a_language_and_a_title(tags, text):
 
 def test_every_drawing_says_what_it_shows_and_holds_only_numbers_that_are(tags, text):
     drawings = tags.all("svg")
-    assert (
-        len(drawings) == 2 + 3 + 2
-    )  # against base; A, D and no curve of decoding; FLOPs, seconds, parameters: see below
+    assert len(drawings) == 2 + 2 + 3  # against base; curves of A and D; three costs
     assert all(attributes["role"] == "img" and attributes["aria-label"] for attributes, _ in drawings)
     assert not re.search(r"\b(nan|inf|None)\b", "".join(re.findall(r"<svg.*?</svg>", text, re.S)))
 
