@@ -16,7 +16,10 @@ from tests.config.test_effect import IDLE
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
-VERBS = ("init", "plan", "run", "status", "table", "translate", "attention", "export", "verify", "clean", "schema")
+VERBS = (
+    "init", "plan", "run", "status", "table", "compare", "report", "translate", "attention", "export", "verify",
+    "clean", "schema",
+)  # fmt: skip
 SECTIONS = (DataConfig, ModelConfig, TrainingConfig, DecodingConfig, RowDataConfig)
 FIELDS = [(section, name) for section in SECTIONS for name in section.model_fields
           if (section, name) != (RowDataConfig, "vocab_size")]  # fmt: skip # documented with that of the data

@@ -36,12 +36,17 @@ def refuse_undrawable(paths: Sequence[Path]) -> None:
 
 def save(figure: Figure, paths: Sequence[Path]) -> None:
     """Write a figure to each of these files, as its suffix says; the same figure gives the same bytes."""
+    for path in paths:
+        write_bytes(path, rendered(figure, path.suffix.lower()[1:]), durable=False)
+
+
+def rendered(figure: Figure, kind: str) -> bytes:
+    """A figure as a file of this kind, `png` or `svg`."""
     from ablate.analysis.sheet import style
 
     width, height = figure.get_size_inches()
-    for path in paths:
-        kind, out = path.suffix.lower()[1:], io.BytesIO()
-        dpi = min(DPI[kind], (MOST_PIXELS / (width * height)) ** 0.5)
-        with style():
-            figure.savefig(out, format=kind, dpi=dpi, metadata={"Date": None} if kind == "svg" else {})
-        write_bytes(path, out.getvalue(), durable=False)
+    out = io.BytesIO()
+    dpi = min(DPI[kind], (MOST_PIXELS / (width * height)) ** 0.5)
+    with style():
+        figure.savefig(out, format=kind, dpi=dpi, metadata={"Date": None} if kind == "svg" else {})
+    return out.getvalue()

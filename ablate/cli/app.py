@@ -8,7 +8,22 @@ from typing import Annotated
 import typer
 
 import ablate
-from ablate.cli import attention, clean, data, export, init, plan, run, schema, status, table, translate, verify
+from ablate.cli import (
+    attention,
+    clean,
+    compare,
+    data,
+    export,
+    init,
+    plan,
+    report,
+    run,
+    schema,
+    status,
+    table,
+    translate,
+    verify,
+)
 from ablate.cli.usage import Fault, one_line
 
 app = typer.Typer(
@@ -33,7 +48,7 @@ def _root(
     pass
 
 
-for verb in (init, plan, run, status, table, translate, attention, export, verify, clean, schema):
+for verb in (init, plan, run, status, table, compare, report, translate, attention, export, verify, clean, schema):
     app.command(name=verb.__name__.rpartition(".")[2])(verb.command)
 app.add_typer(data.app, name="data")
 

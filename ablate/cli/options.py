@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ablate.errors import UsageError
 from ablate.store import Results, RunFolder
 from ablate.study import Selection, Study, read_study
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's YAML file.", show_default=False)]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or the beginning of it.", show_default=False)]
@@ -82,3 +85,32 @@ def find_run(results: Results, given: str) -> RunFolder:
     if result is None or result["outcome"] != "done":
         raise UsageError(f"run {folder.id} is not done; `ablate run STUDY` finishes it")
     return folder
+
+
+def measured(study: Study, results: Results) -> None:
+    """Score translations that are not scored yet, in the metrics that the study asks for, with a bar meanwhile.
+
+    Where results cannot be written, say so and go on without them.
+    """
+    from ablate.scoring.measured import measure_missing
+
+    bar: list[tuple[Progress, TaskID]] = []
+
+    def told(done: int, of: int) -> None:
+        if not bar:
+            from rich.console import Console
+            from rich.progress import Progress
+
+            console = Console(stderr=True)
+            progress = Progress(console=console, transient=True, disable=not console.is_terminal)
+            progress.start()
+            bar.append((progress, progress.add_task("scoring translations", total=of)))
+        bar[0][0].update(bar[0][1], completed=done)
+
+    try:
+        measure_missing(study, results, told)
+    except PermissionError as error:
+        typer.echo(f"{error.filename}: cannot be written, so new scores are left out", err=True)
+    finally:
+        for progress, _ in bar:
+            progress.stop()

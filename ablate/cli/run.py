@@ -21,6 +21,7 @@ from ablate.cli.options import (
     Seeds,
     StudyFile,
     go_offline,
+    measured,
     study_and_results,
 )
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, Interrupted, UsageError
@@ -95,6 +96,7 @@ def command(
     except Interrupted:
         console.print("Interrupted. The same command goes on from here.", soft_wrap=True)
         raise typer.Exit(EXIT_INTERRUPTED) from None
+    measured(content, root)
     table = table_of(content, root)
     render.print_rich(table, console, against_paper=False)
     if content.selected:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Annotated
 
 import typer
 
-from ablate.cli.options import DEFAULT_RESULTS, Overrides, ResultsRoot, Rows, Seeds, StudyFile, study_and_results
+from ablate.cli.options import (
+    DEFAULT_RESULTS,
+    Overrides,
+    ResultsRoot,
+    Rows,
+    Seeds,
+    StudyFile,
+    measured,
+    study_and_results,
+)
 
 
 class Format(str, Enum):
@@ -15,6 +25,8 @@ class Format(str, Enum):
 
     rich = "rich"
     markdown = "markdown"
+    latex = "latex"
+    html = "html"
     csv = "csv"
     json = "json"
 
@@ -32,24 +44,34 @@ def command(
     rows: Rows = None,
     seeds: Seeds = None,
     format: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.rich,
-    against: Annotated[
-        Against | None, typer.Option("--against", help="Put the paper's numbers beside ours (rich, markdown).")
-    ] = None,
+    against: Annotated[Against | None, typer.Option("--against", help="Put the paper's numbers beside ours.")] = None,
+    cost: Annotated[
+        bool, typer.Option("--cost", help="Put time, tokens a second and FLOPs of a training beside the scores.")
+    ] = False,
 ) -> None:
     """Print the table as the paper would, from what is there."""
     from ablate.report import render
     from ablate.report.table import table_of
 
-    content = table_of(*study_and_results(study, results, set, rows, seeds))
-    if against is not None and format not in (Format.rich, Format.markdown):
-        raise typer.BadParameter(f"has no effect on --format {format.value}", param_hint="--against")
-    if format is Format.markdown:
-        typer.echo(render.markdown(content, against is not None), nl=False)
-    elif format is Format.csv:
-        typer.echo(render.comma_separated(content), nl=False)
-    elif format is Format.json:
-        typer.echo(render.as_json(content), nl=False)
+    given, root = study_and_results(study, results, set, rows, seeds)
+    for option, asked in (("--against", against is not None), ("--cost", cost)):
+        if asked and format in (Format.csv, Format.json):
+            raise typer.BadParameter(f"has no effect on --format {format.value}: it is always there", param_hint=option)
+    measured(given, root)
+    content = table_of(given, root)
+    if format is not Format.rich:
+        from ablate.report.html import html
+        from ablate.report.latex import latex
+
+        forms: dict[Format, Callable[[], str]] = {
+            Format.markdown: lambda: render.markdown(content, against is not None, cost),
+            Format.latex: lambda: latex(content, against is not None, cost),
+            Format.html: lambda: html(content, against is not None, cost),
+            Format.csv: lambda: render.comma_separated(content),
+            Format.json: lambda: render.as_json(content),
+        }
+        typer.echo(forms[format](), nl=False)
     else:
         from rich.console import Console
 
-        render.print_rich(content, Console(highlight=False), against is not None)
+        render.print_rich(content, Console(highlight=False), against is not None, cost)

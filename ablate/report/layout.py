@@ -7,9 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ablate.config import resolve_row
+from ablate.config.identity import NOT_IDENTITY
+from ablate.config.metrics import ON_TRANSLATIONS, PPL_CHAR
 from ablate.config.own import unpinned
-from ablate.report.scores import Scores
+from ablate.report import columns
+from ablate.report.agreement import agreement_lines
+from ablate.report.columns import Column, Mark
 from ablate.report.table import Table, TableRow
+from ablate.report.units import thousands
 
 # Table 3's columns: the paper's letter, and the field.
 SETTINGS = (
@@ -17,18 +23,7 @@ SETTINGS = (
     ("P_drop", "dropout"), ("eps_ls", "label_smoothing"), ("steps", "train_steps"),
 )  # fmt: skip
 _SETTING_FIELDS = {name for _, name in SETTINGS}
-METRIC_DIGITS = {"ppl": 2, "ppl_char": 3, "bleu": 1}
-METRIC_HEADS = {"ppl": "PPL", "ppl_char": "PPL a\ncharacter", "bleu": "BLEU"}
-METRIC_SIDES = {"ppl": "dev", "ppl_char": "dev", "bleu": "test"}  # the legend has the splits' own names
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column: its head, whether it is a number, and its cell for each row."""
-
-    head: str
-    numeric: bool
-    cells: tuple[str, ...]
+_ALWAYS_TOLD = ("batch_tokens", "warmup_steps", "beam", "alpha")
 
 
 @dataclass(frozen=True)
@@ -39,64 +34,70 @@ class Layout:
     legend: tuple[str, ...]
 
 
-Mark = Callable[[str], str]  # how a best value is marked
+Settings = Callable[[Table], list[tuple[str, str]]]
 
 
-def layouts(table: Table, mark: Mark, against_paper: bool) -> list[Layout]:
-    """The table's layouts, widest first: the paper's; without settings that no row changes; by row labels."""
-    return [lay_out(table, mark, against_paper, settings) for settings in (_all, _varying, None)]
+def layouts(table: Table, mark: Mark, against_paper: bool, with_cost: bool = False) -> list[Layout]:
+    """The table's layouts, widest first.
+
+    The paper's; without settings that no row changes; with the verdict alone of what is against base; by row labels;
+    and with the verdicts below the table.
+    """
+    forms = ((_all, 2), (_varying, 2), (_varying, 1), (None, 2), (None, 1), (None, 0))
+    return [_lay_out(table, mark, against_paper, with_cost, settings, detail) for settings, detail in forms]
 
 
-def lay_out(
-    table: Table, mark: Mark, against_paper: bool, settings: Callable[[Table], list[tuple[str, str]]] | None
+def by_labels(table: Table, mark: Mark) -> Layout:
+    """Every column but the settings, which the row's label stands for: rows may be sorted."""
+    layout = _lay_out(table, mark, against_paper=False, with_cost=True, settings=None, detail=2)
+    label, *others = layout.columns
+    ordered = sorted(others, key=lambda column: column.head != "verdict")  # beside the label, where nobody scrolls
+    return replace(layout, columns=(label, *ordered))
+
+
+def _lay_out(
+    table: Table, mark: Mark, against_paper: bool, with_cost: bool, settings: Settings | None, detail: int
 ) -> Layout:
-    """One layout; `settings` picks the columns of settings, None puts the row's label in their place."""
+    """One layout.
+
+    `settings` picks the columns of settings, None puts the row's label in their place. `detail` of what is against
+    base: 2 differences, intervals and verdicts, 1 verdicts alone, 0 verdicts below the table.
+    """
     rows = table.rows
-    legend = _legend(table)
+    legend = [_beside(rows[0]), *_legend(table), *columns.meaning(table, detail == 2)]
     if settings is None:
-        columns = [Column("row", False, tuple(row.row.label for row in rows))]
+        shown = [Column("row", False, tuple(row.row.label for row in rows), folds=True)]
         legend = [f"base: {_everything(table)}", *legend, *_notes(rows)]  # a column of notes would leave no room
     else:
-        shown = settings(table)
-        columns = [Column("", False, _groups(rows)), *(_setting(rows, head, name) for head, name in shown)]
-        columns += _other(rows)
-        hidden = [(head, name) for head, name in SETTINGS if (head, name) not in shown]
+        varied = settings(table)
+        shown = [Column("", False, _groups(rows), folds=True), *(_setting(rows, head, name) for head, name in varied)]
+        shown += _other(rows)
+        hidden = [(head, name) for head, name in SETTINGS if (head, name) not in varied]
         if hidden:
             same = ", ".join(f"{head}={_value(rows[0], name)}" for head, name in hidden)
             legend = [f"all rows: {same}", *legend]
-    columns += [_metric(table, metric, mark) for metric in table.metrics]
-    columns.append(Column("params\n(10^6)", True, tuple(millions(row.params) for row in rows)))
+    shown += columns.scores(table, mark)
+    shown += columns.against_base(table) if detail == 2 else []
+    shown.append(columns.parameters(table))
+    if with_cost:
+        shown += columns.costs(table)
+        legend += columns.costs_meaning(table)
     if against_paper:
-        columns += _paper(rows)
+        shown += columns.paper(rows)
         legend += _paper_legend(table)
+    if detail:
+        shown += columns.verdict(table)
+    else:
+        legend += columns.verdict_lines(table)
     if settings is not None and any(row.note for row in rows):
-        columns.append(Column("state", False, tuple(row.note for row in rows)))
-    return Layout(tuple(columns), tuple(legend))
+        shown.append(Column("state", False, tuple(row.note for row in rows), folds=True))
+    return Layout(tuple(shown), tuple(legend))
 
 
 def _notes(rows: tuple[TableRow, ...]) -> list[str]:
     """Each note with the rows that it is of: `pending: A h=1, B d_k=16`."""
     notes = dict.fromkeys(row.note for row in rows if row.note)
     return [f"{note}: {', '.join(row.row.label for row in rows if row.note == note)}." for note in notes]
-
-
-def number(value: float | None, digits: int) -> str:
-    """A number as the table shows it; empty where there is none."""
-    return "" if value is None else f"{value:.{digits}f}"
-
-
-def spread(scores: Scores, digits: int, seeds: int) -> str:
-    """`25.8 ±0.2`, with how many seeds where not all are in: `25.8 ±0.2 (2/3)`."""
-    text = number(scores.mean, digits)
-    if scores.std is not None:
-        text += f" ±{scores.std:.{digits}f}"
-    return f"{text} ({scores.n}/{seeds})" if scores.n and scores.n < seeds else text
-
-
-def millions(params: int) -> str:
-    """Parameters in millions, three digits at least."""
-    value = params / 1e6
-    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.3g}"
 
 
 def _all(table: Table) -> list[tuple[str, str]]:
@@ -128,44 +129,19 @@ def _value(row: TableRow, name: str) -> str:
     return str(getattr(row.row.config, name))
 
 
-def thousands(steps: int | None) -> str:
-    """Steps as the paper writes them: 100K; in full where that would round."""
-    if steps is None:
-        return "?"
-    return f"{steps // 1000}K" if steps >= 10_000 and steps % 1000 == 0 else str(steps)
-
-
 def _other(rows: tuple[TableRow, ...]) -> list[Column]:
     """Changes of fields that have no column in the paper."""
     cells = [
         ", ".join(f"{name}={_plain(value)}" for name, value in row.row.changed.items() if name not in _SETTING_FIELDS)
         for row in rows
     ]
-    return [Column("other", False, tuple(cells))] if any(cells) else []
+    return [Column("other", False, tuple(cells), folds=True)] if any(cells) else []
 
 
 def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
     return "unset" if value is None else unpinned(str(value))
-
-
-def _metric(table: Table, metric: str, mark: Mark) -> Column:
-    best, digits, seeds = table.best(metric), METRIC_DIGITS[metric], len(table.study.seeds)
-    cells = []
-    for row in table.rows:
-        scores: Scores = getattr(row, metric)
-        text = spread(scores, digits, seeds)
-        is_best = best is not None and scores.n == seeds and number(scores.mean, digits) == number(best, digits)
-        cells.append(mark(text) if is_best else text)
-    return Column(f"{METRIC_HEADS[metric]}\n({METRIC_SIDES[metric]})", True, tuple(cells))
-
-
-def _paper(rows: tuple[TableRow, ...]) -> list[Column]:
-    found = [row.paper for row in rows]
-    return [
-        Column("paper\nPPL", True, tuple(number(p.ppl if p else None, 2) for p in found)),
-        Column("paper\nBLEU", True, tuple(number(p.bleu if p else None, 1) for p in found)),
-        Column("paper\nparams", True, tuple(number(p.params_millions if p else None, 0) for p in found)),
-    ]
 
 
 def _paper_legend(table: Table) -> list[str]:
@@ -173,24 +149,33 @@ def _paper_legend(table: Table) -> list[str]:
     base = table.study.base.config
     if (base.n_layers, base.d_model, base.d_ff) != (6, 512, 2048) or table.study.data.corpus != "wmt14":
         lines.append("This study's base or corpus is not the paper's: compare the order of rows, not their values.")
-    return lines
+    return [*lines, *agreement_lines(table)]
+
+
+def _beside(base: TableRow) -> str:
+    """What base is beside the columns: how it is fed and decoded, and all that is not as in the paper."""
+    config, usual = base.row.config, resolve_row({})
+    told = {
+        name: value
+        for name, value in config.model_dump().items()
+        if name not in _SETTING_FIELDS | NOT_IDENTITY and (name in _ALWAYS_TOLD or value != getattr(usual, name))
+    }
+    return f"base also: {', '.join(f'{name}={_plain(value)}' for name, value in told.items())}."
 
 
 def _legend(table: Table) -> list[str]:
     seeds, data = len(table.study.seeds), table.study.data
-    lines = [
-        f"PPL: {'; '.join(table.signatures['ppl'])}.",
-        f"BLEU: test={data.test}, sacreBLEU {'; '.join(table.signatures['bleu']) or '(nothing scored yet)'}.",
-    ]
+    lines = [f"PPL: {'; '.join(table.signatures['ppl'])}."]
+    for metric in table.metrics:
+        if metric.name in ON_TRANSLATIONS:
+            signature = "; ".join(table.signatures[metric.name]) or "(nothing scored yet)"
+            lines.append(f"{metric.title}: test={data.test}, sacreBLEU {signature}.")
     if len(table.vocabularies) > 1:
-        lines.append("Vocabularies differ: compare PPL a character, not PPL.")
+        lines.append(f"Vocabularies differ: compare {PPL_CHAR.title}, the perplexity per character, and not PPL.")
     if seeds > 1:
         lines.append(f"Mean ± standard deviation over n = {seeds} seeds; k/{seeds} where only k are in.")
-    else:
-        lines.append("One seed: no spread, so small differences mean nothing; add seeds to tell.")
-    lines.append(
-        "* best; blank: as base." if any(table.best(m) is not None for m in table.metrics) else "Blank: as base."
-    )
+    marked = any(table.best(metric.name) is not None for metric in table.metrics)
+    lines.append("* best; blank: as base." if marked else "Blank: as base.")
     if len(table.corpora) > len(table.vocabularies):
         lines.append(f"WARNING: these results mix corpora {', '.join(table.corpora)}: they cannot be compared.")
     return [*lines, *table.remarks]
@@ -198,5 +183,5 @@ def _legend(table: Table) -> list[str]:
 
 def bare(layout: Layout) -> Layout:
     """The layout with heads on one line, for formats without line breaks in a cell."""
-    columns = tuple(replace(column, head=column.head.replace("\n", " ")) for column in layout.columns)
-    return replace(layout, columns=columns)
+    flat = tuple(replace(column, head=column.head.replace("\n", " ")) for column in layout.columns)
+    return replace(layout, columns=flat)

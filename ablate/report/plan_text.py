@@ -11,9 +11,8 @@ from rich.text import Text
 
 from ablate import cost
 from ablate.config.own import references
-from ablate.report.layout import thousands
 from ablate.report.plan import Plan
-from ablate.report.units import duration, plural, scaled, size
+from ablate.report.units import duration, plural, scaled, size, thousands
 from ablate.store.states import STATES, State
 
 STYLES: dict[str, str] = {

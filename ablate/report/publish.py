@@ -30,13 +30,13 @@ def publish(table: Table, results: Results) -> None:
         "table.csv": comma_separated(table),
         "table.json": as_json(table),
         "study.yaml": study.text,
-        "provenance.json": json.dumps(_provenance(table, results), indent=1) + "\n",
+        "provenance.json": json.dumps(provenance(table, results), indent=1) + "\n",
     }
     for name, content in files.items():
         write_bytes(folder / name, content.encode())
 
 
-def _provenance(table: Table, results: Results) -> dict[str, Any]:
+def provenance(table: Table, results: Results) -> dict[str, Any]:
     """The corpora and runs behind the table, and each different setting in which they were carried out."""
     settings: list[dict[str, Any]] = []
     runs: dict[str, dict[str, Any]] = {}

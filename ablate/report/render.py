@@ -5,19 +5,22 @@ from __future__ import annotations
 import csv
 import io
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
+from ablate.report.against_base import as_json as verdict_json
+from ablate.report.agreement import agreements_json
 from ablate.report.layout import SETTINGS, Layout, bare, layouts
-from ablate.report.table import Table
+from ablate.report.scores import Scores
+from ablate.report.table import Table, TableRow
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table as RichTable
 
 
-def print_rich(table: Table, console: Console, against_paper: bool) -> None:
+def print_rich(table: Table, console: Console, against_paper: bool, with_cost: bool = False) -> None:
     """Print to a terminal in the widest layout that it holds; piped, in the paper's, however wide."""
-    forms = layouts(table, lambda text: f"{text}*", against_paper)
+    forms = layouts(table, lambda text: f"{text}*", against_paper, with_cost)
     chosen = forms[0]
     if console.is_terminal:
         chosen = next((form for form in forms if _width(form, console) <= console.width), forms[-1])
@@ -28,9 +31,9 @@ def print_rich(table: Table, console: Console, against_paper: bool) -> None:
         console.print(line, style="dim", highlight=False, markup=False, soft_wrap=not console.is_terminal)
 
 
-def markdown(table: Table, against_paper: bool) -> str:
+def markdown(table: Table, against_paper: bool, with_cost: bool = False) -> str:
     """A Markdown table with its legend as a list."""
-    layout = bare(layouts(table, lambda text: f"**{text}**", against_paper)[0])
+    layout = bare(layouts(table, lambda text: f"**{text}**", against_paper, with_cost)[0])
     rows = zip(*(column.cells for column in layout.columns), strict=True)
     lines = [
         _markdown_row(column.head for column in layout.columns),
@@ -45,21 +48,56 @@ def markdown(table: Table, against_paper: bool) -> str:
 def comma_separated(table: Table) -> str:
     """One line a row, numbers in full."""
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    heads = [f"{metric}_{part}" for metric in ("ppl", "bleu", "delta_bleu") for part in ("mean", "std", "n")]
-    names = [name for _, name in SETTINGS]
-    writer.writerow(["row", "group", *names, "changed", "params", "steps", "state", *heads])
-    for row in table.rows:
-        changed = " ".join(f"{name}={value}" for name, value in row.row.changed.items())
-        settings = [getattr(row.row.config, name) for name in names]
-        scores = [x for s in (row.ppl, row.bleu, row.delta_bleu) for x in (s.mean, s.std, s.n)]
-        writer.writerow([row.row.label, row.row.group, *settings, changed, row.params, row.steps, row.state, *scores])
+    lines = [flat(row) for row in table.rows]
+    writer = csv.DictWriter(out, list(lines[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
     return out.getvalue()
+
+
+def flat(row: TableRow) -> dict[str, Any]:
+    """A row's numbers in full, by column: for CSV and for frames. Settings that a row changes are in `changed` too."""
+    verdicts = row.verdicts or dict.fromkeys(row.scores)
+    cells: dict[str, Any] = {"row": row.row.label, "group": row.row.group}
+    cells |= {name: getattr(row.row.config, name) for _, name in SETTINGS if name != "train_steps"}
+    cells["train_steps"] = row.row.config.train_steps
+    cells["changed"] = " ".join(f"{name}={value}" for name, value in row.row.changed.items())
+    cells |= {"params": row.params, "steps": row.steps, "state": row.state}
+    for name, scores in row.scores.items():
+        cells |= _parts(name, scores)
+        cells |= _parts(f"delta_{name}", row.deltas.get(name, Scores()))
+        verdict = verdicts[name]
+        found = verdict_json(verdict) if verdict else {}
+        cells |= {f"delta_{name}_{part}": found.get(part) for part in ("low", "high", "p", "p_holm", "least_told")}
+        cells[f"verdict_{name}"] = found.get("verdict")
+        test = found.get("test_set") or {}
+        if name != "ppl":
+            cells |= {f"test_set_{name}_{part}": test.get(part) for part in ("low", "high", "p", "p_holm")}
+    cells |= {"seconds": row.cost.seconds.mean, "tokens_per_second": row.cost.tokens_per_second.mean}
+    cells["flops"] = row.cost.flops
+    cells |= {"paper_ppl": row.paper.ppl if row.paper else None, "paper_bleu": row.paper.bleu if row.paper else None}
+    return cells
+
+
+def flat_runs(row: TableRow) -> list[dict[str, Any]]:
+    """A row's runs, each with its seed, state and scores; None where there is none yet."""
+    runs = []
+    for seed, state in row.states.items():
+        run: dict[str, Any] = {"row": row.row.label, "seed": seed, "group": row.row.group, "state": state}
+        run |= {name: scores.by_seed.get(seed) for name, scores in row.scores.items()}
+        run["seconds"] = row.cost.seconds.by_seed.get(seed)
+        run["tokens_per_second"] = row.cost.tokens_per_second.by_seed.get(seed)
+        runs.append(run)
+    return runs
+
+
+def _parts(name: str, scores: Scores) -> dict[str, Any]:
+    return {f"{name}_mean": scores.mean, f"{name}_std": scores.std, f"{name}_n": scores.n}
 
 
 def as_json(table: Table) -> str:
     """The contract for scripts."""
-    return json.dumps(table.as_json(), indent=1) + "\n"
+    return json.dumps({**table.as_json(), "agreement": agreements_json(table)}, indent=1) + "\n"
 
 
 def _markdown_row(cells: object) -> str:
@@ -73,10 +111,9 @@ def _rich(layout: Layout) -> RichTable:
 
     rich = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
     for column in layout.columns:
-        if column.numeric:
-            rich.add_column(Text(column.head), justify="right", no_wrap=True)
-        else:
-            rich.add_column(Text(column.head), overflow="fold")  # a long label goes on below, none of it is lost
+        justify: Literal["left", "right"] = "right" if column.numeric else "left"
+        overflow: Literal["fold", "ellipsis"] = "fold" if column.folds else "ellipsis"  # a long label goes on below
+        rich.add_column(Text(column.head), justify=justify, no_wrap=not column.folds, overflow=overflow)
     for cells in zip(*(column.cells for column in layout.columns), strict=True):
         rich.add_row(*(Text(cell, style="bold" if cell.endswith("*") else "") for cell in cells))
     return rich

@@ -8,10 +8,9 @@ from typing import Any
 
 from rich.text import Text
 
-from ablate.report.layout import number, thousands
 from ablate.report.plan_text import STYLES
 from ablate.report.standing import RowStanding, Standing
-from ablate.report.units import duration, size
+from ablate.report.units import duration, number, size, thousands
 from ablate.store.states import STATES, State
 from ablate.study import Study
 

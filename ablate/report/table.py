@@ -3,36 +3,63 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ablate import cost
+from ablate.config.metrics import METRICS, PPL, PPL_CHAR, Metric
 from ablate.paper import BASE, FIELDS, TABLE3, PaperRow
+from ablate.report.against_base import Measurements, against_base
+from ablate.report.against_base import as_json as verdict_json
 from ablate.report.comparable import Comparison
+from ablate.report.costs import Cost, cost_of
 from ablate.report.scores import Scores
+from ablate.significance.verdict import Verdict
 from ablate.store import Results, State, state_of
+from ablate.store.measured import read_measured
 from ablate.store.states import damage_of, provenance_of, read_progress
 from ablate.study import Row, Study
-
-# (metric, whether more is better); the first is of the dev side, the second of the test side.
-METRICS = {"ppl": False, "bleu": True}
-PER_CHARACTER = "ppl_char"  # in the place of "ppl" where vocabularies differ
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row, what it costs and what it scored."""
+    """A row, what it costs, what it scored, and what that is against base.
+
+    scores: by metric; `ppl` and `bleu` are always there.
+    verdicts: by metric; none for base.
+    """
 
     row: Row
     params: int
     steps: int | None
     states: dict[int, State]  # by seed
     note: str  # why it is not finished; empty where it is
-    ppl: Scores
-    ppl_char: Scores
-    bleu: Scores
-    delta_bleu: Scores
+    measured: Measurements
+    cost: Cost
     paper: PaperRow | None
+    deltas: Mapping[str, Scores] = field(default_factory=dict)
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+
+    @property
+    def scores(self) -> Mapping[str, Scores]:
+        """By metric."""
+        return self.measured.scores
+
+    @property
+    def ppl(self) -> Scores:
+        """Perplexity on the dev side."""
+        return self.scores["ppl"]
+
+    @property
+    def bleu(self) -> Scores:
+        """BLEU on the test side."""
+        return self.scores["bleu"]
+
+    @property
+    def delta_bleu(self) -> Scores:
+        """BLEU less base's, of the seeds that both have."""
+        return self.deltas.get("bleu", Scores())
 
     @property
     def state(self) -> State:
@@ -57,23 +84,34 @@ class Table:
         return tuple(sorted({self.study.data_of(row.row).vocab_size for row in self.rows}))
 
     @property
-    def metrics(self) -> tuple[str, ...]:
-        """What is shown: the perplexity per character beside that per subword where vocabularies differ."""
-        return ("ppl", PER_CHARACTER, "bleu") if len(self.vocabularies) > 1 else tuple(METRICS)
+    def perplexity(self) -> Metric:
+        """The perplexity that rows are compared by: per character where vocabularies differ."""
+        return PPL if len(self.vocabularies) == 1 else PPL_CHAR
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """Perplexity, then those that the study chose; beside what rows are compared by always that per subword."""
+        names = dict.fromkeys((PPL.name, self.perplexity.name, *self.study.metrics))
+        return tuple(METRICS[name] for name in names)
+
+    @property
+    def main(self) -> Metric:
+        """The metric of translations that verdicts go by: the study's first."""
+        return METRICS[self.study.metrics[0]]
 
     def best(self, metric: str) -> float | None:
         """The best mean of a metric over the rows that have one for every seed; None where it cannot be compared."""
-        if metric == "ppl" and len(self.vocabularies) > 1:
+        if metric == PPL.name != self.perplexity.name:
             return None
-        means = [scores.mean for row in self.rows if (scores := getattr(row, metric)).n == len(self.study.seeds)]
+        means = [scores.mean for row in self.rows if (scores := row.scores[metric]).n == len(self.study.seeds)]
         values = [mean for mean in means if mean is not None]
-        return (max(values) if METRICS.get(metric) else min(values)) if len(values) > 1 else None
+        return (max(values) if METRICS[metric].more_is_better else min(values)) if len(values) > 1 else None
 
     def as_json(self) -> dict[str, Any]:
         """The contract's shape."""
         return {
             "study": self.study.name,
-            "metrics": list(self.metrics),
+            "metrics": [metric.name for metric in self.metrics],
             "rows": [_row_json(row) for row in self.rows],
             "signatures": self.signatures,
             "corpora": list(self.corpora),
@@ -88,10 +126,14 @@ def table_of(study: Study, results: Results) -> Table:
         StoreError: a result cannot be read, or is of another version.
     """
     read = _Reader(study, results)
-    base = read.row(study.base, None)
-    rows = (base, *(read.row(row, base) for row in study.rows[1:]))
+    base, *others = (read.row(row) for row in study.rows)
+    verdicts = against_base(base.measured, [row.measured for row in others])
+    rows = [base]
+    for row, found in zip(others, verdicts, strict=True):
+        deltas = {name: scores.minus(base.scores[name]) for name, scores in row.scores.items()}
+        rows.append(replace(row, deltas=deltas, verdicts=found))
     signatures = {name: sorted(found) for name, found in read.signatures.items()}
-    return Table(study, rows, signatures, tuple(sorted(read.corpora)), tuple(read.made.remarks()))
+    return Table(study, tuple(rows), signatures, tuple(sorted(read.corpora)), tuple(read.made.remarks()))
 
 
 class _Reader:
@@ -101,20 +143,19 @@ class _Reader:
         self.study, self.results = study, results
         self.corpora: set[str] = set()
         self.made = Comparison()
-        self.signatures: dict[str, set[str]] = {
-            "ppl": {f"per subword token, dev={study.data.dev}, V={_listed(study)}, plain negative log-likelihood"},
-            "bleu": set(),
-        }
+        self.metrics = tuple(dict.fromkeys((PPL.name, PPL_CHAR.name, "bleu", *study.metrics)))
+        self.signatures: dict[str, set[str]] = {name: set() for name in self.metrics}
+        how = f"dev={study.data.dev}, V={_listed(study)}, plain negative log-likelihood"
+        self.signatures[PPL.name].add(f"per subword token, {how}")
+        self.signatures[PPL_CHAR.name].add(f"per character, {how}")
 
-    def row(self, row: Row, base: TableRow | None) -> TableRow:
-        ppl: dict[int, float] = {}
-        ppl_char: dict[int, float] = {}
-        bleu: dict[int, float] = {}
+    def row(self, row: Row) -> TableRow:
+        scores: dict[str, dict[int, float]] = {name: {} for name in self.metrics}
+        resamples: dict[str, dict[int, Sequence[float]]] = {name: {} for name in self.metrics}
         states: dict[int, State] = {}
-        steps: int | None = row.config.train_steps
-        V = self.study.data_of(row).vocab_size
-        params = cost.parameters(row.config, V)
-        notes, updates = [], set()
+        finished: dict[int, dict[str, Any]] = {}
+        params = cost.parameters(row.config, self.study.data_of(row).vocab_size)
+        notes = []
         for run in self.study.runs_of(row):
             folder = self.results.run(run.id)
             states[run.seed] = state = state_of(folder, row.decoding)
@@ -129,25 +170,30 @@ class _Reader:
             if state == "diverged":
                 notes.append(f"diverged at step {result['steps']}: {result['reason']}")
                 continue
+            finished[run.seed] = result
             decoding = result["decodings"][row.decoding]
-            ppl[run.seed], bleu[run.seed] = decoding["ppl"], decoding["bleu"]
-            if "ppl_char" in decoding:  # results of the first version do not have it
-                ppl_char[run.seed] = decoding["ppl_char"]
+            found = {"ppl": decoding["ppl"], "bleu": decoding["bleu"]}
+            if PPL_CHAR.name in decoding:  # results of the first version do not have it
+                found[PPL_CHAR.name] = decoding[PPL_CHAR.name]
             self.signatures["bleu"].add(decoding["signature"])
-            steps = result["steps"]
-            updates.add(result["steps"])
-        self.made.updates(row.label, updates)
-        scores = Scores(bleu)
+            for name, measured in read_measured(folder, row.decoding, result["corpus"]).items():
+                if name in scores:
+                    found.setdefault(name, measured["value"])
+                    resamples[name][run.seed] = measured["resamples"]
+                    self.signatures[name].add(decoding["signature"] if name == "bleu" else measured["signature"])
+            for name, value in found.items():
+                scores[name][run.seed] = value
+        steps = [result["steps"] for result in finished.values()]
+        self.made.updates(row.label, set(steps))
+        by_metric = {name: Scores(values) for name, values in scores.items()}
         return TableRow(
             row=row,
             params=params,
-            steps=steps,
+            steps=steps[-1] if steps else row.config.train_steps,
             states=states,
             note=_note(states, notes),
-            ppl=Scores(ppl),
-            ppl_char=Scores(ppl_char),
-            bleu=scores,
-            delta_bleu=scores.minus(base.bleu) if base else Scores(),
+            measured=Measurements(by_metric, resamples, sum(state == "diverged" for state in states.values())),
+            cost=cost_of(self.study, row, finished, self.results),
             paper=paper_row(row, self.study.base),
         )
 
@@ -199,8 +245,9 @@ def _row_json(row: TableRow) -> dict[str, Any]:
         "steps": row.steps,
         "state": row.state,
         "note": row.note,
-        "ppl": row.ppl.as_json(),
-        "ppl_char": row.ppl_char.as_json(),
-        "bleu": row.bleu.as_json(),
+        **{name: scores.as_json() for name, scores in row.scores.items()},
         "delta_bleu": row.delta_bleu.as_json(),
+        "against_base": {name: verdict_json(verdict) for name, verdict in row.verdicts.items()},
+        "cost": row.cost.as_json(),
+        "paper": {"ppl": row.paper.ppl, "bleu": row.paper.bleu} if row.paper else None,
     }

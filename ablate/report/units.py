@@ -1,6 +1,8 @@
-"""Numbers with units, for people."""
+"""Numbers as people read them: with units, with their spread."""
 
 from __future__ import annotations
+
+from ablate.report.scores import Scores
 
 
 def duration(seconds: float | None) -> str:
@@ -39,3 +41,37 @@ def scaled(n: float | None, unit: str) -> str:
 def plural(count: int, noun: str) -> str:
     """`1 thread`, `2 threads`, `1,200 runs`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def number(value: float | None, digits: int) -> str:
+    """A number as the table shows it; empty where there is none."""
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def spread(scores: Scores, digits: int, seeds: int) -> str:
+    """`25.8 ±0.2`, with how many seeds where not all are in: `25.8 ±0.2 (2/3)`."""
+    text = number(scores.mean, digits)
+    if scores.std is not None:
+        text += f" ±{scores.std:.{digits}f}"
+    return f"{text} ({scores.n}/{seeds})" if scores.n and scores.n < seeds else text
+
+
+def millions(params: int) -> str:
+    """Parameters in millions, three digits at least."""
+    value = params / 1e6
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.3g}"
+
+
+def thousands(steps: int | None) -> str:
+    """Steps as the paper writes them: 100K; in full where that would round."""
+    if steps is None:
+        return "?"
+    return f"{steps // 1000}K" if steps >= 10_000 and steps % 1000 == 0 else str(steps)
+
+
+def signed(value: float | None, digits: int) -> str:
+    """A difference: `+0.3`, `-1.2`, `0.0` where it would be a zero; empty where there is none."""
+    if value is None:
+        return ""
+    text = f"{value:+.{digits}f}"
+    return text[1:] if float(text) == 0 else text

@@ -19,7 +19,7 @@ from ablate.model import Transformer, build
 from ablate.runner.execution import execution_of
 from ablate.runner.progress import Progress
 from ablate.runner.unit import Unit
-from ablate.scoring.bleu import bleu
+from ablate.scoring.metrics import score
 from ablate.scoring.perplexity import per_character, perplexity
 from ablate.store import RunFolder, checkpoints
 from ablate.store.files import read_json, remove_temporaries, set_aside, sha256, write_bytes, write_json
@@ -229,7 +229,7 @@ class _Work:
         translated = "".join(f"{_one_line(text)}\n" for text in texts).encode()
         self.guard()
         write_bytes(self.folder.translations(id), translated)
-        score = bleu(texts, self.corpus.references())
+        bleu = score("bleu", texts, self.corpus.references())
         return {
             "beam": config.beam,
             "alpha": config.alpha,
@@ -237,8 +237,8 @@ class _Work:
             "average_checkpoints": config.average_checkpoints,
             "ppl": value,
             "ppl_char": per_character(value, dev, self.corpus.text("dev", "target")),
-            "bleu": score.value,
-            "signature": score.signature,
+            "bleu": bleu.value,
+            "signature": bleu.signature,
             "sentences": len(texts),
             "sha256": hashlib.sha256(translated).hexdigest(),
             "seconds": round(seconds, 3),

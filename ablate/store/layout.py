@@ -9,6 +9,7 @@ results/
     progress.json        where it is now, and which process is at it
     checkpoints/         weights, and what resuming needs
     translations/        the test side as translated, one file a way of decoding
+    scores/              what sacreBLEU says of them, on resampled test sets too
     failure.json         why it last failed; absent otherwise
     log.txt              what the worker said
     lease                who works on it, while someone does
@@ -106,6 +107,10 @@ class RunFolder:
     def translations(self, decoding: str) -> Path:
         """The translated test side for one way of decoding."""
         return self.path / "translations" / f"{decoding}.txt"
+
+    def scores(self, decoding: str) -> Path:
+        """What is remembered of the scores of one way of decoding."""
+        return self.path / "scores" / f"{decoding}.json"
 
     def read_result(self) -> dict[str, Any] | None:
         """The result, or None while there is none.

@@ -16,13 +16,14 @@ from ablate.config.resolve import SYMBOL_OF, provisional
 from ablate.config.section import faults_of
 from ablate.errors import StudyError, listed
 from ablate.study.fit import misfits
+from ablate.study.lists import read_metrics, read_seeds
 from ablate.study.nodes import Mark, Node, file_text, read_text
 from ablate.study.pins import Pins
 from ablate.study.rows import MAX_ROWS, Draft, drafts, known_fields, single_value, unknown
-from ablate.study.select import MAX_RUNS, MAX_SEEDS, Selection, select
+from ablate.study.select import MAX_RUNS, Selection, select
 from ablate.study.study import Row, Study
 
-SECTIONS = ("study", "data", "base", "seeds", "rows")
+SECTIONS = ("study", "data", "base", "seeds", "metrics", "rows")
 MAX_FAULTS = 100  # printed
 MAX_FOUND = 1000  # then the reading stops
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -73,7 +74,8 @@ class _Reader:
                 self.report(mark, str(error))
         name = self.name(sections.get("study"), root)
         data = self.data(sections.get("data"), root)
-        seeds = self.seeds(sections.get("seeds"))
+        seeds = read_seeds(sections.get("seeds"), self.report)
+        metrics = read_metrics(sections.get("metrics"), self.report)
         base = self.base(sections.get("base"))
         rows, dropped = self.rows(sections.get("rows"), base)
         if data and not self.faults:
@@ -85,7 +87,7 @@ class _Reader:
                 )
         if self.faults or data is None:
             raise StudyError(*self.all_faults())
-        return Study(name, self.path, data, tuple(rows), tuple(seeds), dropped, sources=self.pins.sources)
+        return Study(name, self.path, data, tuple(rows), seeds, dropped, metrics, sources=self.pins.sources)
 
     def sections(self, root: Node) -> dict[str, Node]:
         if not isinstance(root.value, dict):
@@ -149,23 +151,6 @@ class _Reader:
         """A folder named in the file lies relative to the file, one named in --set to where the user stands."""
         path = Path(folder.value).expanduser()
         return str(self.path.parent / path if folder.mark.line else path)
-
-    def seeds(self, node: Node | None) -> list[int]:
-        if node is None:
-            return [1]
-        values = node.value if isinstance(node.value, list) else [node]
-        if not values or len(values) > MAX_SEEDS:
-            self.report(node.mark, f"{len(values)} seeds; a study has 1 to {MAX_SEEDS}")
-            return []
-        seeds: list[int] = []
-        for value in values:
-            if type(value.value) is not int or not 0 <= value.value < 2**32:
-                self.report(value.mark, f"{value.kind} is not a seed: a whole number from 0 to {2**32 - 1}")
-            elif value.value in seeds:
-                self.report(value.mark, f"seed {value.value} stands twice")
-            else:
-                seeds.append(value.value)
-        return seeds
 
     def base(self, node: Node | None) -> dict[str, Node]:
         """Base's settings under standard names, without those at fault, so that rows can be checked too."""

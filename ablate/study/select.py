@@ -42,6 +42,27 @@ def select(study: Study, selection: Selection) -> Study:
     return replace(study, rows=rows, seeds=seeds, selected=bool(changes or selection.rows or selection.seeds))
 
 
+def the_row(study: Study, name: str) -> Row:
+    """The one row of that label, or that a pattern or a group's name means.
+
+    Raises:
+        UsageError: there is none, or several.
+    """
+    rows = study.rows
+    found = [row for row in rows if row.label == name]
+    found = found or [row for row in rows if row.group == name or fnmatchcase(row.label, name)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        labels = ", ".join(f'"{row.label}"' for row in found)
+        raise UsageError(f'study "{study.name}" has {len(found)} rows "{name}"; name one: {labels}')
+    near = (
+        did_you_mean(name, [*(row.label for row in rows), *(row.group for row in rows)])
+        or f"; rows: {', '.join(row.label for row in rows)}"
+    )
+    raise UsageError(f'study "{study.name}" has no row "{name}"{near}')
+
+
 def _matching(study: Study, pattern: str) -> list[Row]:
     """Rows by label, by group, or by a pattern with * and ?."""
     found = [row for row in study.rows if pattern in (row.label, row.group) or fnmatchcase(row.label, pattern)]

@@ -10,6 +10,7 @@ from typing import Any
 
 from ablate.config import DataConfig, RowConfig, decoding_id, run_id
 from ablate.config.identity import settled
+from ablate.config.metrics import DEFAULT_METRICS
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class Study:
     rows: tuple[Row, ...]
     seeds: tuple[int, ...]
     dropped: int = 0
+    metrics: tuple[str, ...] = DEFAULT_METRICS  # of translations; verdicts go by the first
     text: str = field(default="", repr=False, compare=False)  # of the file, as it was read
     selected: bool = field(default=False, compare=False)  # on the command line: not the study as its file has it
     sources: Mapping[str, bytes] = field(default_factory=dict, repr=False, compare=False)  # of own variants, by digest

@@ -10,7 +10,10 @@ import pytest
 from tests.end_to_end.studies import command
 
 HEAVY = ("torch", "pandas", "sacrebleu", "sentencepiece", "numpy", "safetensors")
-VERBS = ("init", "plan", "run", "status", "table", "translate", "attention", "export", "verify", "clean", "schema")
+VERBS = (
+    "init", "plan", "run", "status", "table", "compare", "report", "translate", "attention", "export", "verify",
+    "clean", "schema",
+)  # fmt: skip
 
 # Every command in one process: after each, which of the heavy packages are there.
 PROBE = """

@@ -79,6 +79,18 @@ def test_a_way_of_decoding_that_is_added_trains_nothing(copy):
     assert len(after) == len(scores) + 1
 
 
+def test_a_metric_that_is_added_is_scored_from_what_is_translated(copy, no_workers):
+    before = stamps(copy.root / "runs")
+    copy.file.write_text(TINY + "metrics: [chrf, ter]\n")
+    done = copy.run()
+    assert (done.code, done.err) == (0, "")
+    after = stamps(copy.root / "runs")
+    assert {path for path in after if after[path] != before.get(path)} == set(copy.root.glob("runs/*/scores/*.json"))
+    content = json.loads(copy.ask("table", "--format", "json").out)
+    assert content["metrics"] == ["ppl", "chrf", "ter"]
+    assert all(row["chrf"]["n"] == row["ter"]["n"] == row["bleu"]["n"] == 2 for row in content["rows"])
+
+
 def test_more_averaging_than_was_kept_fails_that_row_alone_and_says_why(copy):
     copy.file.write_text(TINY + "  average: {set: {average_checkpoints: 3}}\n")
     done = copy.run("--seeds", "1")

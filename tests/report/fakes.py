@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Any
 
+from ablate.cost import Lengths
 from ablate.report.table import Table, table_of
 from ablate.store import Results, RunFolder
-from ablate.store.files import write_json
+from ablate.store.files import write_bytes, write_json
 from ablate.store.layout import RESULT_FORMAT
 from ablate.store.machine import machine
 from ablate.store.states import process_mark
@@ -83,6 +85,26 @@ class Fake:
         mark = process_mark() if alive else {**process_mark(), "born": 1.0}
         content = {**mark, "phase": phase, "time": time.time(), "step": step, "steps": 100, **more}
         write_json(self.folder(label, seed).progress, content, durable=False)
+
+    def corpus(self, sources: list[str], references: list[str]) -> None:
+        """The corpus of these results is there, as far as reports read it."""
+        folder = self.results.corpora / CORPUS
+        lengths = Lengths.assumed().__dict__
+        manifest = {"lengths": lengths, "pairs": {"train": 1, "dev": 1, "test": len(references)}}
+        write_json(folder / "corpus.json", manifest, durable=False)
+        for side, lines in (("source", sources), ("target", references)):
+            write_bytes(folder / f"test.{side}.txt", "".join(f"{line}\n" for line in lines).encode(), durable=False)
+
+    def translated(self, label: str, seed: int, lines: list[str]) -> None:
+        """What the row's run made of the test side, as it decodes it."""
+        text = "".join(f"{line}\n" for line in lines)
+        path = self.folder(label, seed).translations(self.row(label).decoding)
+        write_bytes(path, text.encode(), durable=False)
+
+    def logged(self, label: str, seed: int, *lines: dict[str, Any]) -> None:
+        """What the row's training wrote down."""
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        write_bytes(self.folder(label, seed).metrics, text.encode(), durable=False)
 
     def all_done(self, ppl: float = 5.0, bleu: float = 25.0) -> Fake:
         """Every row with scores of its own: a little worse from row to row, and from seed to seed."""

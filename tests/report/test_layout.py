@@ -10,9 +10,10 @@ import pytest
 from rich.console import Console
 
 from ablate.config.decoding import DecodingConfig
-from ablate.report.layout import layouts, millions, spread, thousands
+from ablate.report.layout import layouts
 from ablate.report.render import comma_separated, markdown, print_rich
 from ablate.report.scores import Scores
+from ablate.report.units import millions, spread, thousands
 from ablate.study import Selection, read_study
 from tests.report.fakes import SIGNATURE, STUDIES, Fake
 
@@ -58,7 +59,7 @@ def test_head_sizes_that_follow_from_another_change_are_shown(fake):
 def test_the_columns_are_the_paper_s_in_its_order(fake):
     heads = list(columns(fake(seeds="1").all_done().table()))
     assert heads[:10] == ["", "N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "eps_ls", "steps"]
-    assert heads[-3:] == ["PPL (dev)", "BLEU (test)", "params (10^6)"]
+    assert heads[-5:] == ["PPL (dev)", "BLEU (test)", "ΔPPL (n = 1)", "ΔBLEU (n = 1)", "params (10^6)"]
 
 
 def test_the_best_value_of_each_metric_is_marked(fake):
@@ -132,7 +133,7 @@ def test_there_is_a_state_column_only_while_something_is_not_done(fake):
 
 
 def test_one_seed_is_warned_of(fake):
-    assert "One seed: no spread" in legend(fake(seeds="1").all_done().table())
+    assert "One seed (n = 1) shows no spread" in legend(fake(seeds="1").all_done().table())
     assert "One seed" not in legend(fake().all_done().table())
     assert "n = 3 seeds" in legend(fake().all_done().table())
 

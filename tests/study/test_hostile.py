@@ -18,6 +18,7 @@ from ablate.errors import AblateError, StudyError
 from ablate.study import Selection, nodes, read_study
 from ablate.study.nodes import MAX_BYTES
 
+MAPPING = "a study is a mapping of study, data, base, seeds, metrics or rows"
 HEAD = "study: t\ndata: {corpus: toy}\n"
 
 
@@ -45,9 +46,9 @@ def grid_of(lists, length):
     [
         (b"", "table3.yaml:1:1: is empty; `ablate init` writes a study to start from"),
         (b"\xef\xbb\xbf", "table3.yaml:1:1: is empty; `ablate init` writes a study to start from"),
-        (b"\n\n---\n", "table3.yaml:4:1: a study is a mapping of study, data, base, seeds or rows; here is nothing"),
-        ("- 1\n- 2", "table3.yaml:1:1: a study is a mapping of study, data, base, seeds or rows; here is a list"),
-        ("hello", 'table3.yaml:1:1: a study is a mapping of study, data, base, seeds or rows; here is "hello"'),
+        (b"\n\n---\n", f"table3.yaml:4:1: {MAPPING}; here is nothing"),
+        ("- 1\n- 2", f"table3.yaml:1:1: {MAPPING}; here is a list"),
+        ("hello", f'table3.yaml:1:1: {MAPPING}; here is "hello"'),
         (HEAD + "---\n" + HEAD, "table3.yaml:3:1: a second YAML document; a study is one"),
         (HEAD + "study: u", 'table3.yaml:3:1: "study" stands twice; first on line 1'),
         (bomb(), 'table3.yaml:1:5: anchor "&a0": a study has no anchors; write the value out'),
@@ -85,7 +86,7 @@ def grid_of(lists, length):
         (HEAD + "\x1b: 1", "table3.yaml:3:1: not valid YAML: unacceptable character #x001b: control characters are not "
                            "allowed"),
         (HEAD + '"\\e[2J\\n": 1', 'table3.yaml:3:1: unknown section "\\x1b[2J\\n"; allowed: study, data, base, seeds, '
-                                  "rows"),
+                                  "metrics, rows"),
     ],
     ids=lambda value: "" if not isinstance(value, str) or "table3" not in value else value[13:50],
 )  # fmt: skip

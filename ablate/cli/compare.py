@@ -1,0 +1,91 @@
+"""`ablate compare`: two rows side by side."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ablate.cli.options import DEFAULT_RESULTS, Overrides, ResultsRoot, Seeds, StudyFile, measured, study_and_results
+from ablate.store import Results
+from ablate.store.corpora import MANIFEST
+
+if TYPE_CHECKING:
+    from ablate.report.compare import Comparison
+
+RowName = Annotated[str, typer.Argument(metavar="ROW", help="A row: its label, or a pattern.", show_default=False)]
+
+
+class Format(str, Enum):
+    """Forms of the comparison."""
+
+    rich = "rich"
+    json = "json"
+
+
+def command(
+    study: StudyFile,
+    first: RowName,
+    second: RowName,
+    results: ResultsRoot = DEFAULT_RESULTS,
+    set: Overrides = None,
+    seeds: Seeds = None,
+    sentences: Annotated[
+        int, typer.Option("--sentences", min=0, max=1000, metavar="N", help="How many, each way.")
+    ] = 3,
+    format: Annotated[Format, typer.Option("--format", help="rich to read, json for scripts.")] = Format.rich,
+) -> None:
+    """Compare two rows: settings, scores, significance, curves, and the sentences that differ most."""
+    from ablate.report.compare import compare
+    from ablate.report.table import table_of
+    from ablate.study.select import the_row
+
+    content, root = study_and_results(study, results, set, None, seeds)
+    before, after = the_row(content, first), the_row(content, second)
+    measured(content, root)
+    table = table_of(content, root)
+    rows = {row.row.label: row for row in table.rows}
+    found = compare(table, rows[before.label], rows[after.label], root)
+    found = _with_sentences(found, root, sentences) if sentences else found
+    if format is Format.json:
+        typer.echo(json.dumps(found.as_json(), indent=1, ensure_ascii=False))
+        return
+    from ablate.report.compare_text import print_comparison
+
+    print_comparison(found)
+
+
+def _with_sentences(found: Comparison, root: Results, count: int) -> Comparison:
+    """With the sentences in which they differ most, of the first seed that both rows have translated."""
+    table, pair = found.table, (found.first, found.second)
+    there = len(table.corpora) == 1 and (root.corpora / table.corpora[0] / MANIFEST).exists()
+    for seed in table.study.seeds if there else ():
+        folders = [root.run(run.id) for row in pair for run in table.study.runs_of(row.row) if run.seed == seed]
+        if all(row.states[seed] == "done" for row in pair) and all(
+            folder.translations(row.row.decoding).exists() for folder, row in zip(folders, pair, strict=True)
+        ):
+            return _of_seed(found, root, seed, count)
+    return found
+
+
+def _of_seed(found: Comparison, root: Results, seed: int, count: int) -> Comparison:
+    from ablate.data.corpus import Corpus
+    from ablate.report.compare import differing_most
+    from ablate.scoring.metrics import sentence_scores
+    from ablate.store.measured import translations
+
+    table = found.table
+    corpus = Corpus(root.corpora / table.corpora[0])
+    runs = [next(r for r in table.study.runs_of(row.row) if r.seed == seed) for row in (found.first, found.second)]
+    decodings = (found.first.row.decoding, found.second.row.decoding)
+    before, after = (translations(root.run(run.id), name) for run, name in zip(runs, decodings, strict=True))
+    references = corpus.references()
+    metric = table.main
+    scores = (sentence_scores(metric.name, before, references), sentence_scores(metric.name, after, references))
+    most = differing_most(
+        corpus.text("test", "source"), references, (before, after), scores, count, metric.more_is_better
+    )
+    return replace(found, seed=seed, sentences=most)

@@ -1,0 +1,116 @@
+"""`ablate report`: one self-contained web page with all that a study says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ablate.cli.options import (
+    DEFAULT_RESULTS,
+    Overrides,
+    ResultsRoot,
+    Rows,
+    Seeds,
+    StudyFile,
+    measured,
+    study_and_results,
+)
+from ablate.errors import UsageError
+from ablate.store import Results
+from ablate.store.corpora import MANIFEST
+from ablate.store.files import write_bytes
+
+if TYPE_CHECKING:
+    from ablate.page.page import Attention
+    from ablate.page.samples import Sample
+    from ablate.report.table import Table
+
+FILE = "report.html"
+
+
+def command(
+    study: StudyFile,
+    results: ResultsRoot = DEFAULT_RESULTS,
+    set: Overrides = None,
+    rows: Rows = None,
+    seeds: Seeds = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Where to. Unset: report.html in the study's results.")
+    ] = None,
+    figures: Annotated[
+        Path | None, typer.Option("--figures", metavar="DIR", help="Write the figures there too, as PDF and SVG.")
+    ] = None,
+    sentences: Annotated[
+        int, typer.Option("--sentences", min=0, max=1000, metavar="N", help="Sample translations.")
+    ] = 5,
+    attention: Annotated[
+        str | None,
+        typer.Option("--attention", metavar="TEXT", help="Add base's attention weights for this sentence."),
+    ] = None,
+) -> None:
+    """Write one self-contained HTML page: table, curves, differences, costs, samples, provenance."""
+    from ablate.page.page import page
+    from ablate.report.curves import curves_of
+    from ablate.report.table import table_of
+
+    content, root = study_and_results(study, results, set, rows, seeds)
+    _refuse_undrawable(figures, attention)
+    measured(content, root)
+    table = table_of(content, root)
+    curves = curves_of(table, root)
+    seen = _attention(table, root, attention) if attention is not None else None
+    text = page(table, root, curves, _samples(table, root, sentences), seen)
+    path = out or root.study(content.name) / FILE
+    write_bytes(path, text.encode(), durable=False)
+    typer.echo(f"Wrote {path}")
+    if figures is not None:
+        from ablate.page.plots import write_figures
+
+        for name in write_figures(table, curves, figures):
+            typer.echo(f"Wrote {figures / name}")
+
+
+def _refuse_undrawable(figures: Path | None, attention: str | None) -> None:
+    """Refuse before any work what could not be drawn after it."""
+    from importlib.util import find_spec
+
+    asked = "--figures" if figures is not None else "--attention" if attention is not None else None
+    if asked and find_spec("matplotlib") is None:
+        raise UsageError(f"{asked} needs matplotlib: pip install 'ablate-transformer[figures]'")
+    if figures is not None and figures.exists() and not figures.is_dir():
+        raise UsageError(f"--figures {figures}: is not a folder")
+
+
+def _samples(table: Table, root: Results, count: int) -> list[Sample]:
+    """Samples where the one corpus of the results is there; results of several have no common sentences."""
+    if len(table.corpora) != 1 or not (root.corpora / table.corpora[0] / MANIFEST).exists() or not count:
+        return []
+    from ablate.data.corpus import Corpus
+    from ablate.page.samples import samples
+
+    corpus = Corpus(root.corpora / table.corpora[0])
+    return samples(table, root, corpus.text("test", "source"), corpus.references(), count)
+
+
+def _attention(table: Table, root: Results, sentence: str) -> Attention:
+    """Base's weights with its first seed.
+
+    Raises:
+        UsageError: base's run is not done, or shows no weights.
+    """
+    base = table.rows[0].row
+    run = table.study.runs_of(base)[0]
+    if table.rows[0].states[run.seed] != "done":
+        raise UsageError("--attention: base is not done with the study's first seed; `ablate run STUDY` finishes it")
+    from ablate.analysis.drawing import draw_view
+    from ablate.analysis.figures import rendered
+    from ablate.analysis.heads import attentions
+    from ablate.analysis.weights import view
+    from ablate.page.page import Attention
+    from ablate.runner.serve import open_run
+
+    opened = open_run(root.run(run.id), root)
+    found = view(opened, sentence, None, attentions(opened.model, [], ()))
+    return Attention(base.label, run.id, sentence, rendered(draw_view(found, run.id), "svg"))

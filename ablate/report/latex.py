@@ -1,0 +1,117 @@
+r"""The table for a paper: booktabs, grouped as Table 3 of the paper is.
+
+The text is both a document and a part of one: alone, pdflatex compiles it as it stands; in a paper's document,
+`\input{table.tex}` gives the table environment, and the paper needs `\usepackage{booktabs,graphicx}`.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from ablate.report.columns import Column
+from ablate.report.layout import Layout, bare, layouts
+from ablate.report.table import Table
+
+_TOP = r"""% Compiles as it stands. In a paper: \usepackage{booktabs,graphicx} and \input this file.
+\ifdefined\tablename % a class is loaded: this is a part of another document
+  \def\ablateend{}
+\else
+  \documentclass[10pt]{article}
+  \IfFileExists{lmodern.sty}{\usepackage[T1]{fontenc}\usepackage{lmodern}}{}
+  \usepackage[utf8]{inputenc}
+  \usepackage{booktabs,graphicx}
+  \usepackage[a4paper,landscape,margin=15mm]{geometry}
+  \pagestyle{empty}
+  \def\ablateend{\end{document}}
+  \begin{document}
+\fi
+"""
+
+_HEADS = {
+    "N": "$N$", "d_model": r"$d_{\mathrm{model}}$", "d_ff": r"$d_{\mathrm{ff}}$", "h": "$h$", "d_k": "$d_k$",
+    "d_v": "$d_v$", "P_drop": "$P_{drop}$", "eps_ls": r"$\epsilon_{ls}$", "params\n(10^6)": "params\n$\\times10^6$",
+}  # fmt: skip
+_SPECIAL = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": "$<$", ">": "$>$", "|": r"$|$", '"': "''",
+    "±": r"$\pm$", "Δ": r"$\Delta$", "\N{MINUS SIGN}": "$-$",
+}  # fmt: skip
+_BOLD = "\N{START OF HEADING}"  # stands for the mark of a best value until the text is escaped
+
+
+def latex(table: Table, against_paper: bool = False, with_cost: bool = False) -> str:
+    """The table in LaTeX, with what it was measured by below it."""
+    layout = layouts(table, lambda text: f"{_BOLD}{text}", against_paper, with_cost)[1]
+    lines = [
+        _TOP + r"\begin{table}[htbp]",
+        r"  \centering",
+        f"  \\caption{{Ablation study {escaped(table.study.name)}: each row is base but for what it shows.}}",
+        f"  \\label{{tab:{re.sub(r'[^A-Za-z0-9-]', '-', table.study.name)}}}",
+        r"  \small\setlength{\tabcolsep}{4pt}",
+        r"  \resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+        f"  \\begin{{tabular}}{{{''.join('r' if column.numeric else 'l' for column in layout.columns)}}}",
+        r"    \toprule",
+        *_heads(layout),
+        *_body(layout, [row.row.group for row in table.rows]),
+        r"    \bottomrule",
+        r"  \end{tabular}}",
+        r"  \par\medskip",
+        r"  \begin{minipage}{\linewidth}\footnotesize\raggedright",
+        *(f"    {escaped(_legend(line))}\\par" for line in bare(layout).legend),
+        r"  \end{minipage}",
+        r"\end{table}",
+        r"\ablateend",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _legend(line: str) -> str:
+    return line.replace("* best", "bold: best")
+
+
+def _heads(layout: Layout) -> list[str]:
+    """The heads, on two lines where one has two."""
+    heads = [_HEADS.get(column.head, "\n".join(map(escaped, column.head.split("\n")))) for column in layout.columns]
+    parts = [head.split("\n") for head in heads]
+    if all(len(part) == 1 for part in parts):
+        return [_row(heads), r"    \midrule"]
+    first = [part[0] if len(part) == 2 else "" for part in parts]
+    return [_row(first), _row([part[-1] for part in parts]), r"    \midrule"]
+
+
+def _body(layout: Layout, groups: list[str]) -> list[str]:
+    """A line a row, with a rule before each group."""
+    lines = []
+    for index, group in enumerate(groups):
+        if index and group != groups[index - 1]:
+            lines.append(r"    \midrule")
+        lines.append(_row([_cell(column, index) for column in layout.columns]))
+    return lines
+
+
+def _cell(column: Column, index: int) -> str:
+    text = column.cells[index]
+    best = text.startswith(_BOLD)
+    shown = escaped(text.removeprefix(_BOLD))
+    if column.numeric:
+        shown = re.sub(r"(?<![\w.])-(?=\d)", "$-$", shown)  # a minus, not a hyphen
+    return rf"\textbf{{{shown}}}" if best else shown
+
+
+def _row(cells: list[str]) -> str:
+    return f"    {' & '.join(cells)} \\\\".replace("  \\\\", " \\\\")
+
+
+def escaped(text: str) -> str:
+    """Text that LaTeX sets as it stands; a letter beyond Latin-1 that has no plain form becomes a question mark."""
+    return "".join(_SPECIAL.get(character) or _plain(character) for character in text)
+
+
+def _plain(character: str) -> str:
+    if character.isascii():
+        return character if character.isprintable() else " "
+    if character.isalpha() and ord(character) < 256:
+        return character
+    decomposed = unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
+    return "".join(_SPECIAL.get(one, one) for one in decomposed) or "?"

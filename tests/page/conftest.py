@@ -1,0 +1,58 @@
+"""A study with everything that the page shows, written by hand."""
+
+import pytest
+
+from ablate.page.page import page
+from ablate.page.samples import samples
+from ablate.report.curves import curves_of
+from ablate.scoring.measured import measure_missing
+from tests.report.fakes import SMALL, Fake, study_from
+
+# A sentence that would be markup, if the page let it.
+SOURCES = ["<b>a</b> & \"b\" <script>document.title='taken'</script>", "c", "d", "e"]
+REFERENCES = ["the old dog sleeps near the river", "a king writes", "two birds sing in the tree", "a letter is long"]
+WORDS = ("dog", "king", "birds", "letter")
+
+
+class Whole(Fake):
+    """Results of three seeds with logs, translations and scores; row D has diverged once."""
+
+    def fill(self):
+        self.all_done()
+        self.corpus(SOURCES, REFERENCES)
+        for place, row in enumerate(self.study.rows):
+            for seed in self.study.seeds:
+                lines = [text.replace(word, "x" * place) for text, word in zip(REFERENCES, WORDS, strict=True)]
+                self.translated(row.label, seed, lines)
+                points = ({"step": step, "dev_perplexity": 900.0 / step + place + seed / 10} for step in (50, 100))
+                self.logged(row.label, seed, *points)
+        self.folder("D dropout=0.3", 2).result.unlink()
+        self.diverged("D dropout=0.3", 2, 50, "the loss exploded </section><script>alert(1)</script>")
+        measure_missing(self.study, self.results)
+        return self
+
+    def page(self, **more):
+        table = self.table()
+        shown = samples(table, self.results, SOURCES, REFERENCES, 3)
+        return page(table, self.results, curves_of(table, self.results), shown, **more)
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("page")
+    return Whole(folder / "results", study_from(folder, SMALL + "metrics: [bleu, chrf]\n")).fill()
+
+
+@pytest.fixture(scope="session")
+def text(whole):
+    return whole.page()
+
+
+@pytest.fixture
+def fake(tmp_path):
+    """A study's text, and what the command line picks of it, to its results to be."""
+
+    def fake(text=SMALL, **selection):
+        return Fake(tmp_path / "results", study_from(tmp_path, text, **selection))
+
+    return fake

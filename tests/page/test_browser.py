@@ -1,0 +1,170 @@
+"""The page in headless Chromium: it renders without an error, sorts, hides rows, prints, and fits a phone."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+
+WATCH = """<script>
+window.problems = [];
+addEventListener("error", (event) => problems.push(event.message));
+document.addEventListener("securitypolicyviolation", (event) => problems.push(event.violatedDirective));
+for (const level of ["error", "warn"]) console[level] = (...words) => problems.push(words.join(" "));
+</script>"""
+OUTCOME = re.compile(r'<pre id="outcome">(.*?)</pre>', re.S)
+
+
+def browse(folder, text, *flags):
+    """What Chromium says of a page, and the page as it leaves it."""
+    page = folder / "page.html"
+    page.write_text(text, encoding="utf-8")
+    words = ["--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", f"--user-data-dir={folder}"]
+    command = [CHROMIUM, *words, *(flags or ("--dump-dom",)), page.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
+    return done.stdout
+
+
+def acted(folder, text, script):
+    """What a script finds on the page, after it has acted on it; nothing else may have gone wrong."""
+    asked = f"""<script>
+    const found = (() => {{ {script} }})();
+    const out = document.createElement("pre");
+    out.id = "outcome";
+    out.textContent = JSON.stringify({{found, problems}});
+    document.body.append(out);
+    </script></body>"""
+    dom = browse(folder, text.replace("<head>", "<head>" + WATCH, 1).replace("</body>", asked, 1))
+    outcome = json.loads(html.unescape(OUTCOME.search(dom)[1]))
+    assert outcome["problems"] == []
+    return outcome["found"]
+
+
+HELP = """
+const rows = () => [...document.querySelectorAll(".scores tbody tr")];
+const labels = () => rows().map((row) => row.dataset.row);
+const heads = [...document.querySelectorAll(".scores thead th")];
+const head = (start) => heads.find((one) => one.textContent.startsWith(start));
+const click = (one) => one.querySelector("button").click();
+"""
+IN_ORDER = ["base", "A h=1", "A h=2", "D dropout=0.3", "decoding beam=1"]  # by BLEU: the higher, the earlier
+
+
+def test_it_renders_without_an_error_and_sorts_by_any_column_there_and_back(text, tmp_path):
+    script = (
+        HELP
+        + """
+    const seen = {plain: labels()};
+    const bleu = head("BLEU");
+    click(bleu); seen.up = labels(); seen.told = bleu.getAttribute("aria-sort");
+    seen.said = document.getElementById("said").textContent;
+    click(bleu); seen.down = labels();
+    click(bleu); seen.back = labels(); seen.none = bleu.getAttribute("aria-sort");
+    click(head("row")); seen.names = labels();
+    click(head("p")); seen.empty = labels();
+    seen.focusable = heads.every((one) => one.querySelector("button").tabIndex === 0);
+    return seen;
+    """
+    )
+    seen = acted(tmp_path, text, script)
+    assert seen["plain"] == seen["down"] == seen["back"] == IN_ORDER
+    assert seen["up"] == IN_ORDER[::-1]
+    assert (seen["told"], seen["none"]) == ("ascending", None)
+    assert seen["said"] == "Sorted by BLEU(test), ascending"
+    assert seen["names"] == sorted(IN_ORDER, key=str.lower)
+    assert seen["empty"][-1] in ("base", "D dropout=0.3")  # what has no number comes last
+    assert seen["focusable"]
+
+
+def test_a_row_is_hidden_everywhere_and_comes_back(text, tmp_path):
+    script = (
+        HELP
+        + """
+    const marked = () => [...document.querySelectorAll("[data-row='A h=1']")];
+    const restore = document.getElementById("restore");
+    const seen = {before: [restore.hidden, marked().length]};
+    rows()[1].querySelector(".hide").click();
+    seen.hidden = marked().every((one) => getComputedStyle(one).display === "none");
+    seen.others = rows().filter((row) => !row.hidden).length;
+    seen.offer = [restore.hidden, restore.textContent, document.activeElement === restore];
+    restore.click();
+    seen.after = [restore.hidden, marked().some((one) => one.hasAttribute("hidden"))];
+    return seen;
+    """
+    )
+    seen = acted(tmp_path, text, script)
+    assert seen["before"][0] is True
+    assert seen["before"][1] > 5
+    assert (seen["hidden"], seen["others"]) == (True, 4)
+    assert seen["offer"] == [False, "Show 1 hidden row", True]
+    assert seen["after"] == [True, False]
+
+
+def contrast(one, other):
+    """The contrast of two colours `rgb(r, g, b)` (WCAG 2)."""
+
+    def luminance(colour):
+        parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_letters_and_lines_stand_out_from_the_paper(text, tmp_path, scheme):
+    """4.5 to 1 for text and 3 to 1 for lines, as WCAG 2 (AA) asks."""
+    dark = "(prefers-color-scheme: dark)"
+    forced = text.replace(dark, "all" if scheme == "dark" else "not all")
+    assert dark in text
+    script = """
+    const colour = (name) => {
+      const probe = document.createElement("i");
+      probe.style.color = `var(--${name})`;
+      document.body.append(probe);
+      return getComputedStyle(probe).color;
+    };
+    const names = ["paper", "wash", "ink", "soft", "link", "worse", "better", "base"];
+    const curves = [...Array(8).keys()].map((place) => `c${place}`);
+    return Object.fromEntries([...names, ...curves].map((name) => [name, colour(name)]));
+    """
+    found = acted(tmp_path, forced, script)
+    paper = found.pop("paper")
+    assert contrast(found.pop("wash"), found["ink"]) > 4.5
+    text_colours = {name: contrast(paper, found[name]) for name in ("ink", "soft", "link", "worse", "better")}
+    assert min(text_colours.values()) >= 4.5, text_colours
+    lines = {name: contrast(paper, colour) for name, colour in found.items()}
+    assert min(lines.values()) >= 3, lines
+
+
+def test_a_phone_shows_it_without_sideways_scrolling(text, tmp_path):
+    outer = f'<!DOCTYPE html><iframe style="width:375px;height:800px" srcdoc="{html.escape(text)}"></iframe>'
+    script = """<script>
+    addEventListener("load", () => {
+      const inner = document.querySelector("iframe").contentDocument;
+      const out = document.createElement("pre");
+      out.id = "outcome";
+      const letters = [...inner.querySelectorAll("svg text")].map((t) => t.getBoundingClientRect().height);
+      out.textContent = JSON.stringify([inner.documentElement.scrollWidth, Math.min(...letters)]);
+      document.body.append(out);
+    });
+    </script>"""
+    dom = browse(tmp_path, outer + script)
+    width, smallest = json.loads(html.unescape(OUTCOME.search(dom)[1]))
+    assert width <= 375
+    assert smallest >= 10  # CSS pixels: the letters of figures stay readable
+
+
+def test_it_prints(text, tmp_path):
+    browse(tmp_path, text, f"--print-to-pdf={tmp_path / 'page.pdf'}", "--no-pdf-header-footer")
+    printed = (tmp_path / "page.pdf").read_bytes()
+    assert printed.startswith(b"%PDF-")
+    assert len(printed) > 10_000

@@ -1,0 +1,120 @@
+"""Two rows side by side."""
+
+import io
+import json
+from contextlib import redirect_stdout
+
+import pytest
+
+from ablate.errors import UsageError
+from ablate.report.compare import compare, differing_most
+from ablate.report.compare_text import print_comparison
+from ablate.report.curves import Curve, curves_of, evaluations
+from ablate.study.select import the_row
+
+
+def rows(table):
+    return {row.row.label: row for row in table.rows}
+
+
+@pytest.fixture
+def compared(fake):
+    """Two rows, neither of them base, with two seeds each and logs of different length."""
+    results = fake(seeds="1,2")
+    for seed, first, second in ((1, 20.0, 25.0), (2, 21.0, 26.5)):
+        results.done("A h=1", seed, 6.0, first)
+        results.done("A h=2", seed, 5.0, second)
+        results.logged("A h=1", seed, {"step": 50, "loss": 1.0}, {"step": 50, "dev_perplexity": 8.0 * seed})
+        results.logged("A h=2", seed, *({"step": step, "dev_perplexity": 400.0 / step} for step in (50, 100)))
+    table = results.table()
+    return compare(table, rows(table)["A h=1"], rows(table)["A h=2"], results.results)
+
+
+def test_only_the_settings_that_differ_are_told_with_both_values(compared):
+    assert compared.settings == (("n_heads", 1, 2), ("d_k", 64, 32), ("d_v", 64, 32))
+
+
+def test_the_second_is_judged_against_the_first_and_nothing_is_corrected(compared):
+    verdict = compared.verdicts["bleu"]
+    assert (verdict.n, verdict.mean) == (2, 5.25)
+    assert verdict.p_seeds == verdict.seeds.p
+    assert list(compared.verdicts) == ["ppl", "bleu"]
+
+
+def test_curves_are_those_of_the_logs_and_their_mean_is_of_the_loss(compared):
+    first, second = compared.curves
+    assert first.by_seed == {1: ((50, 8.0),), 2: ((50, 16.0),)}
+    assert first.mean == ((50, pytest.approx((8 * 16) ** 0.5)),)
+    assert [step for step, _ in second.mean] == [50, 100]
+
+
+def test_a_log_that_is_being_written_or_damaged_gives_what_it_has(fake):
+    results = fake(seeds="1")
+    folder = results.folder("base", 1)
+    assert evaluations(folder) == ()
+    results.logged("base", 1, {"step": 1, "dev_perplexity": 4.0}, {"step": 2, "dev_perplexity": "x"})
+    with folder.metrics.open("a") as file:
+        file.write('[1]\n{"step": 3, "dev_perp')
+    assert evaluations(folder) == ((1, 4.0),)
+    folder.metrics.write_bytes(b"\xff\xfe")
+    assert evaluations(folder) == ()
+
+
+def test_rows_that_share_their_runs_share_a_curve(fake):
+    results = fake(seeds="1").all_done()
+    for row in results.study.rows[:2]:
+        results.logged(row.label, 1, {"step": 1, "dev_perplexity": 4.0})
+    curves = curves_of(results.table(), results.results)
+    assert [curve.row for curve in curves] == ["base", "A h=1", "A h=2", "D dropout=0.3"]  # not decoding beam=1
+    assert [bool(curve.by_seed) for curve in curves] == [True, True, False, False]
+
+
+def test_a_curve_without_a_common_step_has_no_mean():
+    assert Curve("a", "a", {1: ((1, 2.0),), 2: ((2, 2.0),)}).mean == ()
+    assert Curve("a", "a", {}).mean == ()
+
+
+SENTENCES = ["a", "b", "c", "d", "e"]
+
+
+@pytest.mark.parametrize(("more_is_better", "order"), [(True, [2, 5, 3]), (False, [3, 2, 5])])
+def test_sentences_are_the_worst_then_the_best_of_the_second(more_is_better, order):
+    scores = ([50.0, 90.0, 10.0, 50.0, 60.0], [50.0, 20.0, 80.0, 50.0, 50.0])
+    found = differing_most(SENTENCES, SENTENCES, (SENTENCES, SENTENCES), scores, 5, more_is_better)
+    assert [one.number for one in found] == order
+    assert [one.number for one in differing_most(SENTENCES, SENTENCES, (SENTENCES,) * 2, scores, 1, True)] == [2, 3]
+
+
+def test_it_is_printed_whole_and_its_json_has_what_is_printed(compared):
+    out = io.StringIO()
+    with redirect_stdout(out):
+        print_comparison(compared)
+    text = out.getvalue()
+    for part in ("n_heads", "20.5 ±0.7", "25.8 ±1.1", "+5.2", "95 % over 2 seeds", "No seed has translations"):
+        assert part in text, part
+    content = json.loads(json.dumps(compared.as_json()))
+    assert content["rows"] == ["A h=1", "A h=2"]
+    assert content["settings"][0] == {"field": "n_heads", "values": [1, 2]}
+    assert content["scores"]["bleu"]["difference"]["mean"] == 5.25
+    assert content["curves"][1] == {"row": "A h=2", "ppl": {"1": [[50, 8.0], [100, 4.0]], "2": [[50, 8.0], [100, 4.0]]}}
+
+
+@pytest.mark.parametrize(
+    ("name", "label"), [("base", "base"), ("A h=1", "A h=1"), ("D", "D dropout=0.3"), ("dec*", "decoding beam=1")]
+)
+def test_a_row_is_named_by_its_label_its_group_or_a_pattern(fake, name, label):
+    assert the_row(fake().study, name).label == label
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("A", 'study "small" has 2 rows "A"; name one: "A h=1", "A h=2"'),
+        ("A h=11", 'study "small" has no row "A h=11"; did you mean "A h=1"?'),
+        ("x", 'study "small" has no row "x"; rows: base, A h=1, A h=2, D dropout=0.3, decoding beam=1'),
+    ],
+)
+def test_what_is_no_one_row_is_refused(fake, name, message):
+    with pytest.raises(UsageError) as error:
+        the_row(fake().study, name)
+    assert error.value.lines == (message,)

@@ -1,0 +1,69 @@
+"""The table as a part of a web page."""
+
+from html.parser import HTMLParser
+
+from ablate.report.html import html
+from ablate.report.layout import layouts
+
+
+class Tags(HTMLParser):
+    """Every tag with its attributes and the text in it; fails where tags do not match."""
+
+    EMPTY = ("br", "meta")
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.found = [], []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        entry = [tag, dict(attrs), ""]
+        self.found.append(entry)
+        if tag not in self.EMPTY:
+            self.open.append(entry)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop()[0] == tag
+
+    def handle_data(self, data):
+        for entry in self.open:
+            entry[2] += data
+
+    def all(self, tag):
+        return [(attributes, text) for name, attributes, text in self.found if name == tag]
+
+
+def test_every_row_and_cell_is_there_and_heads_are_told_from_cells(fake):
+    table = fake().all_done().table()
+    tags = Tags(html(table))
+    layout = layouts(table, lambda text: text, against_paper=False)[1]
+    assert [text for _, text in tags.all("th")[: len(layout.columns)]][1:] == [
+        column.head.replace("\n", "") for column in layout.columns[1:]
+    ]
+    scopes = [attributes["scope"] for attributes, _ in tags.all("th")]
+    assert scopes == ["col"] * len(layout.columns) + ["row"] * len(table.rows)
+    cells = [text for _, text in tags.all("td")]
+    assert cells == [column.cells[i] for i in range(len(table.rows)) for column in layout.columns[1:]]
+    assert [attributes["data-row"] for attributes, _ in tags.all("tr")[1:]] == [row.row.label for row in table.rows]
+    assert len(tags.all("tbody")) == 4  # base, A, D, decoding
+    assert [text for _, text in tags.all("li")] == [line.replace("* best", "bold: best") for line in layout.legend]
+
+
+def test_best_values_are_strong_and_verdicts_have_their_class(fake):
+    results = fake(rows=["A"])
+    for seed, low in ((1, 20.0), (2, 20.1), (3, 20.05)):
+        results.done("base", seed, 5.0, 25.0)
+        results.done("A h=1", seed, 6.0, low)
+        results.done("A h=2", seed, 4.0, 25.0)
+    tags = Tags(html(results.table()))
+    assert [text for _, text in tags.all("strong")] == ["25.0 ±0.0", "4.00 ±0.00", "25.0 ±0.0"]
+    assert [text for attributes, text in tags.all("td") if attributes.get("class") == "worse"] == ["worse"]
+
+
+def test_markup_in_a_note_stays_text(fake):
+    results = fake(seeds="1")
+    results.diverged("A h=1", 1, 5, "<script>alert(1)</script> & \"'")
+    text = html(results.table())
+    assert "<script>" not in text
+    assert "&lt;script&gt;" in text

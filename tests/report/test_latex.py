@@ -1,0 +1,102 @@
+"""The table in LaTeX: grouped as the paper's, nothing lost, and pdflatex takes it alone and as a part."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from ablate.report.latex import escaped, latex
+from ablate.report.layout import layouts
+from tests.report.fakes import SMALL
+
+NO_LATEX = pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+
+
+def body(text):
+    """The rows of the tabular: lists of cells, and 'rule' for a rule."""
+    inside = text.split(r"\begin{tabular}")[1].split(r"\end{tabular}")[0]
+    rows = []
+    for line in inside.splitlines()[1:]:
+        if line.strip() in (r"\toprule", r"\midrule", r"\bottomrule"):
+            rows.append("rule")
+        elif line.strip():
+            assert line.endswith(r"\\")
+            rows.append([cell.strip() for cell in re.split(r"(?<!\\)&", line.removesuffix(r"\\"))])
+    return rows
+
+
+def test_it_is_booktabs_with_a_rule_before_every_group_and_one_cell_a_column(fake):
+    table = fake().all_done().table()
+    text = latex(table)
+    rows = body(text)
+    columns = re.search(r"\\begin\{tabular\}\{([lr]+)\}", text)[1]
+    assert {len(row) for row in rows if row != "rule"} == {len(columns)}
+    assert [row if row == "rule" else row[0] for row in rows] == [
+        "rule", "", "", "rule", "base", "rule", "(A)", "", "rule", "(D)", "rule", "(decoding)", "rule",
+    ]  # fmt: skip
+
+
+def test_every_cell_of_the_layout_is_there_and_the_best_is_bold(fake):
+    table = fake().all_done().table()
+    layout = layouts(table, lambda text: f"*{text}", against_paper=False)[1]
+    rows = [row for row in body(latex(table))[4:] if row != "rule"]
+    for index, cells in enumerate(rows):
+        expected = [column.cells[index] for column in layout.columns]
+        plain = [re.sub(r"\\textbf\{(.*)\}", r"*\1", cell) for cell in cells]
+        plain = [cell.replace("$-$", "-").replace(r"$\pm$", "±").replace(r"\_", "_") for cell in plain]
+        assert plain == [escaped(cell).replace(r"$\pm$", "±").replace(r"\_", "_") for cell in expected]
+    assert r"\textbf{5.02 $\pm$0.01}" in latex(table)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("50 % of a_b & c#d", r"50 \% of a\_b \& c\#d"),
+        ("{x} $1 ~ ^", r"\{x\} \$1 \textasciitilde{} \textasciicircum{}"),
+        ("a\\b", r"a\textbackslash{}b"),
+        ("< > |", "$<$ $>$ $|$"),
+        ("ΔBLEU ±1", r"$\Delta$BLEU $\pm$1"),
+        ("naïve ß", "naïve ß"),
+        ("木 \N{EM DASH} \x1b[2J", "? ?  [2J"),
+    ],
+)
+def test_what_latex_would_take_for_its_own_is_escaped(text, expected):
+    assert escaped(text) == expected
+
+
+HOSTILE = SMALL.replace("study: small", "study: a_b.c").replace("  D: {each", "  D_1 +: {each")
+
+
+@pytest.fixture
+def awkward(fake):
+    """A study whose names and notes are full of LaTeX's own characters."""
+    results = fake(HOSTILE + "metrics: [bleu, chrf++]\n").all_done()
+    results.folder("A h=1", 1).result.unlink()
+    results.diverged("A h=1", 1, 5, r"50 % of #1 & {x}_2^3 \end{table} ~ $y$ 木")
+    return results.table()
+
+
+def test_notes_and_names_cannot_break_out(awkward):
+    text = latex(awkward, against_paper=True, with_cost=True)
+    assert text.count(r"\end{table}") == 1
+    assert r"\textbackslash{}end\{table\}" in text
+    assert r"D\_1 +" in text
+
+
+def compiled(folder, name):
+    words = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", name]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
+    assert done.returncode == 0, done.stdout[-3000:]
+    return done.stdout
+
+
+@NO_LATEX
+def test_pdflatex_compiles_it_alone_and_within_a_paper(awkward, tmp_path):
+    (tmp_path / "table.tex").write_text(latex(awkward, against_paper=True, with_cost=True), encoding="utf-8")
+    said = compiled(tmp_path, "table.tex")
+    assert "Output written on table.pdf (1 page" in said
+    assert "Overfull" not in said
+    head = r"\documentclass{article}\usepackage{booktabs,graphicx}\begin{document}"
+    (tmp_path / "paper.tex").write_text(head + r"Before.\input{table.tex}After.\end{document}", encoding="utf-8")
+    assert "Output written on paper.pdf" in compiled(tmp_path, "paper.tex")

@@ -1,0 +1,38 @@
+"""The metrics that a study lists."""
+
+import pytest
+
+HEAD = "study: t\ndata: {corpus: toy}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "metrics"),
+    [
+        ("", ("bleu",)),
+        ("metrics: [bleu, chrf, ter]", ("bleu", "chrf", "ter")),
+        ("metrics: chrf++", ("chrf++",)),
+        ("metrics: [ter]", ("ter",)),
+    ],
+)
+def test_metrics_are_those_of_the_study_in_its_order_and_bleu_where_it_names_none(read, text, metrics):
+    assert read(HEAD + text).metrics == metrics
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("[bleu, crhf]", 'table3.yaml:3:17: unknown metric "crhf"; did you mean "chrf"?'),
+        ("[comet]", 'table3.yaml:3:11: unknown metric "comet"; allowed: bleu, chrf, chrf++, ter'),
+        ("[bleu, bleu]", 'table3.yaml:3:17: metric "bleu" stands twice'),
+        ("[ppl]", "table3.yaml:3:11: ppl is always measured; metrics are those of translations"),
+        ("[]", "table3.yaml:3:10: no metrics; leave the line out for BLEU alone"),
+        ("", 'table3.yaml:3:9: unknown metric "None"; allowed: bleu, chrf, chrf++, ter'),
+    ],
+)
+def test_what_is_no_metric_is_refused_at_its_place(faults, text, line):
+    assert faults(f"{HEAD}metrics: {text}") == [line]
+
+
+def test_metrics_have_no_part_in_what_a_run_is(read):
+    plain, more = read(HEAD), read(HEAD + "metrics: [ter, bleu]")
+    assert [run.id for run in plain.runs()] == [run.id for run in more.runs()]
