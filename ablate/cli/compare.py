@@ -11,7 +11,6 @@ import typer
 
 from ablate.cli.options import DEFAULT_RESULTS, Overrides, ResultsRoot, Seeds, StudyFile, measured, study_and_results
 from ablate.store import Results
-from ablate.store.corpora import MANIFEST
 
 if TYPE_CHECKING:
     from ablate.report.compare import Comparison
@@ -60,6 +59,8 @@ def command(
 
 def _with_sentences(found: Comparison, root: Results, count: int) -> Comparison:
     """With the sentences in which they differ most, of the first seed that both rows have translated."""
+    from ablate.store.corpora import MANIFEST
+
     table, pair = found.table, (found.first, found.second)
     there = len(table.corpora) == 1 and (root.corpora / table.corpora[0] / MANIFEST).exists()
     for seed in table.study.seeds if there else ():

@@ -10,10 +10,11 @@ import typer
 
 from ablate.errors import UsageError
 from ablate.store import Results, RunFolder
-from ablate.study import Selection, Study, read_study
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
+
+    from ablate.study import Study
 
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's YAML file.", show_default=False)]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or the beginning of it.", show_default=False)]
@@ -52,6 +53,8 @@ def study_and_results(
         StudyError: the study or --set is at fault.
         UsageError: --rows or --seeds is.
     """
+    from ablate.study import Selection, read_study  # reading a study takes longer to load than all else
+
     return read_study(study, Selection(overrides or (), rows or (), seeds)), Results(results)
 
 

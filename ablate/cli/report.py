@@ -19,7 +19,6 @@ from ablate.cli.options import (
 )
 from ablate.errors import UsageError
 from ablate.store import Results
-from ablate.store.corpora import MANIFEST
 from ablate.store.files import write_bytes
 
 if TYPE_CHECKING:
@@ -85,6 +84,8 @@ def _refuse_undrawable(figures: Path | None, attention: str | None) -> None:
 
 def _samples(table: Table, root: Results, count: int) -> list[Sample]:
     """Samples where the one corpus of the results is there; results of several have no common sentences."""
+    from ablate.store.corpora import MANIFEST
+
     if len(table.corpora) != 1 or not (root.corpora / table.corpora[0] / MANIFEST).exists() or not count:
         return []
     from ablate.data.corpus import Corpus

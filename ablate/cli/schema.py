@@ -6,8 +6,6 @@ import json
 
 import typer
 
-from ablate.study.schema import schema
-
 
 def command() -> None:
     """Print the JSON Schema of a study file, from which an editor completes and checks fields."""
@@ -16,4 +14,6 @@ def command() -> None:
 
 def text() -> str:
     """The schema as a file holds it."""
+    from ablate.study.schema import schema
+
     return json.dumps(schema(), indent=1) + "\n"

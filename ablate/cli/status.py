@@ -6,7 +6,7 @@ import json
 import re
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,7 +15,9 @@ from ablate.errors import UsageError
 from ablate.report.units import duration
 from ablate.store import Results, RunFolder, State
 from ablate.store.states import damage_of, failure_of, last_lines, read_progress
-from ablate.study import Study
+
+if TYPE_CHECKING:
+    from ablate.study import Study
 
 
 class Format(str, Enum):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,7 +10,9 @@ from ablate.cli.options import DEFAULT_RESULTS, Overrides, ResultsRoot, Rows, Se
 from ablate.cli.run import Device
 from ablate.errors import EXIT_RUN_FAILED
 from ablate.store import Results
-from ablate.study import Row, Study
+
+if TYPE_CHECKING:
+    from ablate.study import Row, Study
 
 
 def command(

@@ -13,18 +13,18 @@ _VERSIONS = ("torch", "sentencepiece", "sacrebleu")
 
 @dataclass
 class Comparison:
-    """Collects how each run was made. `values[what][value]` are the labels of the rows with that value."""
+    """Collects how each run was made. `values[what][value]` has the labels of the rows with that value."""
 
-    values: dict[str, dict[str, list[str]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
+    values: dict[str, dict[str, dict[str, None]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(dict))
+    )
     smaller: dict[str, int] = field(default_factory=dict)  # rows whose micro-batches were halved, and to how much
     unlike: list[str] = field(default_factory=list)  # rows whose seeds made different numbers of updates
 
     def add(self, label: str, result: Mapping[str, Any], provenance: Mapping[str, Any] | None) -> None:
         """A run of a row."""
         for what, value in _facts(provenance or {}).items():
-            rows = self.values[what][value]
-            if label not in rows:
-                rows.append(label)
+            self.values[what][value][label] = None  # an ordered set
         if result.get("halvings"):
             self.smaller[label] = min(result["micro_batch_tokens"], self.smaller.get(label, 1 << 62))
 
@@ -38,7 +38,7 @@ class Comparison:
         lines = []
         for what, found in self.values.items():
             if len(found) > 1:
-                groups = "; ".join(f"{value}: {_some(rows)}" for value, rows in found.items())
+                groups = "; ".join(f"{value}: {_some(list(rows))}" for value, rows in found.items())
                 lines.append(f"NOTE: these runs differ in {what}: {groups}.")
         if self.unlike:
             lines.append(f"NOTE: seeds of one row made different numbers of updates: {_some(self.unlike)}.")

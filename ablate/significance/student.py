@@ -7,6 +7,7 @@ probability of |T| <= t is a finite sum of powers of cos theta.
 from __future__ import annotations
 
 import math
+from functools import cache
 
 _HALVINGS = 64  # of an angle below pi / 2: more than a float can tell apart
 
@@ -16,6 +17,7 @@ def two_sided(t: float, df: int) -> float:
     return max(0.0, 1.0 - _within(math.atan(abs(t) / math.sqrt(df)), df))
 
 
+@cache
 def critical(level: float, df: int) -> float:
     """The t that |T| exceeds with this probability: 12.706 at level 0.05 and one degree of freedom."""
     if not 0 < level < 1 or df < 1:

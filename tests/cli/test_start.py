@@ -1,7 +1,6 @@
 """What is slow to load stays unloaded where it is not needed."""
 
 import json
-import resource
 import subprocess
 import sys
 
@@ -64,19 +63,6 @@ def test_help_plan_status_and_table_load_nothing_heavy(some_results, given, tmp_
     done = subprocess.run(probe, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == {" ".join(words): [] for words in commands}
     assert done.stderr == ""
-
-
-@pytest.mark.parametrize("verb", ["--help", "plan", "status", "table"])
-def test_an_answer_takes_less_than_half_a_second(some_results, given, verb):
-    words = [verb] if verb == "--help" else [verb, *given]
-
-    def seconds():  # of this machine's work: what it does beside that is not counted
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run(command(*words), capture_output=True, check=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-    assert min(seconds() for _ in range(2)) < 0.5
 
 
 @pytest.mark.parametrize("words", [["table"], ["table", "--format", "json"], ["plan"], ["status"], ["--help"]])
