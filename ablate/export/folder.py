@@ -86,7 +86,11 @@ def _whole_or_not(folder: Path, write: Callable[[Path], None]) -> None:
     folder = folder.resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp")
-    temporary.mkdir()
+    try:
+        temporary.mkdir()
+    except OSError as error:
+        error.filename = str(folder)  # what was asked for, and not what only we know of
+        raise
     try:
         write(temporary)
         for file in temporary.iterdir():

@@ -48,9 +48,11 @@ def write_bytes(path: Path, content: bytes, durable: bool = True, once: bool = F
             _link(temporary, path)
         else:
             temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename == str(temporary):
+            error.filename = str(path)  # what was asked for, and not what only we know of
         raise
     if durable:
         sync_folder(path.parent)

@@ -247,3 +247,13 @@ def test_hashes_are_of_the_whole_content(tmp_path, size):
 def test_a_folder_that_is_not_there_cannot_be_made_durable(tmp_path):
     with pytest.raises(FileNotFoundError):
         sync_folder(tmp_path / "nowhere")
+
+
+def test_an_error_names_the_file_that_was_asked_for_and_not_its_temporary_name(tmp_path, monkeypatch):
+    def full(self, *given, **named):
+        raise OSError(errno.ENOSPC, "No space left on device", str(self))
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        write_bytes(tmp_path / "asked", b"")
+    assert caught.value.filename == str(tmp_path / "asked")
