@@ -79,7 +79,7 @@ def _one(unit: Unit, stop: _Stop, leases: dict[str, Lease]) -> tuple[str, str]:
         finally:
             lease.release()
     except Exception as error:  # the disk: it gives no lease, or no log
-        return "failed", reason(error)
+        return "failed", reason(error, folder)
 
 
 def _alone(unit: Unit, folder: RunFolder, stop: Callable[[], bool], lease: Lease) -> tuple[str, str]:
@@ -101,15 +101,14 @@ def _alone(unit: Unit, folder: RunFolder, stop: Callable[[], bool], lease: Lease
         except Exception as error:
             say(traceback.format_exc().rstrip())
             with suppress(OSError):  # the disk may be what has failed; the launcher is told in any case
-                write_json(folder.failure, {"reason": reason(error), "time": time.time()})
-            return "failed", reason(error)
+                write_json(folder.failure, {"reason": reason(error, folder), "time": time.time()})
+            return "failed", reason(error, folder)
 
 
-def reason(error: Exception) -> str:
+def reason(error: Exception, folder: RunFolder) -> str:
     """One line for a failure."""
     if isinstance(error, OSError) and error.strerror:
-        where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror}; the run goes on from its last checkpoint"
+        return f"{error.filename or folder.path}: {error.strerror}; the run goes on from its last checkpoint"
     lines = str(error).strip().splitlines() or [""]
     return lines[0] if isinstance(error, StoreError) else f"{type(error).__name__}: {lines[0]}"
 
