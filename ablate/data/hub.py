@@ -188,12 +188,12 @@ def _answered(error: Any) -> str:
 
 
 def _unreachable(error: Exception) -> str:
-    from huggingface_hub.constants import is_offline_mode
+    from huggingface_hub.constants import HF_HUB_OFFLINE
     from huggingface_hub.errors import HfHubHTTPError
 
     if isinstance(error.__cause__, HfHubHTTPError):
         return _answered(error.__cause__)
-    if is_offline_mode():
+    if HF_HUB_OFFLINE:
         return "is not in the Hub's cache, and this is offline (--offline or HF_HUB_OFFLINE)"
     return f"the Hub cannot be reached ({_first_line(error.__cause__ or error)})"
 

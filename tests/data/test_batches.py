@@ -8,7 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ablate.data.batches import Batch, BatchOrder, eval_batches, make_batch, micro_batches, pad
+from ablate.data.batches import Batch, BatchOrder, _sorted_by, eval_batches, make_batch, micro_batches, pad
+from ablate.data.corpus import subset
 from ablate.data.tokenizer import BOS, EOS, PAD
 from tests.data.small import split_of, split_of_lengths
 
@@ -245,3 +246,25 @@ def test_evaluation_batches_hold_sentences_of_similar_source_length():
 def test_a_budget_below_the_longest_sentence_is_refused():
     with pytest.raises(ValueError, match="a sentence of 30 tokens does not fit in batch_tokens=29"):
         BatchOrder(split_of_lengths([(9, 4), (2, 2), (1, 30)]), 29, seed=1)
+
+
+# A share of the training side
+
+
+@given(LENGTHS, st.floats(0.01, 1), SEEDS)
+@settings(deadline=None)
+def test_a_share_is_all_that_is_seen_and_once_an_epoch(lengths, fraction, seed):
+    split = split_of_lengths(lengths)
+    batches = BatchOrder(split, 100, seed, fraction).epoch(0)
+    assert sorted(np.concatenate(batches)) == subset(len(split), fraction).tolist()
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=60), st.booleans()
+)
+def test_the_fast_order_is_that_of_lexsort_ties_and_all(rows, apart):
+    first, second, third = (np.array(column) for column in zip(*rows, strict=True))
+    second = second + (np.arange(len(rows)) / 100 if apart else 0.0)
+    assert np.array_equal(
+        _sorted_by(first, second.astype(float), third.astype(float)), np.lexsort((third, second, first))
+    )

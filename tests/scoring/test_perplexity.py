@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from ablate.data.tokenizer import BOS, EOS
 from ablate.scoring import perplexity as module
-from ablate.scoring.perplexity import perplexity
+from ablate.scoring.perplexity import per_character, perplexity
 from tests.model.small import ENCODINGS, small_model, unigram_model
 from tests.training.in_memory import split_of
 
@@ -93,3 +93,10 @@ def test_what_no_float_can_hold_is_infinite_and_what_is_no_number_is_not_finite(
     with torch.no_grad():
         broken.embedding.weight[5] = math.nan
     assert not math.isfinite(perplexity(broken, split_of(PAIRS), CPU))
+
+
+def test_per_character_is_the_same_likelihood_over_characters():
+    """By hand: 5 target tokens with their end marks, 11 characters with theirs, 2 nats a token."""
+    split = split_of([[5], [6]], [[7, 8], [9]])
+    texts = ["ab cd", "efgh"]
+    assert per_character(math.exp(2.0), split, texts) == pytest.approx(math.exp(5 * 2.0 / 11))

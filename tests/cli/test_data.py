@@ -1,0 +1,125 @@
+"""`ablate data`, and what plan and run say of data that is not there."""
+
+import json
+import os
+
+import pytest
+
+from tests.cli.inside import inside
+from tests.data.small import Files
+
+STUDY = """\
+study: own
+data: {corpus: files, direction: en-de, train: train, dev: dev, test: test, vocab_size: 80, folder: text}
+rows: {V: {each: {vocab_size: [60]}}}
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.yaml").write_text(STUDY)
+    return tmp_path
+
+
+@pytest.fixture
+def written(here):
+    """The same with its text."""
+    Files(here / "text", here / "results/corpora").write()
+    return here
+
+
+def test_corpora_by_name_and_prepared_ones_are_listed(written):
+    before = inside("data", "list")
+    assert before.code == 0
+    assert all(name in before.out for name in ("toy", "multi30k", "iwslt2017", "wmt14", "hf:wmt/wmt14@b199e40"))
+    assert "None is prepared here yet." in before.out
+    assert inside("data", "prepare", "own.yaml").code == 0
+    listed = json.loads(inside("data", "list", "--format", "json").out)
+    assert sorted(corpus["data"]["vocab_size"] for corpus in listed["prepared"]) == [60, 80]
+
+
+def test_prepare_makes_the_corpus_of_every_vocabulary_once(written):
+    first = inside("data", "prepare", "own.yaml")
+    assert first.code == 0
+    assert [line.partition(": ")[2] for line in first.out.splitlines()] == ["200 pairs, V=80", "200 pairs, V=60"]
+    assert "learning a vocabulary of 80 on 200 pairs" in first.err
+    again = inside("data", "prepare", "own.yaml")
+    assert (again.code, again.out, again.err) == (0, first.out, "")
+
+
+def test_prepare_compares_every_byte(written):
+    inside("data", "prepare", "own.yaml")
+    ids = min((written / "results/corpora").glob("*/train.source.ids"))
+    content = ids.read_bytes()
+    ids.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+    done = inside("data", "prepare", "own.yaml")
+    assert done.code == 2
+    assert "train.source.ids: is damaged or missing" in done.err
+
+
+def test_show_says_what_a_corpus_holds(written):
+    done = inside("data", "show", "own.yaml")
+    assert done.code == 0
+    for part in ("files, en-de", "200", "left out of the training side: nothing", "80 pieces, bpe, joint", "train.en"):
+        assert part in done.out
+    shown = json.loads(inside("data", "show", "own.yaml", "--format", "json").out)
+    assert shown["splits"]["dev"]["pairs"] == 20
+    assert shown["splits"]["train"]["from"]["files"] == ["train.en", "train.de"]
+    assert str(written) not in json.dumps(shown)
+
+
+def test_plan_names_every_split_that_is_not_there_and_plans_all_the_same(here):
+    done = inside("plan", "own.yaml")
+    assert done.code == 0
+    assert "2 rows, 2 runs" in done.out
+    assert [line.split(".en nor")[0] for line in done.err.splitlines()] == [
+        f"data: there is no text/{split}" for split in ("train", "dev", "test")
+    ]
+
+
+def test_run_names_them_all_and_leaves(here):
+    done = inside("run", "own.yaml")
+    assert (done.code, done.out) == (2, "")
+    assert len(done.err.splitlines()) == 3
+
+
+def test_a_shared_folder_of_corpora_serves_several_roots(written, monkeypatch):
+    monkeypatch.setenv("ABLATE_CORPORA", str(written / "shared"))
+    first = inside("data", "prepare", "own.yaml", "--results", "one")
+    again = inside("data", "prepare", "own.yaml", "--results", "two")
+    assert first.out == again.out
+    assert again.err == ""
+    assert not (written / "one").exists()
+
+
+@pytest.mark.parametrize(
+    ("data", "line"),
+    [
+        ("{corpus: hf:multi30k, direction: en-de}", 'corpus "hf:multi30k" is not of the form hf:OWNER/NAME'),
+        ("{corpus: toy, max_ratio: 0.5}", "max_ratio: 0.5 is not allowed: must be greater than or equal to 1"),
+        ("{corpus: toy, tokenizer: wordpiece}", 'tokenizer: "wordpiece" is not allowed'),
+        ("{corpus: toy, vocabulary: separate}", 'tied_embeddings=all of row "base": set tied_embeddings to decoder'),
+        ("{corpus: toy, source_column: 1}", "source_column and target_column go together"),
+    ],
+)
+def test_settings_of_data_that_cannot_be_are_refused_with_their_place(here, data, line):
+    (here / "bad.yaml").write_text(f"study: bad\ndata: {data}\n")
+    done = inside("plan", "bad.yaml")
+    assert done.code == 2
+    assert done.err.startswith("bad.yaml:2:")
+    assert line in done.err
+
+
+def test_the_toy_corpus_alone_has_a_vocabulary_that_it_can_fill(here):
+    (here / "toy.yaml").write_text("study: toy\ndata: {corpus: toy}\n")
+    done = inside("data", "prepare", "toy.yaml")
+    assert done.code == 0
+    assert done.out.endswith("8,000 pairs, V=350\n")
+
+
+def test_offline_tells_the_hubs_library(here, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    (here / "toy.yaml").write_text("study: toy\ndata: {corpus: toy}\n")
+    inside("data", "prepare", "toy.yaml", "--offline")
+    assert os.environ["HF_HUB_OFFLINE"] == "1"

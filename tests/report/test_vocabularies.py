@@ -1,0 +1,59 @@
+"""A table over several vocabularies: perplexity per character beside that per subword, which is not compared."""
+
+from ablate.report.layout import layouts
+from ablate.store.files import read_json, write_json
+from tests.report.fakes import Fake, study_from
+
+STUDY = """\
+study: vocabularies
+data: {corpus: toy, vocab_size: 350}
+base: {N: 2, d_model: 64, d_ff: 128, h: 4, train_steps: 100}
+rows: {V: {each: {vocab_size: [150]}}}
+"""
+
+
+def filled(tmp_path, text=STUDY):
+    fake = Fake(tmp_path / "results", study_from(tmp_path, text)).all_done()
+    for place, row in enumerate(fake.study.rows):
+        result = fake.folder(row.label, 1).result
+        content = read_json(result)
+        content["corpus"] = f"{place:012d}"  # each vocabulary is a corpus of its own
+        for decoding in content["decodings"].values():
+            decoding["ppl_char"] = 1.5 - place / 10
+        write_json(result, content)
+    return fake
+
+
+def heads(table):
+    (layout, *_) = layouts(table, lambda text: f"*{text}", against_paper=False)
+    return {column.head.replace("\n", " "): column.cells for column in layout.columns}, " ".join(layout.legend)
+
+
+def test_perplexity_per_character_is_shown_and_marked_and_that_per_subword_is_not_marked(tmp_path):
+    columns, legend = heads(filled(tmp_path).table())
+    assert columns["PPL a character (dev)"] == ("1.500", "*1.400")
+    assert not any(cell.startswith("*") for cell in columns["PPL (dev)"])
+    assert "Vocabularies differ: compare PPL a character, not PPL." in legend
+    assert "V=150, 350" in legend
+    assert "WARNING" not in legend
+
+
+def test_with_one_vocabulary_the_table_is_as_it_was(tmp_path):
+    columns, legend = heads(filled(tmp_path, STUDY.replace("vocab_size: [150]", "h: [2]")).table())
+    assert "PPL a character (dev)" not in columns
+    assert any(cell.startswith("*") for cell in columns["PPL (dev)"])
+    assert "Vocabularies differ" not in legend
+
+
+def test_parameters_are_those_of_the_rows_own_vocabulary(tmp_path):
+    from ablate.report.plan import plan_of
+
+    fake = filled(tmp_path)
+    base, row = plan_of(fake.study, fake.results).rows
+    assert base.params - row.params == (350 - 150) * 64  # one tied matrix
+
+
+def test_json_has_it_in_any_case(tmp_path):
+    content = filled(tmp_path).table().as_json()
+    assert content["metrics"] == ["ppl", "ppl_char", "bleu"]
+    assert content["rows"][1]["ppl_char"]["mean"] == 1.4
