@@ -196,5 +196,6 @@ def _fit(text: Text, width: int, right: bool) -> Text:
 
 def _cut(text: Text, width: int) -> Text:
     text = text.copy()
+    text.rstrip()
     text.truncate(width, overflow="ellipsis")
     return text
