@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections import Counter
 from pathlib import Path
 from typing import Literal, get_args, get_origin
 
@@ -12,6 +14,8 @@ from ablate.config import PRESETS, DataConfig, DecodingConfig, ModelConfig, Trai
 from ablate.config.data import CORPORA, RowDataConfig
 from ablate.config.own import Variants
 from ablate.config.resolve import SYMBOL_OF
+from tests.cli.inside import inside
+from tests.commands import PAGE, commands, page
 from tests.config.test_effect import IDLE
 
 ROOT = Path(__file__).parent.parent
@@ -160,3 +164,61 @@ def test_the_readme_shows_a_table_of_the_quickstart_as_it_is():
     shown = (ROOT / "README.md").read_text().split("<!-- quickstart -->")[1].split("<!-- /quickstart -->")[0]
     lines = [line for line in shown.splitlines() if line.startswith("| ")]
     assert len(lines) == 2 + len(read_study(ROOT / "studies/quickstart.yaml").rows)
+
+
+def test_the_page_of_commands_is_what_they_say_of_themselves():
+    assert PAGE.read_text() == page(), "python -m tests.commands writes it anew"
+
+
+def command_lines(text):
+    """The words of every `ablate ...` that a page shows: lines of shell blocks, and code within sentences."""
+    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines()]
+    lines += re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+    for line in lines:
+        for part in re.split(r"&&|\|(?!\|)|\s#\s", line.replace(".venv/bin/", "")):
+            words = shlex.split(re.split(r"[<>]", part)[0]) if part.strip().startswith("ablate ") else []
+            if words and not words[1].isupper():
+                yield words[1:]
+
+
+@pytest.mark.parametrize("file", PAGES, ids=lambda page: page.name)
+def test_every_command_line_that_is_shown_has_a_verb_and_options_that_there_are(file):
+    known = commands()
+    for verb, *words in command_lines(file.read_text()):
+        if verb.startswith("-"):
+            assert verb in ("--install-completion", "--show-completion", "--help", "--version")
+            continue
+        assert verb in known, verb
+        options = {name for parameter in known[verb].params for name in parameter.opts} | {"--help", "-h"}
+        assert {word.partition("=")[0] for word in words if word.startswith("-")} <= options, (verb, words)
+
+
+@pytest.fixture
+def no_training(monkeypatch):
+    """What would train says that it has: training itself is tested in end_to_end."""
+    from ablate.launch import Launch
+
+    def done(study, *_, **__):
+        runs = len(list(study.runs()))
+        return Launch(runs, Counter({"done": runs}))
+
+    monkeypatch.setattr("ablate.launch.launch", done)
+
+
+def test_the_command_lines_of_the_guide_run_one_after_another(tmp_path, monkeypatch, no_training):
+    monkeypatch.chdir(tmp_path)
+    pytest.importorskip("tensorboard")
+    ran = Counter()
+    for name in ("getting-started", "own-data", "running", "loggers"):
+        text = (ROOT / f"docs/{name}.md").read_text()
+        for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL):
+            for line in block.splitlines():
+                words = shlex.split(line)
+                if words[0] == "ablate" and words[-1] != "--watch":  # which ends when the study does: test_live.py
+                    done = inside(*(word.replace("/tmp", str(tmp_path)) for word in words[1:]))
+                    begun = done.code == 0 or "--budget" in words  # on a machine that nothing is known of
+                    assert begun, (line, done)
+                    ran[words[1]] += 1
+    assert ran["run"] >= 6
+    assert {"init", "plan", "run", "status", "table"} <= set(ran)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SAY_EVERY_SECONDS = 60.0  # where lines are printed, between two of them
 LOOK_EVERY_SECONDS = 0.5
+REST = 9.0  # times as long as a look has taken, until the next
 
 
 class Live:
@@ -33,10 +34,10 @@ class Live:
         self.labels = run_labels(study)
         self.screen: Screen | None = None
         self.standings: Standings | None = None
-        self.standing: Standing | None = None
         self.said = time.monotonic()
         self.begun: set[str] = set()
         self.later: deque[str] = deque()
+        self.rest_until = 0.0
 
     def __enter__(self) -> Live:
         return self
@@ -94,16 +95,23 @@ class Live:
         """Some time has passed."""
         self._say_what_waits()
         if self.screen is not None:
-            from ablate.report.standing_text import lines
-
-            size = self.console.size
-            self.screen.show(lines(self._look(), size.width - 1, size.height - 1))
+            self._show(self.screen)
         elif time.monotonic() - self.said >= SAY_EVERY_SECONDS:
             standing = self._look()
             left = f", about {duration(standing.seconds_left)} left" if standing.seconds_left is not None else ""
             for run, state in standing.states.items():
                 if state == "running":
                     self.say(f"at work  {self.labels[run]}: {self._where(run)}{left}")
+
+    def _show(self, screen: Screen) -> None:
+        """Draw the table; a study of thousands of runs is looked at less often, for that takes its time."""
+        from ablate.report.standing_text import lines
+
+        began, size = time.monotonic(), self.console.size
+        if began >= self.rest_until:
+            screen.show(lines(self._look(), size.width - 1, size.height - 1))
+            now = time.monotonic()
+            self.rest_until = now + REST * (now - began)
 
     def watch(self) -> None:
         """Look until every run has ended, and let the last picture stand; events are what changes between two looks."""
@@ -125,6 +133,8 @@ class Live:
             self.tick()
             before = now
         if self.screen is not None:
+            self.rest_until = 0.0
+            self._show(self.screen)
             self.screen.leave()
         else:
             self.say(f"{self.study.name}: {before.ended} of {plural(len(before.states), 'run')}, nothing left to do")
@@ -133,8 +143,7 @@ class Live:
         """The standing, no older than a moment."""
         if self.standings is None:
             self.standings = Standings(self.study, self.results)
-        self.standing = self.standings.look()
-        return self.standing
+        return self.standings.look()
 
     def say_later(self, line: str) -> None:
         """Print a line when nothing else is being printed; may be called from any thread."""

@@ -76,13 +76,16 @@ def plain_table(*heads: str) -> Table:
 
 
 def print_wide(table: Table) -> None:
-    """Print within a terminal's width; piped, as wide as it needs."""
+    """Print within a terminal's width; piped, as wide as each line needs."""
     console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = max(
-            console.width, console.measure(table, options=console.options.update(max_width=10_000)).maximum
-        )
-    console.print(table)
+    if console.is_terminal:
+        console.print(table)
+        return
+    console.width = max(console.width, console.measure(table, options=console.options.update(max_width=10_000)).maximum)
+    with console.capture() as captured:
+        console.print(table)
+    for line in captured.get().splitlines():
+        print(line.rstrip())
 
 
 def counted(states: Counter[State]) -> str:

@@ -12,7 +12,7 @@ from ablate.report.plan_text import STYLES
 from ablate.report.standing import RowStanding, Standing
 from ablate.report.units import duration, number, size, thousands
 from ablate.store.states import STATES, State
-from ablate.study import Study
+from ablate.study import Row, Study
 
 GAP = "  "
 LEAST_LABEL = 12  # columns that a row's label keeps in any case
@@ -100,10 +100,20 @@ def _table(study: Study, rows: Sequence[RowStanding], width: int) -> list[Text]:
     columns = next((form for form in forms if width - _width(form) >= wanted), forms[-1])
     room = max(LEAST_LABEL, width - _width(columns))
     label = min(room, max(len(row.label) for row in study.rows))
-    columns = [_Column("row", label, lambda row: Text(row.row.label), right=False), *columns]
+    columns = [_Column("row", label, lambda row: Text(_called(row.row, label)), right=False), *columns]
     head = GAP.join(_fit(Text(c.head), c.width, c.right).plain for c in columns)
     body = [Text(GAP).join(_fit(c.cell(row), c.width, c.right) for c in columns) for row in rows]
     return [_cut(line, width) for line in (Text(head, style="dim underline"), *body)]
+
+
+def _called(row: Row, width: int) -> str:
+    """The row's label, or where there is no room its group and its values alone: `D 0.3 none`, in which rows differ."""
+    if len(row.label) <= width:
+        return row.label
+    parts = row.label.removeprefix(row.group).split(" ")
+    short = " ".join([row.group, *(part.partition("=")[2] for part in parts if "=" in part)])
+    end = (width - 1) // 2
+    return short if len(short) <= width else f"{short[: width - 1 - end]}…{short[len(short) - end :]}"
 
 
 def _columns(study: Study, spread: bool, long: bool) -> list[_Column]:
@@ -185,5 +195,6 @@ def _fit(text: Text, width: int, right: bool) -> Text:
 
 def _cut(text: Text, width: int) -> Text:
     text = text.copy()
+    text.rstrip()
     text.truncate(width, overflow="ellipsis")
     return text

@@ -59,6 +59,7 @@ def test_watched_through_a_pipe_what_happens_is_a_line_each(given, fake, a_study
 
 
 def test_watched_in_a_terminal_the_table_fills_and_stays(fake, a_study_goes_on, monkeypatch):
+    monkeypatch.setattr(module, "REST", 0.0)
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.setattr("tests.cli.test_screen.WIDTH", 100)
     monkeypatch.setattr("tests.cli.test_screen.HEIGHT", 24)
@@ -117,3 +118,24 @@ def test_where_lines_are_printed_those_at_work_are_told_of_once_a_minute(fake, m
     live.tick()
     live.tick()
     assert capsys.readouterr().out.startswith("at work  A h=1 seed 2: step 40 of 100, loss 2.35")
+
+
+def test_a_look_that_takes_long_is_taken_less_often(fake, monkeypatch):
+    monkeypatch.delenv("CI", raising=False)
+    now, looks = [0.0], []
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    live = Live(fake.study, fake.results, Console(file=Tty(), force_terminal=True, width=30, height=12))
+    look = Live._look
+
+    def slow(self):
+        looks.append(now[0])
+        now[0] += 2.0
+        return look(self)
+
+    monkeypatch.setattr(Live, "_look", slow)
+    live.begin()
+    for _ in range(100):
+        now[0] += 0.5
+        live.tick()
+    assert len(looks) == 3  # in 54 seconds
+    live.__exit__(None, None, None)

@@ -286,3 +286,10 @@ def test_a_logger_is_brought_up_to_date_and_changes_nothing_of_the_runs(copy, no
     found = sorted(path.parent.name for path in copy.root.glob("tiny/tensorboard/*/events.*"))
     assert found == ["A h=1 seed 1", "A h=1 seed 2", "base seed 1", "base seed 2"]
     assert stamps(copy.root / "runs") == before
+
+
+def test_a_worker_has_reported_its_device_and_the_memory_that_it_held(calm):
+    for path in calm.root.glob("runs/*/progress.json"):
+        progress = read_json(path)
+        assert progress["device"] == "cpu"
+        assert 50e6 < progress["memory"]["held"] < progress["memory"]["total"]  # torch alone takes more

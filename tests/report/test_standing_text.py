@@ -67,7 +67,7 @@ scores = st.dictionaries(st.integers(1, 3), st.floats(0, 1e9)).map(Scores)
 against = st.none() | st.builds(Against, st.floats(-1e6, 1e6), st.none() | st.integers(1, 10**8))
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(data=st.data(), width=st.integers(1, 200), height=st.integers(1, 40))
 def test_whatever_there_is_to_show_stays_within_the_terminal(study, data, width, height):
     rows = [
@@ -184,3 +184,12 @@ def test_where_nobody_is_at_work_the_title_says_so(study):
 def test_only_all_of_it_is_100_percent(study):
     assert "  99 %" in shown(standing(study, all_rows(study), share=0.9999))[1]
     assert " 100 %" in shown(standing(study, all_rows(study), share=1.0))[1]
+
+
+def test_labels_that_are_cut_still_differ(tmp_path):
+    grid = "{grid: {dropout: [0.0, 0.3], label_smoothing: [0.0, 0.2], positional_encoding: [none, learned]}}"
+    small = study_from(tmp_path, MANY.split("rows:")[0] + f"rows:\n  D: {grid}\n")
+    found = shown(standing(small, all_rows(small)))[3:-1]
+    labels = [line.split("  ")[0] for line in found]
+    assert len(set(labels)) == len(labels) == 9
+    assert labels[1] == "D 0.0 0.0 none"
