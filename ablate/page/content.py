@@ -28,9 +28,10 @@ class Panel:
 
 @dataclass(frozen=True)
 class Interval:
-    """A row's difference from base; an interval only where several seeds have one."""
+    """A row's difference from base; an interval only where several seeds have one. `name`: what a figure calls it."""
 
     row: str
+    name: str
     word: str
     mean: float | None
     low: float | None
@@ -42,10 +43,16 @@ class Spot:
     """A row's score beside its cost; `std` is 0 where one seed has none."""
 
     row: str
+    name: str
     is_base: bool
     cost: float
     score: float
     std: float
+
+
+def short(label: str, group: str) -> str:
+    """A row's label without its group, where what it sets is enough to know it by."""
+    return label.removeprefix(f"{group} ")
 
 
 def panels(curves: Sequence[Curve]) -> list[Panel]:
@@ -59,11 +66,14 @@ def panels(curves: Sequence[Curve]) -> list[Panel]:
 
 def intervals(table: Table, metric: Metric) -> list[Interval]:
     """Every row but base."""
-    verdicts = [(row.row.label, row.verdicts[metric.name]) for row in table.rows if row.verdicts]
-    return [
-        Interval(label, v.word, v.mean, v.seeds.low if v.seeds else None, v.seeds.high if v.seeds else None)
-        for label, v in verdicts
-    ]
+    found = []
+    for row in table.rows:
+        verdict = row.verdicts.get(metric.name)
+        if verdict is not None:
+            low, high = (verdict.seeds.low, verdict.seeds.high) if verdict.seeds else (None, None)
+            name = short(row.row.label, row.row.group)
+            found.append(Interval(row.row.label, name, verdict.word, verdict.mean, low, high))
+    return found
 
 
 def spots(table: Table, cost: str) -> list[Spot]:
@@ -73,7 +83,9 @@ def spots(table: Table, cost: str) -> list[Spot]:
         scores, price = row.scores[table.main.name], _price(row, cost)
         if scores.mean is not None and price:
             is_base = row.row.group == "base"
-            found.append(Spot(row.row.label, is_base, price, scores.mean, scores.std or 0.0))
+            found.append(
+                Spot(row.row.label, short(row.row.label, row.row.group), is_base, price, scores.mean, scores.std or 0.0)
+            )
     return found
 
 

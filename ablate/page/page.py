@@ -101,7 +101,8 @@ def _curves(curves: Sequence[Curve]) -> str:
     figures = []
     for panel in content.panels(curves):
         legend = "".join(
-            f'<li class="{panel.look(curve.row)}" data-row="{escape(curve.row, quote=True)}">{escape(curve.row)}</li>'
+            f'<li class="{panel.look(curve.row)}" data-row="{escape(curve.row, quote=True)}">'
+            f"{escape(content.short(curve.row, curve.group))}</li>"
             for curve in panel.curves
         )
         figures.append(_figure(panel.group, svg.curves(panel, PPL), "", f'<ul class="legend">{legend}</ul>'))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import matplotlib
 from matplotlib.figure import Figure
@@ -17,6 +17,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from ablate.config.metrics import PPL, Metric
 from ablate.page import content
 from ablate.page.axis import LOG_FROM, label
+from ablate.page.labels import place
 from ablate.report.curves import Curve
 from ablate.report.table import Table
 from ablate.store.files import write_bytes
@@ -77,16 +78,16 @@ def _style() -> Iterator[None]:
 
 
 def _intervals(found: Sequence[content.Interval], metric: Metric) -> Figure:
-    figure = Figure((COLUMN, 0.55 + 0.21 * len(found)))
+    figure = Figure((COLUMN, 0.55 + 0.19 * len(found)))
     axes = figure.add_subplot()
     axes.axvline(0, color=BASE, linewidth=0.8)
-    for place, one in enumerate(found):
+    for height, one in enumerate(found):
         colour = WORDS.get(one.word, "black")
         if one.low is not None and one.high is not None:
-            axes.plot((one.low, one.high), (place, place), color=colour, linewidth=1.2)
+            axes.plot((one.low, one.high), (height, height), color=colour, linewidth=1.2)
         if one.mean is not None:
-            axes.plot((one.mean,), (place,), "o", color=colour, markersize=3.5)
-    axes.set_yticks(range(len(found)), [_plain(one.row) for one in found])
+            axes.plot((one.mean,), (height,), "o", color=colour, markersize=3.5)
+    axes.set_yticks(range(len(found)), [_plain(one.name, 28) for one in found], fontsize=7)
     axes.set_ylim(len(found) - 0.4, -0.6)
     axes.set_xlabel(f"difference from base in {metric.title}")
     axes.tick_params(axis="y", length=0)
@@ -96,7 +97,8 @@ def _intervals(found: Sequence[content.Interval], metric: Metric) -> Figure:
 def _curves(panels: Sequence[content.Panel]) -> Figure:
     across = min(3, len(panels))
     down = -(-len(panels) // across)
-    figure = Figure((COLUMN if across == 1 else 7.0, 2.1 * down))
+    legend = 0.13 * max(len(panel.curves) for panel in panels)
+    figure = Figure((COLUMN if across == 1 else 7.0, (2.0 + legend) * down))
     for number, panel in enumerate(panels, 1):
         axes = figure.add_subplot(down, across, number)
         values = [value for curve in panel.curves for points in curve.by_seed.values() for _, value in points]
@@ -106,25 +108,25 @@ def _curves(panels: Sequence[content.Panel]) -> Figure:
             for points in curve.by_seed.values():
                 axes.plot(*zip(*points, strict=True), color=colour, linewidth=0.5, alpha=0.5)
             if curve.mean:
-                style = "--" if look == "base" else "-"
-                axes.plot(*zip(*curve.mean, strict=True), style, color=colour, linewidth=1.3, label=_plain(curve.row))
+                name, style = content.short(curve.row, curve.group), "--" if look == "base" else "-"
+                axes.plot(*zip(*curve.mean, strict=True), style, color=colour, linewidth=1.3, label=_plain(name, 30))
         if max(values) / min(values) > LOG_FROM:
             _log(axes, "y")
+        axes.set_title(_plain(panel.group, 30), fontsize=8)
         axes.set_xlabel("step")
         axes.set_ylabel(f"{PPL.title} ({PPL.side})")
-        axes.legend()
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), handlelength=1.5, labelspacing=0.2)
     return figure
 
 
 def _spots(found: Sequence[content.Spot], metric: Metric, cost: str) -> Figure:
-    figure = Figure((COLUMN, 2.4))
+    figure = Figure((COLUMN, 2.6))
     axes = figure.add_subplot()
     for spot in found:
         colour = BASE if spot.is_base else COLOURS[0]
         axes.errorbar(
             (spot.cost,), (spot.score,), (spot.std,), fmt="o", color=colour, markersize=4, linewidth=1, capsize=0
         )
-        axes.annotate(_plain(spot.row), (spot.cost, spot.score), (4, 3), textcoords="offset points", fontsize=6)
     costs = [spot.cost for spot in found]
     if max(costs) / min(costs) > LOG_FROM:
         _log(axes, "x")
@@ -133,7 +135,26 @@ def _spots(found: Sequence[content.Spot], metric: Metric, cost: str) -> Figure:
     axes.margins(x=0.15, y=0.12)
     axes.set_xlabel(cost)
     axes.set_ylabel(f"{metric.title} ({metric.side})")
+    figure.draw_without_rendering()  # places are known once the figure is laid out
+    _name(axes, 72 / figure.dpi, found)
     return figure
+
+
+def _name(axes: Axes, points: float, found: Sequence[content.Spot]) -> None:
+    """Names beside the spots, as far as there is room; `points` to a pixel."""
+    places = axes.transData.transform([(spot.cost, spot.score) for spot in found]) * points
+    box = axes.get_window_extent()
+    texts = [_plain(spot.name, 26) for spot in found]
+    names = place(
+        [(x, y) for x, y in places], [3.4 * len(text) for text in texts], 7.0, (box.x0 * points, box.x1 * points)
+    )
+    for spot, (x, y), text, name in zip(found, places, texts, names, strict=True):
+        if name is not None:
+            side: Literal["left", "right"] = "left" if name.side == "start" else "right"
+            axes.annotate(
+                text, (spot.cost, spot.score), (name.x - x, name.y - y), textcoords="offset points", fontsize=6,
+                ha=side, va="center_baseline", annotation_clip=False,
+            )  # fmt: skip
 
 
 def _log(axes: Axes, which: str) -> None:
@@ -144,6 +165,6 @@ def _log(axes: Axes, which: str) -> None:
     side.set_minor_formatter(NullFormatter())
 
 
-def _plain(text: str) -> str:
-    """Text in which a dollar sign is one."""
-    return text.replace("$", r"\$")
+def _plain(text: str, most: int) -> str:
+    """Text in which a dollar sign is one, cut where it is too long for its place."""
+    return (text if len(text) <= most else f"{text[: most - 1]}…").replace("$", r"\$")

@@ -8,9 +8,11 @@ from html import escape
 from ablate.config.metrics import Metric
 from ablate.page.axis import Axis, axis, label
 from ablate.page.content import Interval, Panel, Spot
+from ablate.page.labels import place
 from ablate.report.units import signed
 
 WIDTH = 360  # units of every figure: as wide as a phone, so that its letters are never small
+_LETTER, _LINE = 6.2, 12.0  # about as wide and as high as a letter is
 _LEFT, _RIGHT, _BOTTOM, _TOP = 44, 12, 34, 24
 
 
@@ -42,7 +44,7 @@ def intervals(found: Sequence[Interval], metric: Metric) -> str:
         y = top + line * index + 24
         word = one.word or "no result yet"
         text = f"{signed(one.mean, metric.digits)}" if one.mean is not None else ""
-        row = [f'<text class="row" x="14" y="{y - 9}">{escape(_cut(one.row, 34))}</text>']
+        row = [f'<text class="row" x="14" y="{y - 9}">{escape(_cut(one.name, 34))}</text>']
         row.append(f'<text class="row end" x="{WIDTH - 14}" y="{y - 9}">{escape(f"{text}  {word}".strip())}</text>')
         if one.low is not None and one.high is not None:
             row.append(f'<path class="reach" d="M{x.place(one.low):.1f} {y}H{x.place(one.high):.1f}"/>')
@@ -61,33 +63,21 @@ def spots(found: Sequence[Spot], metric: Metric, cost: str, height: int = 260) -
     ends = [value for spot in found for value in (spot.score - spot.std, spot.score + spot.std)]
     y = axis(ends, height - _BOTTOM, _TOP, log=False)
     parts = [*_frame(x, y, height, cost, f"{metric.title} ({metric.side})")]
-    taken = [(x.place(spot.cost) - 5, y.place(spot.score) - 5, 10.0) for spot in found]
-    for spot in found:
-        at, up = x.place(spot.cost), y.place(spot.score)
+    places = [(x.place(spot.cost), y.place(spot.score)) for spot in found]
+    texts = [_cut(spot.name, 26) for spot in found]
+    names = place(places, [_LETTER * len(text) for text in texts], _LINE, (0, WIDTH))
+    for spot, (at, up), text, name in zip(found, places, texts, names, strict=True):
         marks = [
             f"<title>{escape(spot.row)}: {spot.score:.{metric.digits}f}, {cost} {label(spot.cost)}</title>",
             f'<path class="reach" d="M{at:.1f} {y.place(spot.score - spot.std):.1f}V'
             f'{y.place(spot.score + spot.std):.1f}"/>',
             f'<circle class="dot" cx="{at:.1f}" cy="{up:.1f}" r="{5 if spot.is_base else 4}"/>',
-            _name(_cut(spot.row, 26), at, up, taken),
         ]
+        if name is not None:
+            marks.append(f'<text class="spot {name.side}" x="{name.x:.1f}" y="{name.y + 4:.1f}">{escape(text)}</text>')
         look = "base" if spot.is_base else "c0"
         parts.append(f'<g class="{look}" data-row="{escape(spot.row, quote=True)}">{"".join(marks)}</g>')
     return _svg(height, f"{metric.title} of each row against its {cost}", parts)
-
-
-def _name(text: str, at: float, up: float, taken: list[tuple[float, float, float]]) -> str:
-    """A spot's name beside it, where it covers nothing; none where there is no room. Its box is added to `taken`."""
-    wide, high = 6.2 * len(text), 11.0
-    for side, left in (("start", at + 8), ("end", at - 8 - wide)):
-        for down in (0.0, -high, high):
-            top = up - high / 2 + down
-            free = all(left + wide < a or left > a + w or abs(top - b) > high for a, b, w in taken)
-            if free and left > 0 and left + wide < WIDTH:
-                taken.append((left, top, wide))
-                place = left if side == "start" else left + wide
-                return f'<text class="spot {side}" x="{place:.1f}" y="{top + 9.5:.1f}">{escape(text)}</text>'
-    return ""
 
 
 def _svg(height: float, what: str, parts: Sequence[str]) -> str:

@@ -54,10 +54,15 @@ def _groups(table: Table, layout: Layout) -> list[str]:
         if index == 0 or row.row.group != table.rows[index - 1].row.group:
             lines += ["</tbody>"] * bool(lines) + ["<tbody>"]
         label = escape(row.row.label, quote=True)
-        shown = escape(layout.columns[0].cells[index]) or f'<span class="again">({escape(row.row.group)})</span>'
+        shown = _breakable(layout.columns[0].cells[index]) or f'<span class="again">({escape(row.row.group)})</span>'
         cells = "".join(_cell(column, index) for column in layout.columns[1:])
         lines.append(f'<tr data-row="{label}"><th scope="row" title="{label}">{shown}</th>{cells}</tr>')
     return [*lines, "</tbody>"]
+
+
+def _breakable(label: str) -> str:
+    """A label that a narrow screen breaks where its words end."""
+    return escape(label).replace("_", "_<wbr>").replace("=", "=<wbr>")
 
 
 def _cell(column: Column, index: int) -> str:

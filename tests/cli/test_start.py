@@ -56,13 +56,27 @@ def test_help_plan_status_and_table_load_nothing_heavy(some_results, given, tmp_
         ["plan", *study, "--budget", "2h"],
         *([verb, *study] for verb in ("plan", "status", "table")),
         *([verb, *study, "--format", "json"] for verb in ("plan", "status", "table")),
-        *(["table", *study, "--format", format] for format in ("markdown", "csv")),
-        ["table", *study, "--against", "paper"],
+        *(["table", *study, "--format", format] for format in ("markdown", "csv", "latex", "html")),
+        ["table", *study, "--against", "paper", "--cost"],
     ]
     probe = [sys.executable, "-c", PROBE, json.dumps([HEAVY, commands])]
     done = subprocess.run(probe, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == {" ".join(words): [] for words in commands}
     assert done.stderr == ""
+
+
+def test_a_table_with_verdicts_loads_nothing_heavy_once_translations_are_scored(fake, given):
+    fake.all_done()
+    fake.corpus(["a"], ["the old dog sleeps near the river"])
+    for row in fake.study.rows:
+        for seed in fake.study.seeds:
+            fake.translated(row.label, seed, ["the old dog sleeps"])
+    table = ["table", *map(str, given)]
+    probe = [sys.executable, "-c", PROBE, json.dumps([HEAVY, [table]])]
+    first, second = (json.loads(subprocess.check_output(probe, text=True))[" ".join(table)] for _ in range(2))
+    assert "sacrebleu" in first  # which scores what is not scored yet
+    assert "torch" not in first
+    assert second == []
 
 
 @pytest.mark.parametrize("words", [["table"], ["table", "--format", "json"], ["plan"], ["status"], ["--help"]])

@@ -9,7 +9,7 @@ from ablate.report.layout import layouts
 class Tags(HTMLParser):
     """Every tag with its attributes and the text in it; fails where tags do not match."""
 
-    EMPTY = ("br", "meta")
+    EMPTY = ("br", "meta", "wbr")
 
     def __init__(self, text):
         super().__init__()

@@ -1,0 +1,134 @@
+"""`ablate report`, `ablate compare` and the forms of `ablate table`, on results written by hand."""
+
+import csv
+import io
+import json
+import os
+
+import pytest
+
+from tests.cli.inside import inside
+from tests.page.conftest import REFERENCES, SOURCES, Whole
+from tests.report.fakes import SMALL, study_from
+
+
+@pytest.fixture
+def whole(tmp_path):
+    return Whole(tmp_path / "results", study_from(tmp_path, SMALL)).fill()
+
+
+@pytest.fixture
+def given(whole):
+    return whole.study.path, "--results", whole.results.root
+
+
+def test_every_form_of_the_table_answers_with_and_without_cost_and_paper(given):
+    for form, start in (
+        ("markdown", "|  | N |"), ("latex", "% Compiles"), ("html", "<figure"), ("csv", "row,"), ("json", "{"),
+    ):  # fmt: skip
+        done = inside("table", *given, "--format", form)
+        assert (done.code, done.err) == (0, "")
+        assert done.out.startswith(start)
+        extra = inside("table", *given, "--format", form, "--cost", "--against", "paper")
+        if form in ("csv", "json"):
+            assert extra.code == 2
+            assert "has no effect on" in extra.err
+        else:
+            assert "tokens/s" in extra.out
+            assert "no order to compare" in " ".join(extra.out.split())
+
+
+def test_json_has_the_verdicts_and_what_they_are_made_from(given):
+    rows = json.loads(inside("table", *given, "--format", "json").out)["rows"]
+    found = rows[1]["against_base"]["bleu"]
+    assert found.keys() == {
+        "verdict", "text", "n", "mean", "std", "low", "high", "p", "p_holm", "least_told", "test_set",
+    }  # fmt: skip
+    assert found["low"] <= found["mean"] <= found["high"]
+    assert found["p"] <= found["p_holm"]
+    assert found["test_set"].keys() == {"low", "high", "p", "p_holm"}
+    assert rows[0]["against_base"] == {}
+    assert rows[1]["against_base"]["ppl"]["test_set"] is None
+    lines = list(csv.DictReader(io.StringIO(inside("table", *given, "--format", "csv").out)))
+    assert float(lines[1]["delta_bleu_p_holm"]) == found["p_holm"]
+    assert lines[1]["verdict_bleu"] == found["verdict"]
+
+
+def test_the_report_is_written_where_it_belongs_or_where_it_is_told(given, whole, tmp_path):
+    done = inside("report", *given)
+    path = whole.results.study("small") / "report.html"
+    assert (done.code, done.out) == (0, f"Wrote {path}\n")
+    assert path.read_text() == whole.page() or SOURCES[1] in path.read_text()
+    done = inside("report", *given, "--out", tmp_path / "new" / "page.html", "--sentences", 0)
+    assert done.code == 0
+    assert "Sentence 1" not in (tmp_path / "new" / "page.html").read_text()
+
+
+def test_figures_are_written_beside_it(given, tmp_path):
+    done = inside("report", *given, "--figures", tmp_path / "figures")
+    assert done.code == 0
+    assert done.out.count("Wrote ") == 1 + 12
+    assert (tmp_path / "figures" / "learning-curves.pdf").exists()
+
+
+@pytest.mark.parametrize("option", ["--figures", "--attention"])
+def test_what_needs_matplotlib_says_so_before_any_work(given, whole, monkeypatch, option):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    done = inside("report", *given, option, "x")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == f"{option} needs matplotlib: pip install 'ablate-transformer[figures]'\n"
+    assert not (whole.results.study("small") / "report.html").exists()
+
+
+def test_figures_cannot_replace_a_file(given, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    done = inside("report", *given, "--figures", tmp_path / "file")
+    assert (done.code, done.err) == (2, f"--figures {tmp_path / 'file'}: is not a folder\n")
+
+
+def test_attention_wants_a_run_that_is_done(given, whole):
+    whole.folder("base", 1).result.unlink()
+    done = inside("report", *given, "--attention", "a b")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "base is not done with the study's first seed" in done.err
+
+
+def test_compare_shows_settings_scores_curves_and_sentences(given):
+    done = inside("compare", *given[:1], "base", "A h=1", *given[1:])
+    assert (done.code, done.err) == (0, "")
+    for part in ("n_heads", "95 % over 3 seeds", "95 % over test sentences", "PPL (dev) by step", REFERENCES[2]):
+        assert part in done.out, part
+    content = json.loads(inside("compare", *given[:1], "base", "A h=1", *given[1:], "--format", "json").out)
+    assert content["rows"] == ["base", "A h=1"]
+    assert content["seed_of_sentences"] == 1
+    assert 1 <= len(content["sentences"]) <= 6
+    assert all(one["bleu"][0] != one["bleu"][1] for one in content["sentences"])
+
+
+def test_compare_without_translations_has_all_but_the_sentences(given, whole):
+    for path in whole.results.root.glob("runs/*/translations/*"):
+        path.unlink()
+    done = inside("compare", *given[:1], "base", "A h=1", *given[1:])
+    assert done.code == 0
+    assert "No seed has translations of both rows." in done.out
+
+
+def test_compare_names_what_it_does_not_know(given):
+    done = inside("compare", *given[:1], "base", "A h=7", *given[1:])
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith('study "small" has no row "A h=7"; did you mean "A h=')
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions")
+def test_results_that_cannot_be_written_are_shown_without_new_scores(given, whole, monkeypatch):
+    for path in whole.results.root.glob("runs/*/scores/*"):
+        path.unlink()
+
+    def refuse(path, *rest, **more):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("ablate.store.measured.write_json", refuse)
+    done = inside("table", *given)
+    assert done.code == 0
+    assert "BLEU" in done.out
+    assert done.err.endswith("cannot be written, so new scores are left out\n")

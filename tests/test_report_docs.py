@@ -1,0 +1,80 @@
+"""What docs/report.md and docs/verdict.md show is what comes of it."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ablate.study import read_study
+from tests.cli.inside import inside
+from tests.page.conftest import Whole
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs/report.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder as the page supposes it: the study in studies/, and all of its results in results/."""
+    folder = tmp_path_factory.mktemp("docs")
+    (folder / "studies").mkdir()
+    shutil.copy(ROOT / "studies/anatomy.yaml", folder / "studies")
+    results = Whole(folder / "results", read_study(folder / "studies/anatomy.yaml"))
+    results.corpus(["a b", "c d"], ["the old dog sleeps near a tree", "a king writes a long letter"])
+    for place, row in enumerate(results.study.rows):
+        for seed in results.study.seeds:
+            results.done(row.label, seed, 2.0 + place + seed / 10, 30.0 - place - seed / 10)
+            results.translated(row.label, seed, ["the old dog sleeps" + " near" * (place % 3), "a king writes"])
+            results.logged(row.label, seed, {"step": 5, "dev_perplexity": 3.0}, {"step": 9, "dev_perplexity": 2.0})
+    return folder
+
+
+@pytest.mark.parametrize("line", re.findall(r"^ablate .*", "\n".join(re.findall(r"```sh\n(.*?)```", PAGE, re.S)), re.M))
+def test_every_command_of_the_page_does_what_it_says(folder, monkeypatch, line):
+    monkeypatch.chdir(folder)
+    words, _, file = line.partition(" > ")
+    done = inside(*shlex.split(words)[1:])
+    assert (done.code, done.err) == (0, "")
+    assert done.out
+    assert (file == "table.tex") == done.out.startswith("% Compiles as it stands")
+
+
+def test_the_notebook_s_example_runs_as_it_is_written(folder):
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-"], input=example, cwd=folder, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "residual residual=false" in done.stdout
+    assert re.search(r"^seed +1 +2 +3", done.stdout, re.M)
+
+
+def test_every_option_and_form_of_the_page_is_one_and_every_form_is_on_it():
+    from ablate.cli.table import Format
+
+    assert set(re.findall(r"^\| `(\w+)` \|", PAGE, re.M)) == {form.value for form in Format}
+    helps = "".join(inside(verb, "--help").out for verb in ("table", "report", "compare"))
+    assert [option for option in set(re.findall(r"--[a-z]+", PAGE)) if option not in helps] == []
+
+
+def test_the_verdict_s_example_has_every_row_of_its_study_and_only_words_that_are_explained():
+    page = (ROOT / "docs/verdict.md").read_text()
+    shown = page.split("<!-- anatomy -->")[1].split("<!-- /anatomy -->")[0]
+    rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in shown.strip().splitlines()]
+    assert [row[0] for row in rows[2:]] == [row.label for row in read_study(ROOT / "studies/anatomy.yaml").rows]
+    explained = set(re.findall(r"^\| ([a-z, ()]+) \| ", page.split("## The words")[1], re.M))
+    words = {word for text in explained for word in re.sub(r" \(d\)", "", text).split(", ")}
+    assert {re.sub(r" \(.*\)", "", row[-1]) for row in rows[3:]} <= words
+
+
+def test_every_word_of_a_verdict_is_explained():
+    from typing import get_args
+
+    from ablate.significance.verdict import Word
+
+    page = (ROOT / "docs/verdict.md").read_text().split("## The words")[1]
+    assert [word for word in get_args(Word) if word and word not in page] == []
