@@ -29,13 +29,10 @@ class Cost:
     flops: float | None
     places: tuple[str, ...]
 
-    def as_json(self) -> dict[str, Any]:
-        """For scripts."""
-        return {
-            "seconds": self.seconds.as_json(),
-            "tokens_per_second": self.tokens_per_second.as_json(),
-            "flops": self.flops,
-        }
+    def as_json(self, timed: bool = True) -> dict[str, Any]:
+        """For scripts; `timed`: with what a clock has measured, which is not the same again when a study is repeated."""
+        times = {"seconds": self.seconds.as_json(), "tokens_per_second": self.tokens_per_second.as_json()}
+        return {**(times if timed else {}), "flops": self.flops}
 
 
 def cost_of(study: Study, row: Row, finished: dict[int, dict[str, Any]], results: Results) -> Cost:

@@ -16,7 +16,8 @@ from ablate.store.states import damage_of, provenance_of
 def publish(table: Table, results: Results) -> None:
     """Write results/<study>/: table.md, table.csv, table.json, study.yaml and provenance.json.
 
-    All of it is small, free of the corpus' text, and follows from the runs alone.
+    All of it is small, free of the corpus' text, and the same whenever the study is repeated: what a clock has measured
+    is told by `ablate table`.
 
     Raises:
         StoreError: the study's folder is a symbolic link.
@@ -27,8 +28,8 @@ def publish(table: Table, results: Results) -> None:
         raise StoreError(f"{folder}: is a symbolic link, and a study is not published through one; remove it")
     files = {
         "table.md": markdown(table, against_paper=False),
-        "table.csv": comma_separated(table),
-        "table.json": as_json(table),
+        "table.csv": comma_separated(table, timed=False),
+        "table.json": as_json(table, timed=False),
         "study.yaml": study.text,
         "provenance.json": json.dumps(provenance(table, results), indent=1) + "\n",
     }

@@ -45,18 +45,21 @@ def markdown(table: Table, against_paper: bool, with_cost: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
-def comma_separated(table: Table) -> str:
-    """One line a row, numbers in full."""
+def comma_separated(table: Table, timed: bool = True) -> str:
+    """One line a row, numbers in full; `timed`: with what a clock has measured."""
     out = io.StringIO()
-    lines = [flat(row) for row in table.rows]
+    lines = [flat(row, timed) for row in table.rows]
     writer = csv.DictWriter(out, list(lines[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
     return out.getvalue()
 
 
-def flat(row: TableRow) -> dict[str, Any]:
-    """A row's numbers in full, by column: for CSV and for frames. Settings that a row changes are in `changed` too."""
+def flat(row: TableRow, timed: bool = True) -> dict[str, Any]:
+    """A row's numbers in full, by column: for CSV and for frames. Settings that a row changes are in `changed` too.
+
+    `timed`: with what a clock has measured.
+    """
     verdicts = row.verdicts or dict.fromkeys(row.scores)
     cells: dict[str, Any] = {"row": row.row.label, "group": row.row.group}
     cells |= {name: getattr(row.row.config, name) for _, name in SETTINGS if name != "train_steps"}
@@ -73,7 +76,8 @@ def flat(row: TableRow) -> dict[str, Any]:
         test = found.get("test_set") or {}
         if name != "ppl":
             cells |= {f"test_set_{name}_{part}": test.get(part) for part in ("low", "high", "p", "p_holm")}
-    cells |= {"seconds": row.cost.seconds.mean, "tokens_per_second": row.cost.tokens_per_second.mean}
+    if timed:
+        cells |= {"seconds": row.cost.seconds.mean, "tokens_per_second": row.cost.tokens_per_second.mean}
     cells["flops"] = row.cost.flops
     cells |= {"paper_ppl": row.paper.ppl if row.paper else None, "paper_bleu": row.paper.bleu if row.paper else None}
     return cells
@@ -95,9 +99,9 @@ def _parts(name: str, scores: Scores) -> dict[str, Any]:
     return {f"{name}_mean": scores.mean, f"{name}_std": scores.std, f"{name}_n": scores.n}
 
 
-def as_json(table: Table) -> str:
-    """The contract for scripts."""
-    return json.dumps({**table.as_json(), "agreement": agreements_json(table)}, indent=1) + "\n"
+def as_json(table: Table, timed: bool = True) -> str:
+    """The contract for scripts; `timed`: with what a clock has measured."""
+    return json.dumps({**table.as_json(timed), "agreement": agreements_json(table)}, indent=1) + "\n"
 
 
 def _markdown_row(cells: object) -> str:

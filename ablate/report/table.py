@@ -107,12 +107,12 @@ class Table:
         values = [mean for mean in means if mean is not None]
         return (max(values) if METRICS[metric].more_is_better else min(values)) if len(values) > 1 else None
 
-    def as_json(self) -> dict[str, Any]:
-        """The contract's shape."""
+    def as_json(self, timed: bool = True) -> dict[str, Any]:
+        """The contract's shape; `timed`: with what a clock has measured."""
         return {
             "study": self.study.name,
             "metrics": [metric.name for metric in self.metrics],
-            "rows": [_row_json(row) for row in self.rows],
+            "rows": [_row_json(row, timed) for row in self.rows],
             "signatures": self.signatures,
             "corpora": list(self.corpora),
             "remarks": list(self.remarks),
@@ -236,7 +236,7 @@ def _change(row: Row) -> dict[str, Any]:
     }
 
 
-def _row_json(row: TableRow) -> dict[str, Any]:
+def _row_json(row: TableRow, timed: bool) -> dict[str, Any]:
     return {
         "row": row.row.label,
         "group": row.row.group,
@@ -248,6 +248,6 @@ def _row_json(row: TableRow) -> dict[str, Any]:
         **{name: scores.as_json() for name, scores in row.scores.items()},
         "delta_bleu": row.delta_bleu.as_json(),
         "against_base": {name: verdict_json(verdict) for name, verdict in row.verdicts.items()},
-        "cost": row.cost.as_json(),
+        "cost": row.cost.as_json(timed),
         "paper": {"ppl": row.paper.ppl, "bleu": row.paper.bleu} if row.paper else None,
     }

@@ -9,6 +9,7 @@ from typing import Any
 
 from ablate.config import PRESETS, DataConfig, RowConfig
 from ablate.config.data import CORPORA, LAYOUTS
+from ablate.config.metrics import ON_TRANSLATIONS
 from ablate.config.resolve import SYMBOLS
 from ablate.study.select import MAX_SEEDS
 
@@ -54,6 +55,7 @@ def schema() -> Schema:
 def sections() -> Schema:
     """The study's sections."""
     seed = {"type": "integer", "minimum": 0, "maximum": 2**32 - 1}
+    metric = {"enum": list(ON_TRANSLATIONS)}
     groups = {"type": "object", "propertyNames": {"pattern": GROUP}}
     group = {"$ref": "#/definitions/group"}
     return {
@@ -72,6 +74,10 @@ def sections() -> Schema:
                 seed,
                 {"type": "array", "minItems": 1, "maxItems": MAX_SEEDS, "uniqueItems": True, "items": seed},
             ],
+        },
+        "metrics": {
+            "description": "of the translations, by sacreBLEU; verdicts go by the first; unset: [bleu]",
+            "anyOf": [metric, {"type": "array", "minItems": 1, "uniqueItems": True, "items": metric}],
         },
         "rows": {
             "description": "groups of rows, each with its way of making them",
