@@ -26,7 +26,7 @@ def test_help_is_an_answer_and_no_error(words):
 
 def test_help_names_every_verb_once():
     text = inside("--help").out.partition("Commands:")[2]
-    verbs = ["init", "plan", "run", "status", "table", "translate", "attention", "export"]
+    verbs = ["init", "plan", "run", "status", "table", "translate", "attention", "export", "data"]
     assert re.findall(r"^  (\w+)", text, re.M) == verbs
 
 
