@@ -118,8 +118,8 @@ class Corpus:
         manifest = read_json(folder / MANIFEST)
         if manifest is None:
             raise StoreError(f"{folder}: holds no prepared corpus")
-        if manifest["format"] != FORMAT:
-            raise StoreError(f"{folder}: has format {manifest['format']}, and this ablate reads {FORMAT}; remove it")
+        if manifest.get("format") != FORMAT:
+            raise StoreError(f"{folder}: has format {manifest.get('format')}, and this ablate reads {FORMAT}; remove it")
         self.folder = folder
         self.manifest: dict[str, Any] = manifest
         self.lengths = Lengths(**manifest["lengths"])

@@ -30,7 +30,7 @@ class Cost:
     places: tuple[str, ...]
 
     def as_json(self, timed: bool = True) -> dict[str, Any]:
-        """For scripts; `timed`: with what a clock has measured, which is not the same again when a study is repeated."""
+        """For scripts; `timed`: with what a clock has measured, never the same again."""
         times = {"seconds": self.seconds.as_json(), "tokens_per_second": self.tokens_per_second.as_json()}
         return {**(times if timed else {}), "flops": self.flops}
 

@@ -212,7 +212,10 @@ def test_files_of_ones_own_name_everything():
     [
         ({}, "data needs a corpus: toy, multi30k, iwslt2017, wmt14, files or hf:OWNER/NAME"),
         ({"corpus": "mutli30k"}, 'wmt14, files or hf:OWNER/NAME; did you mean "multi30k"?'),
-        ({"corpus": "hf:multi30k"}, 'corpus "hf:multi30k" is not of the form hf:OWNER/NAME or hf:OWNER/NAME@REVISION'),
+        (
+            {"corpus": "hf:multi30k", "direction": "en-de"},
+            'corpus "hf:multi30k" is not of the form hf:OWNER/NAME or hf:OWNER/NAME@REVISION',
+        ),
         ({"corpus": "hf:a/b", "direction": "en-de", "folder": "x"}, '"folder" has no effect on hf:a/b'),
         ({"corpus": "multi30k", "source_column": 1}, "source_column and target_column go together"),
         ({"corpus": "multi30k", "source_column": 1, "target_column": "de"}, "both names, or both numbers from 1"),

@@ -97,6 +97,6 @@ def test_what_no_float_can_hold_is_infinite_and_what_is_no_number_is_not_finite(
 
 def test_per_character_is_the_same_likelihood_over_characters():
     """By hand: 5 target tokens with their end marks, 11 characters with theirs, 2 nats a token."""
-    split = split_of([[5], [6]], [[7, 8], [9]])
+    split = split_of([([5], [7, 8]), ([6], [9])])
     texts = ["ab cd", "efgh"]
     assert per_character(math.exp(2.0), split, texts) == pytest.approx(math.exp(5 * 2.0 / 11))
