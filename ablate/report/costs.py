@@ -10,7 +10,7 @@ from ablate.cost import Lengths
 from ablate.report.scores import Scores
 from ablate.store import Results, RunFolder
 from ablate.store.corpora import lengths_in
-from ablate.store.files import read_json
+from ablate.store.states import provenance_of
 from ablate.study import Row, Study
 
 
@@ -55,7 +55,7 @@ def _flops(study: Study, row: Row, finished: dict[int, dict[str, Any]], results:
 
 def _place(folder: RunFolder) -> str:
     """`cpu (1 thread), Some Processor`, or the GPU's name."""
-    found = read_json(folder.provenance)
+    found = provenance_of(folder)
     if found is None:
         return ""
     if found["device"] != "cpu":
