@@ -119,7 +119,9 @@ class Corpus:
         if manifest is None:
             raise StoreError(f"{folder}: holds no prepared corpus")
         if manifest.get("format") != FORMAT:
-            raise StoreError(f"{folder}: has format {manifest.get('format')}, and this ablate reads {FORMAT}; remove it")
+            raise StoreError(
+                f"{folder}: has format {manifest.get('format')}, and this ablate reads {FORMAT}; remove it"
+            )
         self.folder = folder
         self.manifest: dict[str, Any] = manifest
         self.lengths = Lengths(**manifest["lengths"])

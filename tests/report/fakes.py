@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.cost import Lengths
+from ablate.data.corpus import FORMAT
 from ablate.report.table import Table, table_of
 from ablate.store import Results, RunFolder
 from ablate.store.files import write_bytes, write_json
@@ -90,7 +91,7 @@ class Fake:
         """The corpus of these results is there, as far as reports read it."""
         folder = self.results.corpora / CORPUS
         lengths = Lengths.assumed().__dict__
-        manifest = {"lengths": lengths, "pairs": {"train": 1, "dev": 1, "test": len(references)}}
+        manifest = {"format": FORMAT, "lengths": lengths, "pairs": {"train": 1, "dev": 1, "test": len(references)}}
         write_json(folder / "corpus.json", manifest, durable=False)
         for side, lines in (("source", sources), ("target", references)):
             write_bytes(folder / f"test.{side}.txt", "".join(f"{line}\n" for line in lines).encode(), durable=False)

@@ -31,16 +31,16 @@ def heads(table):
 
 def test_perplexity_per_character_is_shown_and_marked_and_that_per_subword_is_not_marked(tmp_path):
     columns, legend = heads(filled(tmp_path).table())
-    assert columns["PPL a character (dev)"] == ("1.500", "*1.400")
+    assert columns["PPL/char (dev)"] == ("1.500", "*1.400")
     assert not any(cell.startswith("*") for cell in columns["PPL (dev)"])
-    assert "Vocabularies differ: compare PPL a character, not PPL." in legend
+    assert "Vocabularies differ: compare PPL/char, the perplexity per character, and not PPL." in legend
     assert "V=150, 350" in legend
     assert "WARNING" not in legend
 
 
 def test_with_one_vocabulary_the_table_is_as_it_was(tmp_path):
     columns, legend = heads(filled(tmp_path, STUDY.replace("vocab_size: [150]", "h: [2]")).table())
-    assert "PPL a character (dev)" not in columns
+    assert "PPL/char (dev)" not in columns
     assert any(cell.startswith("*") for cell in columns["PPL (dev)"])
     assert "Vocabularies differ" not in legend
 
