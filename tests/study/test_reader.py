@@ -27,6 +27,8 @@ rows:
   big: {set: {preset: big, train_steps: 300000}}
 """
 
+KNOWN = "toy, multi30k, iwslt2017, wmt14, files or hf:OWNER/NAME"
+
 
 def labels(study):
     return [row.label for row in study.rows]
@@ -205,7 +207,7 @@ def test_set_mends_a_fault_that_it_replaces(read):
         ("preset=bigg", 'unknown preset "bigg"; did you mean "big"?'),
         ("data.vocab_sise=3", 'unknown data field "vocab_sise"; did you mean "vocab_size"?'),
         ("data.vocab_size=3", "vocab_size: 3 is not allowed: must be greater than or equal to 8"),
-        ("data.corpus=tpy", 'corpus "tpy" is not known: toy, multi30k, iwslt2017, wmt14, files or hf:OWNER/NAME; did you mean "toy"?'),
+        ("data.corpus=tpy", f'corpus "tpy" is not known: {KNOWN}; did you mean "toy"?'),
         ("rows.A=3", '"rows" cannot be set; data.FIELD and base FIELDs can'),
         ("train_steps", "is not of the form FIELD=VALUE, such as train_steps=200"),
         ("train_steps=", "is not of the form FIELD=VALUE, such as train_steps=200"),
@@ -374,7 +376,7 @@ def test_every_fault_comes_at_once_in_the_files_order(faults):
             "study: t\ndata: toy",
             ['table3.yaml:2:7: the study needs a "data" section, such as {corpus: toy, vocab_size: 350}'],
         ),
-        ("study: t\ndata: {}", ["table3.yaml:2:7: data needs a corpus: toy, multi30k, iwslt2017, wmt14, files or hf:OWNER/NAME"]),
+        ("study: t\ndata: {}", [f"table3.yaml:2:7: data needs a corpus: {KNOWN}"]),
         (
             "study: t\ndata: {corpus: files, train: a, dev: b}",
             ["table3.yaml:2:7: direction: must be given", "table3.yaml:2:7: test: must be given"],
