@@ -136,8 +136,13 @@ def test_what_is_kept_is_small_readable_and_names_no_one(calm):
     assert sorted(files) == ["provenance.json", "study.yaml", "table.csv", "table.json", "table.md"]
     assert files["study.yaml"] == calm.file.read_text()
     assert files["table.md"] == calm.ask("table", "--format", "markdown").out
-    assert files["table.csv"] == calm.ask("table", "--format", "csv").out
-    assert files["table.json"] == calm.ask("table", "--format", "json").out
+    shown = json.loads(calm.ask("table", "--format", "json").out)
+    for row in shown["rows"]:  # what a clock has measured is not the same again, and is not published
+        assert {row["cost"].pop(name)["n"] for name in ("seconds", "tokens_per_second")} == {2}
+    assert json.loads(files["table.json"]) == shown
+    texts = (files["table.csv"], calm.ask("table", "--format", "csv").out)
+    kept, full = (list(csv.DictReader(text.splitlines())) for text in texts)
+    assert [set(row.items()) - set(other.items()) for row, other in zip(kept, full, strict=True)] == [set()] * len(full)
     sentences = [line for path in calm.root.glob("corpora/*/*.txt") for line in path.read_text().splitlines()]
     assert len(sentences) == 1200
     secrets = [socket.gethostname(), *map(str, (calm.root, calm.file.parent, Path.cwd(), Path.home()))]
@@ -223,7 +228,8 @@ def test_one_s_own_text_is_trained_on_in_every_form_and_not_mixed_with_other_tex
         one.write("noch ein haus\n")
         other.write("haus ein noch\n")
     changed = files.run()
-    assert (changed.code, changed.out) == (2, "")
+    assert changed.code == 2
+    assert all(line.startswith("corpus: ") for line in changed.out.splitlines())
     assert len(changed.err.splitlines()) == 1
     new = {path.parent.name for path in files.root.glob("corpora/*/corpus.json")} - {result["corpus"]}
     assert len(new) == 1
