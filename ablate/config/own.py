@@ -20,6 +20,7 @@ from typing import Any
 from pydantic import BaseModel, GetCoreSchemaHandler
 from pydantic_core import core_schema
 
+from ablate.config.section import shown
 from ablate.errors import did_you_mean, listed
 
 _WORD = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -129,15 +130,16 @@ class Variants:
 
     names: tuple[str, ...]
 
-    def check(self, value: str) -> str:
+    def check(self, value: Any) -> Any:
         """The value, or a ValueError that says what is allowed."""
         if value in self.names or reference(value):
             return value
         allowed = f"{listed(self.names)}, or a class of your own as module:Class"
-        raise ValueError(f'"{value[:60]}" is not allowed: must be {allowed}{did_you_mean(value, self.names)}')
+        near = did_you_mean(value, self.names) if isinstance(value, str) else ""
+        raise ValueError(f"{shown(value)} is not allowed: must be {allowed}{near}")
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        return core_schema.no_info_after_validator_function(self.check, handler(source))
+        return core_schema.no_info_before_validator_function(self.check, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: core_schema.CoreSchema, handler: Any) -> dict[str, Any]:
         return {"anyOf": [{"enum": list(self.names)}, {"type": "string", "pattern": f"^{_PATTERN}$"}]}

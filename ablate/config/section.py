@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ablate.errors import did_you_mean
 
 
 class Section(BaseModel):
@@ -24,10 +27,18 @@ def _message(error: Any) -> str:
         return str(error["ctx"]["error"])
     if error["type"] == "missing":
         return "must be given"
+    given = shown(error["input"])
+    if error["type"] == "literal_error":
+        names = re.findall(r"'([^']*)'", error["ctx"]["expected"])
+        near = did_you_mean(error["input"], names) if isinstance(error["input"], str) else ""
+        return f"{given} is not allowed: must be {error['ctx']['expected'].replace(chr(39), '')}{near}"
     allowed = error["msg"].replace("Input should be", "must be").replace("Value error, ", "")
-    return f"{_shown(error['input'])} is not allowed: {allowed}"
+    return f"{given} is not allowed: {allowed}"
 
 
-def _shown(value: Any, limit: int = 60) -> str:
+def shown(value: Any, limit: int = 60) -> str:
+    """A value as a study writes it, cut where it is long."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
     text = f'"{value}"' if isinstance(value, str) else repr(value)
     return text if len(text) <= limit else text[: limit - 3] + "..."
