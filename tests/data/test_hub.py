@@ -55,6 +55,7 @@ def run(hub, tmp_path_factory):
     def start(cases, home, **environment):
         variables = {
             "HF_ENDPOINT": hub.address,
+            "HF_HUB_OFFLINE": "0",  # other tests are
             "HF_HOME": str(home),
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
             **environment,
