@@ -35,7 +35,7 @@ def run(files, tmp_path):
         given = json.dumps([{**SETTINGS, "test": test, "direction": direction}, str(files.folder), str(files.corpora)])
         done = subprocess.run(
             [sys.executable, "-W", "error", "-c", SCRIPT, given], cwd=ROOT, text=True, capture_output=True, check=False,
-            env={**os.environ, "SACREBLEU": str(tmp_path / "sacrebleu"), **environment},
+            env={**os.environ, "HF_HUB_OFFLINE": "0", "SACREBLEU": str(tmp_path / "sacrebleu"), **environment},
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
