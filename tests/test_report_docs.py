@@ -69,6 +69,10 @@ def test_the_verdict_s_example_has_every_row_of_its_study_and_only_words_that_ar
     explained = set(re.findall(r"^\| ([a-z, ()]+) \| ", page.split("## The words")[1], re.M))
     words = {word for text in explained for word in re.sub(r" \(d\)", "", text).split(", ")}
     assert {re.sub(r" \(.*\)", "", row[-1]) for row in rows[3:]} <= words
+    table = [line for line in (ROOT / "results/anatomy/table.md").read_text().splitlines() if line.startswith("|")]
+    published = [[cell.strip() for cell in line[1:-1].split("|")] for line in table]
+    columns = [published[0].index(name) for name in rows[0][1:]]
+    assert [row[1:] for row in rows[2:]] == [[row[at] for at in columns] for row in published[2:]]
 
 
 def test_every_word_of_a_verdict_is_explained():
