@@ -20,7 +20,11 @@ class Name:
 
 
 def place(
-    spots: Sequence[tuple[float, float]], widths: Sequence[float], height: float, within: tuple[float, float]
+    spots: Sequence[tuple[float, float]],
+    widths: Sequence[float],
+    height: float,
+    across: tuple[float, float],
+    upright: tuple[float, float],
 ) -> list[Name | None]:
     """A place for each name beside its spot, to the right, else to the left; None where there is no room.
 
@@ -28,12 +32,13 @@ def place(
         spots: the middle of each spot.
         widths: of each name, in the same units.
         height: of every name.
-        within: the least and the largest x that a name may cover.
+        across: the least and the largest x that a name may cover.
+        upright: the least and the largest y.
     """
     taken = [(x - _SPOT / 2, y, _SPOT) for x, y in spots]
     found: list[Name | None] = []
     for (x, y), width in zip(spots, widths, strict=True):
-        free = (name for name in _places(x, y, width, height) if _is_free(name, width, height, taken, within))
+        free = (name for name in _places(x, y, width, height) if _is_free(name, width, height, taken, across, upright))
         name = next(free, None)
         if name is not None:
             taken.append((_left(name, width), name.y, width))
@@ -54,9 +59,16 @@ def _left(name: Name, width: float) -> float:
 
 
 def _is_free(
-    name: Name, width: float, height: float, taken: list[tuple[float, float, float]], within: tuple[float, float]
+    name: Name,
+    width: float,
+    height: float,
+    taken: list[tuple[float, float, float]],
+    across: tuple[float, float],
+    upright: tuple[float, float],
 ) -> bool:
     left = _left(name, width)
-    if left < within[0] or left + width > within[1]:
+    if left < across[0] or left + width > across[1]:
+        return False
+    if name.y - height / 2 < upright[0] or name.y + height / 2 > upright[1]:
         return False
     return all(left + width < x or left > x + w or abs(name.y - y) >= height for x, y, w in taken)

@@ -145,9 +145,8 @@ def _name(axes: Axes, points: float, found: Sequence[content.Spot]) -> None:
     places = axes.transData.transform([(spot.cost, spot.score) for spot in found]) * points
     box = axes.get_window_extent()
     texts = [_plain(spot.name, 26) for spot in found]
-    names = place(
-        [(x, y) for x, y in places], [3.4 * len(text) for text in texts], 7.0, (box.x0 * points, box.x1 * points)
-    )
+    across, upright = ((low * points, high * points) for low, high in (box.intervalx, box.intervaly))
+    names = place([(x, y) for x, y in places], [3.4 * len(text) for text in texts], 7.0, across, upright)
     for spot, (x, y), text, name in zip(found, places, texts, names, strict=True):
         if name is not None:
             side: Literal["left", "right"] = "left" if name.side == "start" else "right"

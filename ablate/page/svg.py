@@ -65,7 +65,7 @@ def spots(found: Sequence[Spot], metric: Metric, cost: str, height: int = 260) -
     parts = [*_frame(x, y, height, cost, f"{metric.title} ({metric.side})")]
     places = [(x.place(spot.cost), y.place(spot.score)) for spot in found]
     texts = [_cut(spot.name, 26) for spot in found]
-    names = place(places, [_LETTER * len(text) for text in texts], _LINE, (0, WIDTH))
+    names = place(places, [_LETTER * len(text) for text in texts], _LINE, (0, WIDTH), (0, height - _BOTTOM))
     for spot, (at, up), text, name in zip(found, places, texts, names, strict=True):
         marks = [
             f"<title>{escape(spot.row)}: {spot.score:.{metric.digits}f}, {cost} {label(spot.cost)}</title>",

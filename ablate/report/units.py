@@ -57,9 +57,9 @@ def spread(scores: Scores, digits: int, seeds: int) -> str:
 
 
 def millions(params: int) -> str:
-    """Parameters in millions, three digits at least."""
+    """Parameters in millions, three digits at least, zeros among them: 0.230 above 0.254."""
     value = params / 1e6
-    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.3g}"
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:#.3g}"
 
 
 def thousands(steps: int | None) -> str:

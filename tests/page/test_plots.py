@@ -47,7 +47,7 @@ def test_without_results_there_is_nothing_to_draw(fake, tmp_path):
 def test_names_cover_neither_one_another_nor_spots_nor_the_edge():
     spots = [(50.0, 50.0), (54.0, 52.0), (95.0, 50.0), (50.0, 90.0)]
     widths = [30.0, 30.0, 30.0, 200.0]
-    names = place(spots, widths, 10, (0, 100))
+    names = place(spots, widths, 10, (0, 100), (35, 100))
     assert names[3] is None  # too wide for any side
     boxes = []
     for name, width in zip(names[:3], widths, strict=False):
@@ -58,3 +58,11 @@ def test_names_cover_neither_one_another_nor_spots_nor_the_edge():
     for i, (a, b, y) in enumerate(boxes):
         assert all(b < c or a > d or abs(y - z) >= 10 for c, d, z in boxes[:i])
         assert all(b < x - 5 or a > x + 5 or abs(y - z) >= 10 for x, z in spots)
+
+
+def test_a_name_that_would_stand_on_the_axis_stands_above_or_below_its_spot():
+    (level,) = place([(20.0, 36.0)], [30.0], 10, (0, 100), (30, 100))
+    (raised,) = place([(20.0, 36.0)], [30.0], 10, (0, 100), (35, 100))
+    assert level is not None
+    assert raised is not None
+    assert (level.y, raised.y) == (36, 46)
