@@ -1,12 +1,14 @@
 """How fast training and decoding are on this machine, and against other tools where their runners are given.
 
-    python benchmarks/speed.py [--work train decode grid start] [--sizes XS S base] [--rounds 3]
+    python benchmarks/speed.py [--work train decode start] [--sizes XS S base] [--grid XS] [--rounds 3]
                                [--peers FOLDER --ids FILE] [--kept-peers]
 
 Ours runs in the environment that the product gives its workers, so with an allocator that keeps what it has; peers run
 as their users run them, and with `--kept-peers` once more with that allocator. All sides take turns within every
-round, and what counts is the median over the rounds. The unit of training is real target tokens a second, padding
-left out; of decoding, sentences a second of 1000, each translation forced to 16 tokens.
+round, and what counts is the median over the rounds. In the sizes of `--grid`, ours also trains a run a core at once.
+The unit of training is real target tokens a second, padding left out; of decoding, sentences a second of 1000, each
+translation forced to 16 tokens. Beside each figure of ours stands its ratio to the best peer, in fp32 of those in fp32,
+and behind that the ratio to the best peer that has the allocator too.
 
 FOLDER holds a `plain.py` (a loop around torch.nn.Transformer: `plain.py train SIZE [--bf16]`) and an `hf.py`
 (`train SIZE [--bf16] [--save DIR]`, `decode SIZE DIR --beam K`, `ct2 SIZE DIR --beam K`), which print one JSON line
@@ -34,8 +36,8 @@ from ablate.store.machine import cores
 
 HERE = Path(__file__).parent
 OURS = [sys.executable, str(HERE / "ours.py")]
-WORK = ("train", "decode", "grid", "start")
-UNITS = {"train": "tokens_per_s", "grid": "tokens_per_s", "decode": "sentences_per_s", "start": "s_to_first_step"}
+WORK = ("train", "decode", "start")
+UNITS = {"train": "tokens_per_s", "decode": "sentences_per_s"}
 
 
 @dataclass
@@ -52,6 +54,12 @@ class Contender:
     def ours(self) -> bool:
         """Whether it is compared with the best of the others."""
         return self.name.startswith("ablate")
+
+    def ratio(self, unit: str, others: list[Contender], kept: bool) -> str:
+        """Ours against the best of the peers with or without the allocator: fp32 against fp32, bf16 against either."""
+        peers = [other for other in others if not other.ours and other.name.endswith("kept") is kept]
+        values = [peer.median(unit) or 0 for peer in peers if "bf16" in self.name or "bf16" not in peer.name]
+        return f"{(self.median(unit) or 0) / max(values):5.2f} x" if self.ours and values else ""
 
     def measure(self, unit: str) -> None:
         """One more round; what several processes at once do is added up."""
@@ -78,55 +86,48 @@ class Contender:
 
 def comparisons(a: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, str, list[Contender]]]:
     """Every piece of work: its kind, its name, and who does it."""
-    ids = ["--ids", str(a.ids)] if a.ids else []
-    whole, single = worker_environment(cores()), worker_environment(1)
     plain = {**os.environ, "BENCH_THREADS": str(cores()), "BENCH_OUT": os.devnull}
-    kept = {**plain, **{name: value for name, value in whole.items() if name.startswith("MALLOC_")}}
-    threads = ["--threads", str(cores())]
     for size in a.sizes:
-        models = scratch / f"hf-{size}"
-        for kind in (kind for kind in ("train", "grid") if kind in a.work):
-            for precision in ("fp32", "bf16"):
-                task = [*OURS, "train", size, precision, *ids]
-                if kind == "train":
-                    ours = Contender("ablate", [*task, *threads], whole)
-                else:
-                    ours = Contender(f"ablate, {cores()} runs at once", [*task, "--threads", "1"], single, cores())
-                yield kind, f"{kind} {size} {precision}", [ours, *_trainers(a, size, precision, plain, kept)]
+        if "train" in a.work:
+            yield "train", f"train {size}", _trainers(a, size, plain)
         if "decode" in a.work:
-            if a.peers:
-                save = [sys.executable, str(a.peers / "hf.py"), "train", size, "--save", str(models)]
-                subprocess.run(save, env=plain, check=True, capture_output=True)
-            for beam in (1, 4):
-                ours = Contender("ablate", [*OURS, "decode", size, "fp32", "--beam", str(beam), *threads, *ids], whole)
-                peers = [("CTranslate2", "ct2"), ("Hugging Face", "decode")] if a.peers else []
-                others = [
-                    Contender(
-                        name,
-                        [sys.executable, str(a.peers / "hf.py"), verb, size, str(models), "--beam", str(beam)],
-                        plain,
-                    )
-                    for name, verb in peers
-                ]
-                yield "decode", f"decode {size} beam {beam}", [ours, *others]
+            yield from _decoders(a, size, plain, scratch / f"hf-{size}")
 
 
-def _trainers(
-    a: argparse.Namespace, size: str, precision: str, plain: dict[str, str], kept: dict[str, str]
-) -> list[Contender]:
-    """Who else trains: the peers in fp32, and where ours is in bf16 in bf16 as well."""
-    if not a.peers:
-        return []
-    others = []
-    for name, script in (("nn.Transformer", "plain.py"), ("Hugging Face", "hf.py")):
-        command = [sys.executable, str(a.peers / script), "train", size]
-        others.append(Contender(f"{name}, fp32", command, plain))
-        if precision == "bf16":
-            others.append(Contender(f"{name}, bf16", [*command, "--bf16"], plain))
-        if a.kept_peers:
-            flag = ["--bf16"] if precision == "bf16" else []
-            others.append(Contender(f"{name}, {precision}, allocator kept", [*command, *flag], kept))
-    return others
+def _trainers(a: argparse.Namespace, size: str, plain: dict[str, str]) -> list[Contender]:
+    """Ours in both precisions, as one run and as a run a core; peers, and peers with the allocator that ours has."""
+    whole, single = worker_environment(cores()), worker_environment(1)
+    kept = {**plain, **{name: value for name, value in whole.items() if name.startswith("MALLOC_")}}
+    found = []
+    for precision in ("fp32", "bf16"):
+        task = [*OURS, "train", size, precision, *(["--ids", str(a.ids)] if a.ids else [])]
+        found.append(Contender(f"ablate, {precision}", [*task, "--threads", str(cores())], whole))
+        if size in a.grid:
+            at_once = f"ablate, {precision}, {cores()} runs at once"
+            found.append(Contender(at_once, [*task, "--threads", "1"], single, cores()))
+    for name, script in (("nn.Transformer", "plain.py"), ("Hugging Face", "hf.py")) if a.peers else ():
+        for precision, flag in (("fp32", []), ("bf16", ["--bf16"])):
+            command = [sys.executable, str(a.peers / script), "train", size, *flag]
+            found.append(Contender(f"{name}, {precision}", command, plain))
+            if a.kept_peers:
+                found.append(Contender(f"{name}, {precision}, allocator kept", command, kept))
+    return found
+
+
+def _decoders(
+    a: argparse.Namespace, size: str, plain: dict[str, str], models: Path
+) -> Iterator[tuple[str, str, list[Contender]]]:
+    if a.peers:
+        save = [sys.executable, str(a.peers / "hf.py"), "train", size, "--save", str(models)]
+        subprocess.run(save, env=plain, check=True, capture_output=True)
+    for beam in (1, 4):
+        task = ["decode", size, "fp32", "--beam", str(beam), "--threads", str(cores())]
+        ids = ["--ids", str(a.ids)] if a.ids else []
+        found = [Contender("ablate", [*OURS, *task, *ids], worker_environment(cores()))]
+        for name, verb in (("CTranslate2", "ct2"), ("Hugging Face", "decode")) if a.peers else ():
+            command = [sys.executable, str(a.peers / "hf.py"), verb, size, str(models), "--beam", str(beam)]
+            found.append(Contender(name, command, plain))
+        yield "decode", f"decode {size} beam {beam}", found
 
 
 def first_step(scratch: Path) -> float:
@@ -158,6 +159,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", nargs="+", choices=WORK, default=list(WORK))
     parser.add_argument("--sizes", nargs="+", choices=["XS", "S", "base"], default=["XS", "S"])
+    parser.add_argument("--grid", nargs="*", choices=["XS", "S", "base"], default=["XS"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--peers", type=Path)
     parser.add_argument("--kept-peers", action="store_true")
@@ -177,15 +179,15 @@ def main() -> None:
 
 
 def _print(name: str, unit: str, contenders: list[Contender]) -> None:
-    """A block of lines: the figure, its ratio to the best of the others, memory, seconds to the first step."""
+    """A line each: the figure, ours' ratio to its best rival, memory of a process, seconds to the first step."""
     print(f"\n{name}", flush=True)
-    best = max((contender.median(unit) or 0 for contender in contenders if not contender.ours), default=0)
     for contender in contenders:
-        value = contender.median(unit) or 0
-        ratio = f"{value / best:5.2f} x" if best else ""
+        ratios = [contender.ratio(unit, contenders, kept) for kept in (False, True)]
         first = contender.median("s_to_first_step")
         also = f"{contender.median('rss_mb'):6,.0f} MB" + (f", first step after {first:.1f} s" if first else "")
-        print(f"  {value:9,.0f} {ratio}  {contender.name} ({also})", flush=True)
+        print(
+            f"  {contender.median(unit) or 0:9,.0f} {ratios[0]:7} {ratios[1]:7}  {contender.name} ({also})", flush=True
+        )
 
 
 if __name__ == "__main__":
