@@ -24,7 +24,7 @@ FLOORS = (
     ("runner",),
     ("launch", "export", "analysis", "frame", "page"),
     ("cli",),
-    ("__init__",),  # of the whole: what `import ablate` offers
+    ("__init__", "__main__"),  # of the whole: what `import ablate` and `python -m ablate` offer
 )
 FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names}
 

@@ -14,7 +14,7 @@ from ablate.cli.options import DEFAULT_RESULTS, Overrides, ResultsRoot, Rows, Se
 from ablate.errors import UsageError
 from ablate.report.units import duration
 from ablate.store import Results, RunFolder, State
-from ablate.store.states import damage_of, failure_of, last_lines, read_progress
+from ablate.store.states import damage_of, failure_of, last_lines, read_progress, was_killed
 
 if TYPE_CHECKING:
     from ablate.study import Study
@@ -112,7 +112,8 @@ def _watch(study: Study, results: Results, format: Format) -> None:
 def _detail(folder: RunFolder, state: State) -> str:
     """What there is to say of a run in this state."""
     if state == "failed":
-        return f"{failure_of(folder) or ''}; see {folder.log}; --retry-failed runs it again"
+        how = "the next `ablate run`" if was_killed(folder) else "--retry-failed"
+        return f"{failure_of(folder) or ''}; see {folder.log}; {how} runs it again"
     if state in ("done", "diverged"):
         result = folder.read_result() or {}
         text = f"{result.get('steps')} steps in {duration(result.get('seconds'))}"

@@ -21,7 +21,7 @@ from ablate.runner.unit import Unit
 from ablate.store import Results, State, state_of
 from ablate.store.cleaning import size_of
 from ablate.store.files import read_json, write_bytes, write_json
-from ablate.store.states import damage_of
+from ablate.store.states import damage_of, was_killed
 from ablate.study import Run, Study
 
 
@@ -93,7 +93,9 @@ def run_state(study: Study, results: Results, id: str) -> State:
 
 def _is_missing(study: Study, results: Results, id: str, retry_failed: bool) -> bool:
     state = run_state(study, results, id)
-    return state not in ("done", "diverged") and (state != "failed" or retry_failed)
+    if state == "failed":
+        return retry_failed or was_killed(results.run(id))
+    return state not in ("done", "diverged")
 
 
 def _outcome(study: Study, results: Results, id: str) -> str | None:

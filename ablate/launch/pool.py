@@ -181,7 +181,7 @@ class Pool:
         elif outcome != "interrupted":
             self.watcher.finished(run, outcome, event.get("reason", ""))
         elif not self.stopping:  # someone has asked the worker alone to leave
-            self._again(run, "the worker was asked to leave")
+            self._again(run, "the worker was asked to leave", killed=True)
         if outcome in ("failed", "interrupted"):
             self._retire(index, worker)  # it leaves by itself, and must not be given another run on its way out
 
@@ -195,21 +195,24 @@ class Pool:
             raise StoreError(f"a worker could not start (exit code {code}); what it said stands above")
         if code == -signal.SIGKILL and worker.killings != memory_killings():
             self.starved.add(worker.run.id)
-        self._again(worker.run.id, _cause(code))
+        self._again(worker.run.id, _cause(code), killed=code == -signal.SIGKILL)
 
     def _retire(self, index: int, worker: _Worker) -> None:
         self.selector.unregister(worker.process.stdout)  # type: ignore[arg-type]
         worker.close()
         del self.workers[index]
 
-    def _again(self, run: str, cause: str) -> None:
-        """A run's worker was ended from outside: its last checkpoint is as good as ever, a few times over."""
+    def _again(self, run: str, cause: str, killed: bool) -> None:
+        """A run's worker has gone: its last checkpoint is as good as ever, a few times over.
+
+        `killed`: from outside, and not by a fault of its own: then the next launcher tries again, unasked.
+        """
         self.deaths[run] += 1
         if self.deaths[run] < DEATHS:
             self.queue.appendleft(run)
             return
         with suppress(OSError):  # on a full disk the others go on all the same
-            write_json(self.folder_of(run).failure, {"reason": cause, "time": time.time()})
+            write_json(self.folder_of(run).failure, {"reason": cause, "killed": killed, "time": time.time()})
         self.watcher.finished(run, "failed", cause)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:

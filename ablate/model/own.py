@@ -6,7 +6,9 @@ import importlib.util
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import CodeType
 from typing import Any, TypeVar
 
 from torch import nn
@@ -17,6 +19,13 @@ from ablate.errors import AblateError, StoreError, StudyError
 Part = TypeVar("Part", bound=nn.Module)
 
 PREFIX = "ablate_own_"  # of the names under which the user's own modules are loaded
+
+
+class _AsItStands(SourceFileLoader):
+    """Compiles what the file says now: a `.pyc` beside it is neither believed, for no hash covers it, nor written."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def load(found: Reference, folder: Path, interface: type[Part]) -> type[Part]:
@@ -34,7 +43,7 @@ def load(found: Reference, folder: Path, interface: type[Part]) -> type[Part]:
         raise StoreError(f"{path}: is not the source of {found}; remove the run to start it anew")
     name = f"{PREFIX}{found.digest}"
     if name not in sys.modules:
-        spec: Any = importlib.util.spec_from_file_location(name, path)
+        spec: Any = importlib.util.spec_from_file_location(name, path, loader=_AsItStands(name, str(path)))
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         try:

@@ -76,11 +76,20 @@ def read_progress(folder: RunFolder) -> dict[str, Any] | None:
 
 def failure_of(folder: RunFolder) -> str | None:
     """Why a run has failed; None where that is not known."""
+    failure = _read_failure(folder)
+    return None if failure is None else str(failure["reason"])
+
+
+def was_killed(folder: RunFolder) -> bool:
+    """Whether a failed run's workers were ended from outside, so that nothing says that they would be again."""
+    return bool((_read_failure(folder) or {}).get("killed"))
+
+
+def _read_failure(folder: RunFolder) -> dict[str, Any] | None:
     try:
-        failure = read_json(folder.failure)
+        return read_json(folder.failure)
     except StoreError:
         return None
-    return None if failure is None else str(failure["reason"])
 
 
 def last_lines(log: Path, count: int) -> list[str]:

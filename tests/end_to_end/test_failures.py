@@ -17,7 +17,7 @@ import torch
 from ablate.config import DecodingConfig
 from ablate.runner.carry_out import carry_out
 from ablate.runner.unit import Unit
-from ablate.store.files import read_json
+from ablate.store.files import read_json, write_json
 from tests.end_to_end.studies import command, outcome
 
 LABEL = "A h=1"
@@ -63,6 +63,18 @@ def test_a_run_that_fails_is_told_left_alone_and_repaired_on_request(copy, calm,
     assert repaired.code == 0
     assert "1 of 4 runs to do" in repaired.out
     assert not run.failure.exists()
+    assert outcome(copy.root) == outcome(calm.root)
+
+
+def test_a_run_whose_workers_were_killed_is_tried_again_by_the_same_command(copy, calm):
+    """Whoever killed them, nothing says that the next would be killed as well."""
+    run = copy.folder(LABEL)
+    take_back(run)
+    write_json(run.failure, {"reason": "the worker was ended by SIGKILL", "killed": True, "time": 0.0})
+    assert statuses(copy)[LABEL, 1]["state"] == "failed"
+    assert statuses(copy)[LABEL, 1]["detail"].endswith("; the next `ablate run` runs it again")
+    again = copy.run()
+    assert (again.code, run.failure.exists()) == (0, False)
     assert outcome(copy.root) == outcome(calm.root)
 
 

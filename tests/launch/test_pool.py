@@ -9,6 +9,7 @@ import pytest
 from ablate.errors import Interrupted, StoreError
 from ablate.launch import memory, pool
 from ablate.launch.pool import DEATHS
+from ablate.store.states import was_killed
 
 A, B, C, D = (letter * 12 for letter in "abcd")
 
@@ -62,6 +63,7 @@ def test_a_run_whose_workers_are_killed_again_and_again_has_failed_and_the_other
     assert sorted(told.outcomes) == [(A, "failed"), (B, "done")]
     assert [run for run, _ in play.notes()].count(A) == DEATHS
     assert play.failure(A) == "the worker was ended by SIGKILL: the system may have run out of memory"
+    assert was_killed(play.results.run(A))
 
 
 def test_a_run_whose_workers_leave_again_and_again_has_failed_and_the_others_go_on(play):
@@ -69,6 +71,7 @@ def test_a_run_whose_workers_leave_again_and_again_has_failed_and_the_others_go_
     assert told.outcomes == [(A, "done"), (B, "failed"), (C, "done")]
     assert [run for run, _ in play.notes()].count(B) == DEATHS
     assert play.failure(B) == "the worker ended with exit code 3; see log.txt"
+    assert not was_killed(play.results.run(B))
 
 
 def test_workers_that_cannot_start_are_no_fault_of_a_run(play):

@@ -1,5 +1,6 @@
 """A class of the user's own: tried before anything is trained, and told in one line what is wrong with it."""
 
+import os
 import textwrap
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from ablate.config.own import digest
 from ablate.errors import StoreError, StudyError
 from ablate.model import build
+from ablate.model.own import PREFIX
 from ablate.model.trial import try_out
 from tests.model.small import V, sentences, shape
 
@@ -392,3 +394,27 @@ def test_two_versions_of_a_module_are_two_classes(tmp_path, kept):
     )
     assert first.equal(again)
     assert not first.allclose(second, atol=0.01)
+
+
+def test_what_was_compiled_before_is_neither_read_nor_written(tmp_path, kept):
+    """The hash is of the source; compiled code beside it could be of another."""
+    import importlib.util
+    import py_compile
+    import sys
+
+    pinned = kept("class Mine(Activation):\n    def forward(self, x):\n        return 2 * x\n")
+    (path,) = tmp_path.iterdir()
+    config = shape(activation=pinned)
+    source, target = sentences(5), sentences(7, seed=2)
+    right = build(config, V, 1, sources=tmp_path).eval()(source, target)
+    assert list(tmp_path.iterdir()) == [path]
+
+    content, times = path.read_bytes(), path.stat()
+    path.write_bytes(content.replace(b"return 2", b"return 3"))
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    py_compile.compile(str(path), importlib.util.cache_from_source(str(path)))
+    path.write_bytes(content)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    (loaded,) = (name for name in sys.modules if name.startswith(PREFIX) and name.endswith(path.stem))
+    del sys.modules[loaded]
+    assert build(config, V, 1, sources=tmp_path).eval()(source, target).equal(right)

@@ -119,7 +119,8 @@ def test_steps_are_rounded_only_where_nothing_is_lost(steps, text):
 
 
 @pytest.mark.parametrize(
-    ("params", "text"), [(8576, "0.00858"), (230_000, "0.230"), (254_336, "0.254"), (36_200_000, "36.2"), (213_900_000, "214")]
+    ("params", "text"),
+    [(8576, "0.00858"), (230_000, "0.230"), (254_336, "0.254"), (36_200_000, "36.2"), (213_900_000, "214")],
 )
 def test_parameters_are_in_millions(params, text):
     assert millions(params) == text
