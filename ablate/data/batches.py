@@ -24,20 +24,32 @@ class Batch:
 
     source: (B, S), each sentence ended by EOS.
     target_in: (B, T), begun by BOS; target_out: (B, T), ended by EOS; both padded with 0.
+    places: (n), where in the B * T places of target_out the n tokens stand that are no padding.
     """
 
     source: Tensor
     target_in: Tensor
     target_out: Tensor
+    places: Tensor
 
     @property
     def tokens(self) -> int:
         """Target tokens that are not padding."""
-        return int((self.target_out != PAD).sum())
+        return len(self.places)
+
+    @property
+    def targets(self) -> Tensor:
+        """(n): the target tokens that are not padding."""
+        return self.at_targets(self.target_out)
+
+    def at_targets(self, x: Tensor) -> Tensor:
+        """(B, T, ...) -> (n, ...): what stands at them. Picked by place, since a GPU stops to count a mask."""
+        return x.flatten(0, 1).index_select(0, self.places)
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on a device."""
-        return Batch(*(t.to(device, non_blocking=True) for t in (self.source, self.target_in, self.target_out)))
+        tensors = (self.source, self.target_in, self.target_out, self.places)
+        return Batch(*(tensor.to(device, non_blocking=True) for tensor in tensors))
 
 
 class BatchOrder:
@@ -96,7 +108,7 @@ def make_batch(split: Split, sentences: Sequence[int] | NDArray[np.int64]) -> Ba
     source = _padded(split.source, sentences, EOS, ahead=False)
     target_out = _padded(split.target, sentences, EOS, ahead=False)
     target_in = _padded(split.target, sentences, BOS, ahead=True)
-    return Batch(source, target_in, target_out)
+    return Batch(source, target_in, target_out, target_out.flatten().nonzero()[:, 0])
 
 
 def micro_batches(split: Split, sentences: NDArray[np.int64], limit: int) -> Iterator[Batch]:

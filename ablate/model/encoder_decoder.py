@@ -99,7 +99,8 @@ class EncoderDecoder(Transformer):
     def encode(self, source: Tensor) -> Memory:
         """Token ids (B, S) -> what the decoder asks."""
         tokens = source != 0
-        real = None if bool(tokens.all()) else tokens[:, None, None, :]
+        whole = not tokens.is_cuda and bool(tokens.all())  # a GPU would stop to say, and gains little by it
+        real = None if whole else tokens[:, None, None, :]
         places = torch.arange(source.shape[1], device=source.device)
         embed = self.embedding if self.source_embedding is None else self.source_embedding
         x = self.embedding_dropout(self.source_positions.embed(embed(source), places))

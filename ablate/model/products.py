@@ -38,41 +38,89 @@ class Products:
         return torch.addmm(onto, grad.T, x, out=onto) if same else onto.add_(grad.T @ x)
 
 
-class Rounded(Products):
+class InSizes(Products):
+    """By oneDNN, with rows in few sizes: for a number of rows that is new to it, it compiles code.
+
+    That can take ten times as long as the product and keeps megabytes, and hardly two batches have as many rows.
+    So rows go in parts of the sizes below, and what is left is filled up with zeros to the smallest.
+    """
+
+    SIZES = (4096, 2048, 1024, 512, 256, 128, 64)
+
+    def outputs(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """X W^T + b."""
+        y = self._rows(x.reshape(-1, x.shape[-1]), weight.T)
+        return (y if bias is None else y.add_(bias)).view(*x.shape[:-1], -1)
+
+    def to_inputs(self, grad: Tensor, weight: Tensor) -> Tensor:
+        """G W."""
+        return self._rows(grad, weight)
+
+    def to_weight(self, grad: Tensor, x: Tensor, onto: Tensor | None = None) -> Tensor:
+        """G^T X, or that added to what is there: a sum over the parts."""
+        total = grad.new_empty(grad.shape[1], x.shape[1]) if onto is None else onto
+        for start, stop, size in self._parts(len(x)):
+            G, X = _filled(grad[start:stop], size), _filled(x[start:stop], size)
+            self.product(G.T, X, total, add=start > 0 or onto is not None)
+        return total
+
+    def _rows(self, a: Tensor, b: Tensor) -> Tensor:
+        out = a.new_empty(len(a), b.shape[1])
+        for start, stop, size in self._parts(len(a)):
+            if stop - start == size:
+                self.product(a[start:stop], b, out[start:stop])
+            else:
+                more = a.new_empty(size, b.shape[1])
+                self.product(_filled(a[start:stop], size), b, more)
+                out[start:stop] = more[: stop - start]
+        return out
+
+    def _parts(self, rows: int) -> Iterator[tuple[int, int, int]]:
+        """(begin, end, the size that it is filled up to) of each part."""
+        start = 0
+        for size in self.SIZES:
+            while rows - start >= size:
+                yield start, start + size, size
+                start += size
+        if start < rows:
+            yield start, rows, self.SIZES[-1]
+
+    def product(self, a: Tensor, b: Tensor, out: Tensor, add: bool = False) -> None:
+        """A B of two matrices, into `out`, or added to what is there."""
+        raise NotImplementedError
+
+
+class Rounded(InSizes):
     """In fp32 but for the operands, which oneDNN rounds to bf16 on the way in; for a CPU."""
 
-    def outputs(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """X W^T + b."""
+    def product(self, a: Tensor, b: Tensor, out: Tensor, add: bool = False) -> None:
+        """A B."""
         with _rounding():
-            return super().outputs(x, weight, bias)
-
-    def to_inputs(self, grad: Tensor, weight: Tensor) -> Tensor:
-        """G W."""
-        with _rounding():
-            return super().to_inputs(grad, weight)
-
-    def to_weight(self, grad: Tensor, x: Tensor, onto: Tensor | None = None) -> Tensor:
-        """G^T X, or that added to what is there."""
-        with _rounding():
-            return super().to_weight(grad, x, onto)
+            if add:
+                torch.addmm(out, a, b, out=out)
+            else:
+                torch.mm(a, b, out=out)
 
 
-class OneDNN(Products):
+class OneDNN(InSizes):
     """In fp32 by oneDNN, for processors on which torch's own products are slow."""
 
-    def outputs(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """X W^T + b."""
-        y: Tensor = torch.ops.mkldnn._linear_pointwise(x.contiguous(), weight.contiguous(), bias, "none", [], "")
-        return y
+    def product(self, a: Tensor, b: Tensor, out: Tensor, add: bool = False) -> None:
+        """A B."""
+        made = torch.ops.mkldnn._linear_pointwise(a.contiguous(), b.T.contiguous(), None, "none", [], "")
+        if add:
+            out.add_(made)
+        else:
+            out.copy_(made)
 
-    def to_inputs(self, grad: Tensor, weight: Tensor) -> Tensor:
-        """G W."""
-        return self.outputs(grad, weight.T)
 
-    def to_weight(self, grad: Tensor, x: Tensor, onto: Tensor | None = None) -> Tensor:
-        """G^T X, or that added to what is there."""
-        made = self.outputs(grad.T, x.T)
-        return made if onto is None else onto.add_(made)
+def _filled(x: Tensor, rows: int) -> Tensor:
+    """Rows of zeros behind those of x."""
+    if len(x) == rows:
+        return x
+    out = x.new_zeros(rows, x.shape[1])
+    out[: len(x)] = x
+    return out
 
 
 def products(device: torch.device, bf16: bool) -> Products:

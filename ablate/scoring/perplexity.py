@@ -41,8 +41,7 @@ def nats_per_token(model: Transformer, split: Split, device: torch.device) -> fl
     with torch.no_grad():
         for _, batch in eval_batches(split, EVAL_TOKENS):
             batch = batch.to(device)
-            real = batch.target_out != 0
-            states = model(batch.source, batch.target_in)[real]
-            nats += negative_log_likelihood(states, model.output_matrix, batch.target_out[real])
-            tokens += len(states)
+            states = batch.at_targets(model(batch.source, batch.target_in))
+            nats += negative_log_likelihood(states, model.output_matrix, batch.targets)
+            tokens += batch.tokens
     return nats / tokens

@@ -179,10 +179,9 @@ class Trainer:
     def _loss(self, batch: Batch) -> Tensor:
         """Smoothed cross-entropy of a micro-batch, summed over its tokens."""
         with autocast(self.device, self.config.precision):
-            states = self.model(batch.source, batch.target_in)
-            real = batch.target_out != 0
+            states = batch.at_targets(self.model(batch.source, batch.target_in))
             embedding = self.model.output_matrix
-            return smoothed_cross_entropy(states[real], embedding, batch.target_out[real], self.config.label_smoothing)
+            return smoothed_cross_entropy(states, embedding, batch.targets, self.config.label_smoothing)
 
     def _log_loss(self) -> None:
         loss = float(self.losses) / self.loss_tokens

@@ -163,13 +163,17 @@ def test_marks_stand_where_they_should(lengths):
         assert [t for t in batch.source[i].tolist() if t] == [*source, EOS]
         assert [t for t in batch.target_in[i].tolist() if t] == [BOS, *target]
         assert [t for t in batch.target_out[i].tolist() if t] == [*target, EOS]
-    assert torch.equal(batch.target_in != PAD, batch.target_out != PAD)
+    real = batch.target_out != PAD
+    assert torch.equal(batch.target_in != PAD, real)
+    assert torch.equal(batch.targets, batch.target_out[real])
+    states = torch.rand(*real.shape, 3)
+    assert torch.equal(batch.at_targets(states), states[real])
 
 
 def test_a_batch_moves_as_a_whole():
     moved = make_batch(split_of([[5]], [[7]]), [0]).to(torch.device("meta"))
     assert isinstance(moved, Batch)
-    assert {t.device.type for t in (moved.source, moved.target_in, moved.target_out)} == {"meta"}
+    assert {t.device.type for t in (moved.source, moved.target_in, moved.target_out, moved.places)} == {"meta"}
 
 
 def test_sequences_are_padded_at_the_end():

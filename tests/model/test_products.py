@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ablate.model.products import OneDNN, Products, linear
+from ablate.model.products import OneDNN, Products, Rounded, linear
 from tests.model.small import normal
 
 D_IN, D_OUT = 13, 7
@@ -75,13 +75,14 @@ def test_where_nothing_is_asked_of_the_input_its_gradient_is_not_made():
     torch.testing.assert_close(weight.grad, x.sum(0).expand(D_OUT, -1), atol=0.05, rtol=0.02)
 
 
+@pytest.mark.parametrize("rows", [37, 64, 330])
 @pytest.mark.parametrize("way", [OneDNN(), Products()], ids=["onednn", "torch"])
-def test_every_way_in_fp32_gives_the_three_products(way):
+def test_every_way_in_fp32_gives_the_three_products(way, rows):
     x, weight, bias, grad = (
-        normal(37, D_IN),
+        normal(rows, D_IN),
         normal(D_OUT, D_IN, seed=2),
         normal(D_OUT, seed=3),
-        normal(37, D_OUT, seed=4),
+        normal(rows, D_OUT, seed=4),
     )
     torch.testing.assert_close(way.outputs(x, weight, bias), x @ weight.T + bias)
     torch.testing.assert_close(way.outputs(x, weight), x @ weight.T)
@@ -90,6 +91,25 @@ def test_every_way_in_fp32_gives_the_three_products(way):
     total = torch.ones_like(weight)
     assert way.to_weight(grad, x, onto=total) is total
     torch.testing.assert_close(total, 1 + grad.T @ x)
+
+
+@pytest.mark.parametrize("way", [OneDNN, Rounded])
+def test_onednn_sees_few_numbers_of_rows(way):
+    """Of each that is new to it, it compiles code, which takes longer than the product."""
+    seen = set()
+
+    class Watched(way):
+        def product(self, a, b, out, add=False):
+            seen.add((tuple(a.shape), tuple(b.shape), add))
+            super().product(a, b, out, add)
+
+    by, weight = Watched(), normal(D_OUT, D_IN, seed=2)
+    for rows in (1, 63, *range(64, 9000, 419)):
+        x, grad = torch.ones(rows, D_IN), torch.ones(rows, D_OUT)
+        assert by.outputs(x, weight).shape == (rows, D_OUT)
+        assert by.to_inputs(grad, weight).shape == (rows, D_IN)
+        assert by.to_weight(grad, x).tolist() == [[rows] * D_IN] * D_OUT  # whole numbers: each row counted once
+    assert len(seen) <= 4 * len(by.SIZES)
 
 
 def test_onto_a_total_of_more_precision_a_product_is_added_in_that_precision():
