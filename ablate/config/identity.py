@@ -16,7 +16,7 @@ from ablate.config.data import DataConfig
 from ablate.config.decoding import DecodingConfig
 from ablate.config.resolve import RowConfig
 
-FORMAT = 1
+FORMAT = 2
 ID_LENGTH = 12
 
 REQUIRED = object()  # introduced without a default: always in the hash
@@ -44,17 +44,21 @@ INTRODUCED_DATA: dict[str, Any] = {
 }  # fmt: skip
 INTRODUCED_DECODING: dict[str, Any] = {"beam": 4, "alpha": 0.6, "max_extra_length": 50, "average_checkpoints": 1}
 
+# What is translated when training is over belongs to a decoding.
+OF_DECODING = "test"
+
 # How a run is carried out on a machine, and where its files lie: not what it is.
 NOT_IDENTITY = frozenset({"checkpoint_minutes", "micro_batch_tokens"})
 NOT_IDENTITY_DATA = frozenset({"folder"})
 
 
 def run_id(data: DataConfig, config: RowConfig, seed: int) -> str:
-    """The run's identity, 12 hexadecimal digits; fields that only decoding uses have no part in it."""
+    """The run's identity, 12 hexadecimal digits; what only decoding uses has no part in it, nor the test side."""
     data, config = settled(data, config)
+    trained_on = {name: default for name, default in INTRODUCED_DATA.items() if name != OF_DECODING}
     return _digest({
         "format": FORMAT,
-        "data": _significant(data.model_dump(), INTRODUCED_DATA),
+        "data": _significant(data.model_dump(), trained_on),
         "config": _significant(_in_one_form(config), INTRODUCED),
         "seed": seed,
     })  # fmt: skip
@@ -68,10 +72,10 @@ def settled(data: DataConfig, config: RowConfig) -> tuple[DataConfig, RowConfig]
     return changed, config.model_copy(update={"vocab_size": None})
 
 
-def decoding_id(config: RowConfig) -> str:
-    """The identity of one way to decode a run, 12 hexadecimal digits."""
+def decoding_id(config: RowConfig, test: str) -> str:
+    """The identity of one way to decode a run, and of what, 12 hexadecimal digits. `test`: as `data.test` has it."""
     fields = {name: getattr(config, name) for name in DecodingConfig.model_fields}
-    return _digest({"format": FORMAT, "decoding": _significant(fields, INTRODUCED_DECODING)})
+    return _digest({"format": FORMAT, "decoding": _significant(fields, INTRODUCED_DECODING), "test": test})
 
 
 def _in_one_form(config: RowConfig) -> dict[str, Any]:

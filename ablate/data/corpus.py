@@ -131,6 +131,11 @@ class Corpus:
         """The hash of the corpus' content."""
         return self.folder.name
 
+    @property
+    def training(self) -> str:
+        """The hash of what a run is trained and measured on: all but the test side, and the vocabulary."""
+        return str(self.manifest.get("training", self.id))  # manifests before 0.2 did not have it
+
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The vocabulary of the target, and of the source too unless it has its own."""

@@ -15,19 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config import DataConfig
-from ablate.config.identity import INTRODUCED_DATA
 from ablate.data.corpus import FORMAT, Corpus
 from ablate.data.places import SPLITS, sources_of
 from ablate.data.sources import Source
-from ablate.data.work import Work
+from ablate.data.work import Work, not_usual
 from ablate.errors import Damaged, DataError
 from ablate.store.corpora import MANIFEST, remember, remembered
 from ablate.store.files import sync_folder
 from ablate.store.lease import Lease
-
-# Fields that choose the text, which is known by its content, and those that came with the first version.
-_BY_CONTENT = {"corpus", "direction", "train", "dev", "test", "source_column", "target_column", "folder"}
-_FIRST = ("vocab_size", "max_length")
 
 Content = dict[str, list[str]]  # by split, the hashes of its text
 Tell = Callable[[str], None]  # takes a line for people: what is being done
@@ -84,11 +79,7 @@ def _whole(place: Path, tell: Tell = lambda line: None) -> Corpus | None:
 def content_id(data: DataConfig, content: Content) -> str:
     """The name of the corpus that this text makes, prepared so: 12 hexadecimal digits."""
     how: list[Any] = [FORMAT, data.vocab_size, data.max_length, [hash for split in SPLITS for hash in content[split]]]
-    later = {
-        name: getattr(data, name)
-        for name, default in INTRODUCED_DATA.items()
-        if name not in (*_FIRST, *_BY_CONTENT) and getattr(data, name) != default
-    }
+    later = not_usual(data)
     return hashlib.sha256(json.dumps(how + [later] * bool(later)).encode()).hexdigest()[:12]
 
 

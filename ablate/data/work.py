@@ -8,6 +8,8 @@ commit.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from ablate.config import DataConfig
+from ablate.config.identity import INTRODUCED_DATA
 from ablate.data.corpus import FORMAT, OFFSETS, SOURCE_TOKENIZER, TOKENIZER, SideWriter, Sums
 from ablate.data.encoders import Encoders, encoders_of
 from ablate.data.encoding import IDS, Encoder
@@ -36,6 +39,10 @@ COMMIT_EVERY = 50  # times that: 500,000 pairs
 MANY = 200_000  # pairs from which starting further processes pays
 SAMPLE_SEED = 20170612
 _READ, _STATE = "read.json", "state.json"  # in the folder, until it is whole
+
+# Fields that choose the text, which is known by its content, and those that came with the first version.
+_BY_CONTENT = {"corpus", "direction", "train", "dev", "test", "source_column", "target_column", "folder"}
+_FIRST = ("vocab_size", "max_length")
 
 
 class Work:
@@ -170,18 +177,33 @@ class Work:
     def _publish(self, facts: dict[str, Any]) -> None:
         """The manifest, last: it makes the folder count."""
         files = [path for path in sorted(self.folder.iterdir()) if path.name not in (_READ, _STATE)]
+        hashes = {path.name: sha256(path) for path in files}
         manifest = {
             "format": FORMAT,
+            "training": self._training(hashes),
             "data": self.data.model_dump(exclude={"folder"}),
             "sources": self.about,
             **facts,
             "types": {"ids": IDS.str, "offsets": OFFSETS.str},
-            "files": {path.name: sha256(path) for path in files},
+            "files": hashes,
             "sizes": {path.name: path.stat().st_size for path in files},
         }
         for path in files:
             sync_file(path)  # the manifest must not be on the disk before what it speaks of
         write_json(self.folder / MANIFEST, manifest)
+
+    def _training(self, hashes: dict[str, str]) -> str:
+        """What names all but the test side. The ids of the training side follow from its text and the vocabulary."""
+        content = {split: self.about[split]["sha256"] for split in ("train", "dev")}
+        vocabulary = [hashes[path.name] for path in self._models]
+        named = json.dumps([FORMAT, content, vocabulary, self.data.max_length, not_usual(self.data)], sort_keys=True)
+        return hashlib.sha256(named.encode()).hexdigest()[:12]
+
+
+def not_usual(data: DataConfig) -> dict[str, Any]:
+    """Settings of preparation that came later and are not at their default: so old corpora keep their names."""
+    later = {name: default for name, default in INTRODUCED_DATA.items() if name not in (*_FIRST, *_BY_CONTENT)}
+    return {name: getattr(data, name) for name, default in later.items() if getattr(data, name) != default}
 
 
 class Sample:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -66,7 +66,7 @@ def launch(
         for data in dict.fromkeys(run.data for run in runs.values())
     }
     for run in runs.values():
-        _lay_out(run, results, corpora[run.data], study.sources)
+        _lay_out(run, results, corpora[run.data], study)
     _try_out(study, runs.values(), results)
     missing = [id for id in runs if _is_missing(study, results, id, retry_failed)]
     for id in missing:
@@ -119,17 +119,17 @@ def _try_out(study: Study, runs: Iterable[Run], results: Results) -> None:
             tried.add(together)
 
 
-def _lay_out(run: Run, results: Results, corpus: Corpus, sources: Mapping[str, bytes]) -> None:
+def _lay_out(run: Run, results: Results, corpus: Corpus, study: Study) -> None:
     """Write what the run is, and refuse to go on with results of other data.
 
     Raises:
-        StoreError: the run was begun on another corpus.
+        StoreError: the run was begun on other text, or has translated other text under the same name.
     """
     folder = results.run(run.id)
     for own in references(run.config):
         file = folder.sources / own.file
         if not file.exists():
-            write_bytes(file, sources[str(own.digest)])
+            write_bytes(file, study.sources[str(own.digest)])
     if not _is_whole(folder.run):
         content = {
             "id": run.id,
@@ -139,11 +139,19 @@ def _lay_out(run: Run, results: Results, corpus: Corpus, sources: Mapping[str, b
         }
         write_json(folder.run, content)
     execution = read_json(folder.execution) if _is_whole(folder.execution) else None
-    if execution is not None and execution["corpus"] != corpus.id:
+    if execution is not None and execution["training"] != corpus.training:
         raise StoreError(
-            f"{folder.path}: was trained on corpus {execution['corpus']}, but the study's files now make corpus "
-            f"{corpus.id}: restore the files, or use another --results"
+            f"{folder.path}: was trained on text {execution['training']}, but the study's files now make text "
+            f"{corpus.training}: restore the files, or use another --results"
         )
+    result = folder.read_result() if _is_whole(folder.result) else None
+    for decoding in study.decodings[run.id]:
+        found = (result or {}).get("decodings", {}).get(decoding, {}).get("corpus", corpus.id)
+        if found != corpus.id:
+            raise StoreError(
+                f"{folder.path}: has translated the test side of corpus {found}, but the study's files now make "
+                f"corpus {corpus.id}: restore the files, or use another --results"
+            )
 
 
 def _is_whole(path: Path) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from sys import float_info
 
 _ROUND = (1, 2, 2.5, 5, 10)
 LOG_FROM = 8.0  # times the smallest value, above which an axis is logarithmic
@@ -49,7 +50,7 @@ def axis(values: Iterable[float], start: float, end: float, *, zero: bool = Fals
         log = low > 0 and high / low > LOG_FROM
     if log:
         air = max((high / low) ** 0.06, 1.02)
-        return Axis(low / air, high * air, start, end, log=True)
+        return Axis(max(low / air, float_info.min), min(high * air, float_info.max), start, end, log=True)
     air = (high - low) * 0.06 or abs(high) * 0.06 or 1.0
     return Axis(low - air, high + air, start, end)
 

@@ -59,7 +59,7 @@ def _execution(e: dict[str, Any]) -> list[str]:
     tokens = -(-e["micro_batch_tokens"] // (1 << e["halvings"]))
     smaller = f", halved {e['halvings']} times for want of memory" if e["halvings"] else ""
     return [
-        f"corpus {e['corpus']}, on {e['device']}, {e['threads']} threads",
+        f"text {e['training']}, on {e['device']}, {e['threads']} threads",
         f"micro-batches of {tokens} padded tokens{smaller}",
     ]
 
@@ -84,7 +84,8 @@ def _result(r: dict[str, Any]) -> list[str]:
         lines.append(f"weights {r['weights']['file']}, SHA-256 {r['weights']['sha256']}")
     for id, d in r.get("decodings", {}).items():
         how = f"beam {d.get('beam')}, alpha {d.get('alpha')}, {d.get('average_checkpoints')} checkpoints averaged"
-        lines.append(f"decoding {id} ({how}): PPL {d['ppl']:.3f}, BLEU {d['bleu']:.2f}, {d['signature']}")
+        scores = f"PPL {d['ppl']:.3f}, BLEU {d['bleu']:.2f}, {d['signature']}"
+        lines.append(f"decoding {id} ({how}) of corpus {d['corpus']}: {scores}")
     return lines
 
 

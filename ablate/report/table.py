@@ -164,7 +164,6 @@ class _Reader:
                 if state != "pending":
                     notes.append(damage_of(folder) or _where(state, read_progress(folder)))
                 continue
-            self.corpora.add(result["corpus"])
             self.made.add(row.label, result, provenance_of(folder))
             params = result["params"]  # counted, which the closed form cannot do for a variant of the user's own
             if state == "diverged":
@@ -172,11 +171,12 @@ class _Reader:
                 continue
             finished[run.seed] = result
             decoding = result["decodings"][row.decoding]
+            self.corpora.add(decoding["corpus"])
             found = {"ppl": decoding["ppl"], "bleu": decoding["bleu"]}
             if PPL_CHAR.name in decoding:  # results of the first version do not have it
                 found[PPL_CHAR.name] = decoding[PPL_CHAR.name]
             self.signatures["bleu"].add(decoding["signature"])
-            for name, measured in read_measured(folder, row.decoding, result["corpus"]).items():
+            for name, measured in read_measured(folder, row.decoding, decoding["corpus"]).items():
                 if name in scores:
                     found.setdefault(name, measured["value"])
                     resamples[name][run.seed] = measured["resamples"]

@@ -77,7 +77,7 @@ class _Work:
         for place in (folder.path, folder.translations("").parent):
             remove_temporaries(place)
         self.corpus = Corpus(Path(unit.corpus))
-        self.execution = execution_of(folder, unit, config, self.corpus.id, say)
+        self.execution = execution_of(folder, unit, config, self.corpus.training, say)
         self.device = torch.device(unit.device)
         self.progress = Progress(folder, self.execution.threads, self.device)
         torch.set_num_threads(self.execution.threads)
@@ -231,6 +231,7 @@ class _Work:
         write_bytes(self.folder.translations(id), translated)
         bleu = score("bleu", texts, self.corpus.references())
         return {
+            "corpus": self.corpus.id,
             "beam": config.beam,
             "alpha": config.alpha,
             "max_extra_length": config.max_extra_length,

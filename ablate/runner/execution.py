@@ -18,13 +18,13 @@ from ablate.store.files import read_json, set_aside, write_json
 class Execution:
     """What execution.json holds.
 
-    corpus, device: what the run was begun on, the device without its number.
+    training, device: the text and the device that the run was begun on, the device without its number.
     threads: of torch.
     micro_batch_tokens: what was thought to fit, in padded tokens.
     halvings: how often it was halved since, because it did not.
     """
 
-    corpus: str
+    training: str
     device: str
     threads: int
     micro_batch_tokens: int
@@ -46,7 +46,7 @@ class Execution:
 
 
 def execution_of(
-    folder: RunFolder, unit: Unit, config: RowConfig, corpus: str, say: Callable[[str], None]
+    folder: RunFolder, unit: Unit, config: RowConfig, training: str, say: Callable[[str], None]
 ) -> Execution:
     """The execution of a run: as begun, or as the unit says.
 
@@ -57,13 +57,13 @@ def execution_of(
     begun = _begun(folder, say)
     if begun is None:
         tokens = config.micro_batch_tokens or unit.fitting_tokens
-        new = Execution(corpus, kind, unit.threads, tokens, int(unit.smaller)).save(folder)
+        new = Execution(training, kind, unit.threads, tokens, int(unit.smaller)).save(folder)
         write_json(folder.provenance, provenance(unit.device, unit.threads))
         return new
-    if begun.corpus != corpus:
+    if begun.training != training:
         raise StoreError(
-            f"{folder.path}: was begun on corpus {begun.corpus}, and the files now make corpus "
-            f"{corpus}; bring the old files back, or use another --results"
+            f"{folder.path}: was begun on text {begun.training}, and the files now make text "
+            f"{training}; bring the old files back, or use another --results"
         )
     if begun.device != kind and not folder.result.exists():
         raise StoreError(

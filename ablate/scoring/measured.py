@@ -46,7 +46,7 @@ def _missing(study: Study, results: Results) -> list[_Missing]:
             folder = results.run(run.id)
             if (run.id, row.decoding) in found or state_of(folder, row.decoding) != "done":
                 continue
-            corpus = (folder.read_result() or {})["corpus"]
+            corpus = (folder.read_result() or {})["decodings"][row.decoding]["corpus"]
             if not folder.translations(row.decoding).exists() or not (results.corpora / corpus / MANIFEST).exists():
                 continue
             known = read_measured(folder, row.decoding, corpus)

@@ -87,7 +87,8 @@ class _Reader:
                 )
         if self.faults or data is None:
             raise StudyError(*self.all_faults())
-        return Study(name, self.path, data, tuple(rows), seeds, dropped, metrics, sources=self.pins.sources)
+        tested = tuple(replace(row, test=data.test) for row in rows)
+        return Study(name, self.path, data, tested, seeds, dropped, metrics, sources=self.pins.sources)
 
     def sections(self, root: Node) -> dict[str, Node]:
         if not isinstance(root.value, dict):

@@ -21,11 +21,12 @@ class Row:
     group: str
     config: RowConfig
     changed: dict[str, Any] = field(default_factory=dict)
+    test: str = ""  # what is translated
 
     @cached_property
     def decoding(self) -> str:
-        """The identity of the way this row decodes."""
-        return decoding_id(self.config)
+        """The identity of the way this row decodes, and of what."""
+        return decoding_id(self.config, self.test)
 
 
 @dataclass(frozen=True)

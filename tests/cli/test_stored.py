@@ -16,7 +16,7 @@ def test_all_that_is_known_of_a_run_is_told(fake, given):
         "packages": {"torch": "2.13.0"}, "machine": {"processor": "P", "cores": 2, "system": "S"}, "threads": 1,
     })  # fmt: skip
     write_json(folder.execution, {
-        "corpus": "0123456789ab", "device": "cpu", "threads": 1, "micro_batch_tokens": 1000, "halvings": 2,
+        "training": "0123456789ab", "device": "cpu", "threads": 1, "micro_batch_tokens": 1000, "halvings": 2,
     })  # fmt: skip
     folder.log.write_text("first\nlast\n")
     done = inside("status", folder.id[:6], *given[1:])
@@ -24,7 +24,7 @@ def test_all_that_is_known_of_a_run_is_told(fake, given):
     for line in (
         f"run {folder.id}: done",
         "  seed 1, corpus toy en-toy",
-        "  corpus 0123456789ab, on cpu, 1 threads",
+        "  text 0123456789ab, on cpu, 1 threads",
         "  micro-batches of 250 padded tokens, halved 2 times for want of memory",
         "  ablate 0.2.0, revision abc123, with uncommitted changes",
         "  Python 3.12, torch 2.13.0",

@@ -12,6 +12,7 @@ from ablate.config.identity import (
     INTRODUCED_DECODING,
     NOT_IDENTITY,
     NOT_IDENTITY_DATA,
+    OF_DECODING,
 )
 
 SEED = 1
@@ -35,11 +36,12 @@ DECODING = {"beam": 1, "alpha": 1.0, "max_extra_length": 20, "average_checkpoint
 MACHINE = {"checkpoint_minutes": 1.0, "micro_batch_tokens": 1000}
 CORPUS = {
     "corpus": "files", "direction": "de-en", "vocab_size": 8000,
-    "train": "train2", "dev": "newstest2012", "test": "newstest2015", "max_length": 100,
+    "train": "train2", "dev": "newstest2012", "max_length": 100,
     "max_ratio": 3.0, "drop_identical": True, "drop_duplicates": True, "tokenizer": "unigram",
     "vocabulary": "separate", "byte_fallback": True, "tokenizer_pairs": 1000, "source_column": 1, "target_column": 2,
 }  # fmt: skip
 PLACE = {"folder": "/data/wmt"}
+TEST = {OF_DECODING: "newstest2015"}
 
 
 def changed(name, value, config=BASE):
@@ -63,7 +65,7 @@ def test_the_decoding_table_is_the_decoding_section():
 
 def test_the_tables_of_this_test_name_every_field():
     assert (set(TRAINING), set(DECODING), set(MACHINE)) == (set(INTRODUCED), set(INTRODUCED_DECODING), NOT_IDENTITY)
-    assert (set(CORPUS), set(PLACE)) == (set(INTRODUCED_DATA), NOT_IDENTITY_DATA)
+    assert ({*CORPUS, *TEST}, set(PLACE)) == (set(INTRODUCED_DATA), NOT_IDENTITY_DATA)
 
 
 def test_each_field_of_model_and_training_makes_an_id_of_its_own():
@@ -85,14 +87,17 @@ def test_decoding_and_the_machine_do_not_enter_the_id(name, value):
     assert run_id(DATA, changed(name, value), SEED) == run_id(DATA, BASE, SEED)
 
 
-def test_where_the_data_lie_does_not_enter_the_id():
-    assert run_id(changed("folder", PLACE["folder"], DATA), BASE, SEED) == run_id(DATA, BASE, SEED)
+@pytest.mark.parametrize(("name", "value"), [*PLACE.items(), *TEST.items()])
+def test_where_the_data_lie_and_what_is_translated_do_not_enter_the_id(name, value):
+    assert run_id(changed(name, value, DATA), BASE, SEED) == run_id(DATA, BASE, SEED)
 
 
 def test_each_decoding_field_and_nothing_else_makes_another_decoding():
-    ids = {decoding_id(changed(*item)) for item in DECODING.items()}
-    assert len(ids | {decoding_id(BASE)}) == len(DECODING) + 1
-    assert {decoding_id(changed(*item)) for item in (TRAINING | MACHINE).items()} == {decoding_id(BASE)}
+    ids = {decoding_id(changed(*item), DATA.test) for item in DECODING.items()}
+    assert len(ids | {decoding_id(BASE, test) for test in (DATA.test, *TEST.values())}) == len(DECODING) + 2
+    assert {decoding_id(changed(*item), DATA.test) for item in (TRAINING | MACHINE).items()} == {
+        decoding_id(BASE, DATA.test)
+    }
 
 
 @pytest.mark.parametrize(
@@ -120,8 +125,8 @@ def test_fields_at_their_introduced_default_are_not_hashed():
     # later, at its default, is thus as if it had never been there.
     hashed = (
         '{"config":{"d_k":64,"d_v":64,"dropout":0.3},'
-        '"data":{"corpus":"wmt14","dev":"newstest2013","direction":"en-de","test":"newstest2014","train":"train"},'
-        '"format":1,"seed":1}'
+        '"data":{"corpus":"wmt14","dev":"newstest2013","direction":"en-de","train":"train"},'
+        '"format":2,"seed":1}'
     )
     assert run_id(DATA, resolve_row({"dropout": 0.3}), SEED) == hashlib.sha256(hashed.encode()).hexdigest()[:12]
 
@@ -130,9 +135,9 @@ def test_the_papers_base_keeps_its_id():
     # An alarm, not an oracle. Results on disk are found by this id alone: were it to change, every run that
     # anybody has trained would be pending again. If this fails, do not edit the number: undo the change, or
     # raise FORMAT on purpose and say in the CHANGELOG what it means for old results.
-    assert run_id(DATA, BASE, SEED) == "8d1251978b47"
-    assert decoding_id(BASE) == "2036766d7565"
+    assert run_id(DATA, BASE, SEED) == "9bc744ac0b7a"
+    assert decoding_id(BASE, DATA.test) == "2f1d64feb4ab"
 
 
 def test_ids_are_twelve_hexadecimal_digits():
-    assert all(re.fullmatch("[0-9a-f]{12}", id) for id in (run_id(DATA, BASE, SEED), decoding_id(BASE)))
+    assert all(re.fullmatch("[0-9a-f]{12}", id) for id in (run_id(DATA, BASE, SEED), decoding_id(BASE, DATA.test)))

@@ -232,10 +232,10 @@ def test_one_s_own_text_is_trained_on_in_every_form_and_not_mixed_with_other_tex
     assert changed.code == 2
     assert all(line.startswith("corpus: ") for line in changed.out.splitlines())
     assert len(changed.err.splitlines()) == 1
-    new = {path.parent.name for path in files.root.glob("corpora/*/corpus.json")} - {result["corpus"]}
-    assert len(new) == 1
-    assert result["corpus"] in changed.err
-    assert new.pop() in changed.err
+    old, new = sorted(files.root.glob("corpora/*/corpus.json"), key=lambda path: path.stat().st_mtime_ns)
+    assert old.parent.name == result["corpus"]
+    assert f"was trained on text {read_json(old)['training']}" in changed.err
+    assert f"now make text {read_json(new)['training']}" in changed.err
     assert stamps(files.root / "runs") == before
     assert files.ask("table").code == 0
 
@@ -300,3 +300,38 @@ def test_a_worker_has_reported_its_device_and_the_memory_that_it_held(calm):
         progress = read_json(path)
         assert progress["device"] == "cpu"
         assert 50e6 < progress["memory"]["held"] < progress["memory"]["total"]  # torch alone takes more
+
+
+def test_another_test_side_is_translated_by_runs_that_are_done(files):
+    assert files.run().code == 0
+    run = files.folder("base")
+    first, weights = run.read_result(), stamps(run.checkpoints)
+    table = files.ask("table", "--format", "json").out
+
+    rows = (files.file.parent / "test.tsv").read_text().split("\n")  # a line may hold another kind of line end
+    (files.file.parent / "other.tsv").write_text("\n".join(rows[:7]) + "\n")
+    other = Trained(write_study(files.file.parent, FILES.replace("test.tsv", "other.tsv"), "other.yaml"), files.root)
+    assert "1 of 1 run to do" in other.run().out
+    assert stamps(run.checkpoints) == weights
+    second = run.read_result()
+    assert second["steps"] == first["steps"]
+    assert [d["sentences"] for d in second["decodings"].values()] == [20, 7]
+    assert len({d["corpus"] for d in second["decodings"].values()}) == 2
+    assert len({d["ppl"] for d in second["decodings"].values()}) == 1  # which is of dev
+
+    assert files.ask("table", "--format", "json").out == table
+    assert json.loads(other.ask("table", "--format", "json").out)["rows"][0]["state"] == "done"
+    again = stamps(run.path)
+    assert other.run().code == 0
+    assert stamps(run.path) == again
+
+
+def test_text_that_changes_under_the_name_of_a_test_side_is_refused(files):
+    assert files.run().code == 0
+    before = stamps(files.root / "runs")
+    with (files.file.parent / "test.tsv").open("a") as file:
+        file.write("noch ein haus\thaus ein noch\n")
+    changed = files.run()
+    assert (changed.code, len(changed.err.splitlines())) == (2, 1)
+    assert "has translated the test side of corpus" in changed.err
+    assert stamps(files.root / "runs") == before

@@ -152,7 +152,7 @@ class Small:
 
     def _unit(self, run: RunFolder) -> Unit:
         fields = set(DecodingConfig.model_fields)
-        decodings = {decoding_id(self.config): self.config.model_dump(include=fields)}
+        decodings = {decoding_id(self.config, "test"): self.config.model_dump(include=fields)}
         return Unit(str(run.path), str(self.corpus.folder), decodings, "cpu", {}, threads=1, fitting_tokens=FITTING)
 
     def operations(self) -> list[str]:

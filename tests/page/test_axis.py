@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ablate.page.axis import Axis, axis, label
@@ -12,6 +12,8 @@ values = st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=9)
 
 
 @given(values, st.booleans())
+@example([1.0, 2.2250738585072014e-308], False)  # the least float, below which air would be 0
+@example([1.0, 1.7e308], False)
 def test_every_value_is_within_and_keeps_its_order(found, zero):
     held = axis(found, 10, 200, zero=zero)
     places = [held.place(value) for value in sorted(found)]

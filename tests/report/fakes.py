@@ -60,7 +60,7 @@ class Fake:
         """The row's run is done, decoded in the row's way and in those that it already was."""
         row, folder = self.row(label), self.folder(label, seed)
         before = folder.read_result() or {"decodings": {}}
-        decoding = {"ppl": ppl, "bleu": bleu, "signature": signature}
+        decoding = {"corpus": corpus, "ppl": ppl, "bleu": bleu, "signature": signature}
         steps = steps or row.config.train_steps
         facts = {**self._facts(folder), "corpus": corpus, "steps": steps, "seconds": seconds}
         decodings = {**before["decodings"], row.decoding: decoding}

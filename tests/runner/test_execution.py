@@ -9,7 +9,7 @@ from ablate.runner.unit import Unit
 from ablate.store import RunFolder, checkpoints
 from ablate.store.files import read_json, write_json
 
-CORPUS = "c" * 12
+TEXT = "c" * 12
 ROW = resolve_row({})
 
 
@@ -18,21 +18,21 @@ def folder(tmp_path):
     return RunFolder(tmp_path / "0123456789ab")
 
 
-def carried_out(folder, config=ROW, corpus=CORPUS, say=None, device="cpu", threads=1, fitting=1000, smaller=False):
+def carried_out(folder, config=ROW, training=TEXT, say=None, device="cpu", threads=1, fitting=1000, smaller=False):
     unit = Unit(str(folder.path), "", {}, device, {}, threads, fitting, smaller)
-    return execution_of(folder, unit, config, corpus, say or [].append)
+    return execution_of(folder, unit, config, training, say or [].append)
 
 
 def test_a_run_goes_on_with_what_it_began_with(folder):
     begun = carried_out(folder, threads=3, fitting=1000)
-    assert begun == Execution(CORPUS, "cpu", 3, 1000)
+    assert begun == Execution(TEXT, "cpu", 3, 1000)
     assert carried_out(folder, threads=8, fitting=77) == begun
     assert read_json(folder.provenance)["threads"] == 3
 
 
 @pytest.mark.parametrize(("halvings", "tokens"), [(0, 1001), (1, 501), (2, 251), (9, 2), (10, 1), (40, 1)])
 def test_each_halving_halves_and_something_always_remains(halvings, tokens):
-    assert Execution(CORPUS, "cpu", 1, 1001, halvings).fitting_tokens == tokens
+    assert Execution(TEXT, "cpu", 1, 1001, halvings).fitting_tokens == tokens
 
 
 def test_after_an_end_for_want_of_memory_the_parts_are_smaller_and_stay_so(folder):
@@ -54,7 +54,7 @@ def test_what_the_study_says_of_micro_batches_holds_until_memory_does_not_suffic
 
 
 @pytest.mark.parametrize(("named", "message"), [
-    ({"corpus": "d" * 12}, "was begun on corpus c{12}, and the files now make corpus d{12}"),
+    ({"training": "d" * 12}, "was begun on text c{12}, and the files now make text d{12}"),
     ({"device": "cuda:0"}, "was begun on cpu, and its random state is of no use on cuda"),
 ])  # fmt: skip
 def test_other_data_and_another_device_are_refused(folder, named, message):
