@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,15 @@ def page() -> str:
 
 def commands() -> dict[str, Any]:
     """Every command by its name, in the order in which people meet them."""
-    return dict(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    return dict(_leaves("", typer.main.get_command(app)))
+
+
+def _leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    """A command, or those that a group of them has."""
+    for part, below in getattr(command, "commands", {}).items():
+        yield from _leaves(f"{name} {part}".strip(), below)
+    if not hasattr(command, "commands"):
+        yield name, command
 
 
 def _section(name: str, command: Any) -> str:
@@ -49,7 +58,7 @@ def _argument(argument: Any) -> str:
 def _option(option: Any, command: Any) -> str:
     """As the help has it: `--format rich|json`."""
     written, _ = option.get_help_record(typer.Context(command))
-    return re.sub(r"[<>\[\]]|RANGE", "", written).strip().replace("|", "\\|")
+    return re.sub(r"[<>\[\]]|\blist(?=\[)|(?i: range)", "", written).strip().replace("|", "\\|")
 
 
 def _default(parameter: Any) -> str:

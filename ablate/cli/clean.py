@@ -19,7 +19,8 @@ def command(
     weights: Annotated[
         bool,
         typer.Option(
-            "--weights", help="Also the weights of finished runs: the table stays, translate and export need them."
+            "--weights",
+            help="Also the weights of finished runs: the table stays; translate, export and new decodings need them.",
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Remove it. Without this, it is only said.")] = False,

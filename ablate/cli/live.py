@@ -163,7 +163,7 @@ class Live:
 
     def _scores(self, run: str) -> str:
         result = self.results.run(run).read_result() or {}
-        found = list(result.get("decodings", {}).values())
+        found = [d for id, d in result.get("decodings", {}).items() if id in self.study.decodings[run]]
         return f": PPL {found[0]['ppl']:.2f}, BLEU {found[0]['bleu']:.1f}" if found else ""
 
     def _why(self, run: str, reason: str) -> str:

@@ -15,8 +15,10 @@ from ablate.store import Results
 def command(
     run: RunId,
     results: ResultsRoot = DEFAULT_RESULTS,
-    beam: Annotated[int, typer.Option("--beam", min=1, max=1024, help="Width of the beam.")] = 4,
-    alpha: Annotated[float, typer.Option("--alpha", min=0.0, max=10.0, help="Exponent of the length penalty.")] = 0.6,
+    beam: Annotated[int, typer.Option("--beam", metavar="K", min=1, max=1024, help="Width of the beam.")] = 4,
+    alpha: Annotated[
+        float, typer.Option("--alpha", metavar="A", min=0.0, max=10.0, help="Exponent of the length penalty.")
+    ] = 0.6,
 ) -> None:
     """Translate standard input, a sentence a line, with a trained run."""
     folder = find_run(Results(results), run)

@@ -49,8 +49,7 @@ def _stored(study: Study, results: Results) -> int:
             audit(folder, into)
     known = {known_corpus(run.data, results.corpora) for run in study.runs()}
     corpora = 0
-    for corpus in known - {None}:
-        assert corpus is not None
+    for corpus in sorted(path for path in known if path is not None):
         manifest = into.json(corpus)
         corpora += manifest is not None
         for name, expected in (manifest or {}).get("files", {}).items():

@@ -46,6 +46,7 @@ INTRODUCED_DECODING: dict[str, Any] = {"beam": 4, "alpha": 0.6, "max_extra_lengt
 
 # What is translated when training is over belongs to a decoding.
 OF_DECODING = "test"
+_TRAINED_ON = {name: default for name, default in INTRODUCED_DATA.items() if name != OF_DECODING}
 
 # How a run is carried out on a machine, and where its files lie: not what it is.
 NOT_IDENTITY = frozenset({"checkpoint_minutes", "micro_batch_tokens"})
@@ -55,10 +56,9 @@ NOT_IDENTITY_DATA = frozenset({"folder"})
 def run_id(data: DataConfig, config: RowConfig, seed: int) -> str:
     """The run's identity, 12 hexadecimal digits; what only decoding uses has no part in it, nor the test side."""
     data, config = settled(data, config)
-    trained_on = {name: default for name, default in INTRODUCED_DATA.items() if name != OF_DECODING}
     return _digest({
         "format": FORMAT,
-        "data": _significant(data.model_dump(), trained_on),
+        "data": _significant(data.model_dump(), _TRAINED_ON),
         "config": _significant(_in_one_form(config), INTRODUCED),
         "seed": seed,
     })  # fmt: skip

@@ -20,7 +20,7 @@ LENGTH_NOISE = 2.0  # tokens: sources this near in length may change places betw
 
 @dataclass(frozen=True)
 class Batch:
-    """Padded token ids, and how many of the target ones count.
+    """Padded token ids, and where the target ones stand that count.
 
     source: (B, S), each sentence ended by EOS.
     target_in: (B, T), begun by BOS; target_out: (B, T), ended by EOS; both padded with 0.

@@ -19,7 +19,7 @@ from ablate.errors import Damaged, StoreError
 from ablate.store.corpora import MANIFEST
 from ablate.store.files import read_json, verify
 
-FORMAT = 1  # raised when the same text would be prepared otherwise, or kept otherwise
+FORMAT = 2  # raised when the same text would be prepared otherwise, or kept otherwise
 OFFSETS = np.dtype("<i8")
 SIDES = ("source", "target")
 TOKENIZER = "tokenizer.model"  # of both sides, or of the target
@@ -134,7 +134,7 @@ class Corpus:
     @property
     def training(self) -> str:
         """The hash of what a run is trained and measured on: all but the test side, and the vocabulary."""
-        return str(self.manifest.get("training", self.id))  # manifests before 0.2 did not have it
+        return str(self.manifest["training"])
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -197,6 +197,8 @@ class SideWriter:
 
     def __enter__(self) -> SideWriter:
         for path, size in zip(self._paths, self._end or (None, None), strict=True):
+            if size is None:
+                path.unlink(missing_ok=True)  # it may be another corpus' file too
             file = path.open("wb" if size is None else "r+b")
             if size is not None:
                 file.truncate(size)

@@ -19,6 +19,7 @@ class Published:
     splits: by the study's name of a split, how its files begin; `{config}` is the direction's.
     configs: by direction, the data set's name for it.
     sha256: of files, where they are known.
+    parquet: whether its files are.
     """
 
     repository: str
@@ -26,6 +27,7 @@ class Published:
     splits: Mapping[str, str]
     configs: Mapping[str, str] = field(default_factory=dict)
     sha256: Mapping[str, str] = field(default_factory=dict)
+    parquet: bool = False
 
 
 def _both_ways(pairs: Mapping[str, str]) -> dict[str, str]:
@@ -49,11 +51,13 @@ NAMED = {
         "b199e406369ec1b7634206d3ded5ba45de2fe696",
         {"train": "{config}/train", "newstest2013": "{config}/validation", "newstest2014": "{config}/test"},
         _both_ways({"en-de": "de-en", "en-fr": "fr-en"}),
+        parquet=True,
     ),
     "iwslt2017": Published(
         "IWSLT/iwslt2017",
         "refs/convert/parquet",
         {"train": "{config}/train", "dev2010": "{config}/validation", "tst2010-2015": "{config}/test"},
         {pair: f"iwslt2017-{pair}" for pair in ("en-de", "de-en", "en-fr", "fr-en")},
+        parquet=True,
     ),
 }

@@ -43,7 +43,7 @@ def prepare(data: DataConfig, folder: Path, corpora: Path, tell: Tell = lambda l
     """
     sources = sources_of(data, folder, corpora, tell)
     signature = [source.signature() for source in sources.values()]
-    identity = remembered(data, corpora, signature)
+    identity = remembered(data, corpora, signature, FORMAT)
     content: Content = {}
     if identity is None:
         content = {split: source.content() for split, source in sources.items()}

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -22,14 +24,14 @@ import numpy as np
 
 from ablate.config import DataConfig
 from ablate.config.identity import INTRODUCED_DATA
-from ablate.data.corpus import FORMAT, OFFSETS, SOURCE_TOKENIZER, TOKENIZER, SideWriter, Sums
+from ablate.data.corpus import FORMAT, OFFSETS, SOURCE_TOKENIZER, TOKENIZER, Corpus, SideWriter, Sums
 from ablate.data.encoders import Encoders, encoders_of
 from ablate.data.encoding import IDS, Encoder
 from ablate.data.filters import SIDES, Pair, complete_pairs, fits, refuse_long, training_pairs
 from ablate.data.notices import Notices
 from ablate.data.sources import Source
 from ablate.data.tokenizer import train_tokenizer
-from ablate.errors import DataError
+from ablate.errors import DataError, StoreError
 from ablate.store.corpora import MANIFEST
 from ablate.store.files import read_json, remove_temporaries, sha256, sync_file, write_bytes, write_json
 from ablate.store.machine import cores
@@ -74,6 +76,10 @@ class Work:
 
     def _prepare(self) -> None:
         held = {split: complete_pairs(self.sources[split], split) for split in ("dev", "test")}
+        alike = self._alike()
+        if alike is not None:
+            self._take_over(alike, held["test"])
+            return
         read = read_json(self.folder / _READ)
         if read is None:
             read = self._read(held)
@@ -90,6 +96,51 @@ class Work:
                 "noticed": read["noticed"],
                 "longest": sums.longest,
                 "lengths": asdict(sums.lengths()),
+            }
+        )
+
+    # Another test side of a corpus that is there
+
+    def _alike(self) -> Corpus | None:
+        """A prepared corpus that differs in its test side alone."""
+        for manifest in sorted(self.folder.parent.glob(f"*/{MANIFEST}")):
+            try:
+                corpus = Corpus(manifest.parent)
+                if self._differs_in_test_alone(corpus.manifest):
+                    corpus.verify(every=True)
+                    return corpus
+            except StoreError:
+                continue  # damaged, or of another version
+        return None
+
+    def _differs_in_test_alone(self, manifest: dict[str, Any]) -> bool:
+        data = DataConfig(**manifest["data"])
+        texts = all(manifest["sources"][split]["sha256"] == self.about[split]["sha256"] for split in ("train", "dev"))
+        return texts and _prepared_so(data) == _prepared_so(self.data)
+
+    def _take_over(self, alike: Corpus, test: list[Pair]) -> None:
+        """All but the test side of another corpus: its files themselves where the file system can share them."""
+        self.tell(f"taking the training side, dev and the vocabulary from {alike.id}")
+        for name in alike.manifest["files"]:
+            if not name.startswith("test."):
+                (self.folder / name).unlink(missing_ok=True)
+                try:
+                    os.link(alike.folder / name, self.folder / name)
+                except OSError:
+                    shutil.copyfile(alike.folder / name, self.folder / name)
+        notices = Notices()
+        notices.look("test", test, self.data.languages)
+        self._write_held("test", test, encoders_of(self._models))
+        before, repaired = alike.manifest, dict(self.sources["test"].repaired)
+        others = {split: counts for split, counts in before["repaired"].items() if split != "test"}
+        self._publish(
+            {
+                "pairs": {**before["pairs"], "test": len(test)},
+                "left_out": before["left_out"],
+                "repaired": {**others, **({"test": repaired} if repaired else {})},
+                "noticed": [*notices.lines(), *(line for line in before["noticed"] if not line.startswith("test ("))],
+                "longest": before["longest"],
+                "lengths": before["lengths"],
             }
         )
 
@@ -144,7 +195,7 @@ class Work:
         for name, sentences, side in zip(SIDES, encoded, texts, strict=True):
             with SideWriter(self.folder, split, name) as writer:
                 writer.add(sentences)
-            (self.folder / f"{split}.{name}.txt").write_bytes("".join(f"{text}\n" for text in side).encode())
+            write_bytes(self.folder / f"{split}.{name}.txt", "".join(f"{text}\n" for text in side).encode())
 
     def _write_train(self, total: int) -> tuple[Sums, Counter[str]]:
         """The training side, from the last commit on; sums of its lengths, and what was left out by length."""
@@ -196,7 +247,7 @@ class Work:
         """What names all but the test side. The ids of the training side follow from its text and the vocabulary."""
         content = {split: self.about[split]["sha256"] for split in ("train", "dev")}
         vocabulary = [hashes[path.name] for path in self._models]
-        named = json.dumps([FORMAT, content, vocabulary, self.data.max_length, not_usual(self.data)], sort_keys=True)
+        named = json.dumps([FORMAT, content, vocabulary, _prepared_so(self.data)], sort_keys=True)
         return hashlib.sha256(named.encode()).hexdigest()[:12]
 
 
@@ -204,6 +255,11 @@ def not_usual(data: DataConfig) -> dict[str, Any]:
     """Settings of preparation that came later and are not at their default: so old corpora keep their names."""
     later = {name: default for name, default in INTRODUCED_DATA.items() if name not in (*_FIRST, *_BY_CONTENT)}
     return {name: getattr(data, name) for name, default in later.items() if getattr(data, name) != default}
+
+
+def _prepared_so(data: DataConfig) -> list[Any]:
+    """The settings of preparation."""
+    return [data.vocab_size, data.max_length, not_usual(data)]
 
 
 class Sample:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ablate.config import DataConfig, DecodingConfig
 from ablate.config.identity import NOT_IDENTITY
@@ -18,7 +19,7 @@ from ablate.launch.devices import Device, Place, micro_batch, places
 from ablate.launch.pool import Pool, Watcher
 from ablate.launch.space import check_space
 from ablate.runner.unit import Unit
-from ablate.store import Results, State, state_of
+from ablate.store import Results, RunFolder, State, state_of
 from ablate.store.cleaning import size_of
 from ablate.store.files import read_json, write_bytes, write_json
 from ablate.store.states import damage_of, was_killed
@@ -51,8 +52,8 @@ def launch(
 ) -> Launch:
     """Carry out a study's missing runs, base and the first seed first.
 
-    Runs that failed are left alone unless `retry_failed`; those that diverged are results. `tell` takes a line for
-    each thing that is done to a corpus that is not prepared yet.
+    Runs that failed by themselves are left alone unless `retry_failed`; those that diverged are results. `tell` takes
+    a line for each thing that is done to a corpus that is not prepared yet.
 
     Raises:
         DataError: the corpus is missing or malformed.
@@ -73,6 +74,7 @@ def launch(
         damage = damage_of(results.run(id))
         if damage is not None:
             say(damage.replace("; `ablate run` makes it again", "; it is made again"))
+        results.run(id).failure.unlink(missing_ok=True)  # what is tried again has not failed yet
     if missing:
         largest = max(data.vocab_size for data in corpora)
         workplaces = places(device, jobs, [run.config for run in runs.values()], largest, study.whole)
@@ -144,14 +146,22 @@ def _lay_out(run: Run, results: Results, corpus: Corpus, study: Study) -> None:
             f"{folder.path}: was trained on text {execution['training']}, but the study's files now make text "
             f"{corpus.training}: restore the files, or use another --results"
         )
-    result = folder.read_result() if _is_whole(folder.result) else None
     for decoding in study.decodings[run.id]:
-        found = (result or {}).get("decodings", {}).get(decoding, {}).get("corpus", corpus.id)
+        found = _decodings(folder).get(decoding, {}).get("corpus", corpus.id)
         if found != corpus.id:
             raise StoreError(
-                f"{folder.path}: has translated the test side of corpus {found}, but the study's files now make "
-                f"corpus {corpus.id}: restore the files, or use another --results"
+                f"{folder.path}: has translated {run.data.test} of corpus {found}, but the study's files now make "
+                f"corpus {corpus.id}: restore the files, give the test side another name, or use another --results"
             )
+
+
+def _decodings(folder: RunFolder) -> dict[str, Any]:
+    """What a run has translated so far; of a damaged result nothing counts."""
+    try:
+        found: dict[str, Any] = (folder.read_result() or {}).get("decodings", {})
+    except Damaged:
+        return {}
+    return found
 
 
 def _is_whole(path: Path) -> bool:
@@ -170,6 +180,7 @@ def _unit(
     return Unit(
         folder=str(results.run(id).path),
         corpus=str(corpora[run.data].folder),
+        test=run.data.test,
         decodings={name: config.model_dump(include=fields) for name, config in study.decodings[id].items()},
         device=place.device,
         threads=place.threads,

@@ -25,7 +25,8 @@ from ablate.store import RunFolder
 from ablate.store.files import write_json
 
 TICK_SECONDS = 0.5
-DEATHS = 3  # of workers at one run, by signals, before it is left alone as failed
+DEATHS = 3  # of workers at one run, before it has failed as far as this launch goes
+FROM_OUTSIDE = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP}
 BUSY_SECONDS = 2.0  # between two looks at a run that another launcher has
 
 
@@ -103,6 +104,7 @@ class Pool:
         self.queue: deque[str] = deque()
         self.busy: dict[str, float] = {}  # runs that others have, and when to look again
         self.deaths: Counter[str] = Counter()
+        self.broken: set[str] = set()  # runs of which a worker has died by itself
         self.starved: set[str] = set()  # runs whose last worker the system has ended for want of memory
         self.stopping = 0
         self.proven = False  # a worker has answered once: so they can start here
@@ -181,7 +183,7 @@ class Pool:
         elif outcome != "interrupted":
             self.watcher.finished(run, outcome, event.get("reason", ""))
         elif not self.stopping:  # someone has asked the worker alone to leave
-            self._again(run, "the worker was asked to leave", killed=True)
+            self._again(run, "the worker was asked to leave")
         if outcome in ("failed", "interrupted"):
             self._retire(index, worker)  # it leaves by itself, and must not be given another run on its way out
 
@@ -195,24 +197,27 @@ class Pool:
             raise StoreError(f"a worker could not start (exit code {code}); what it said stands above")
         if code == -signal.SIGKILL and worker.killings != memory_killings():
             self.starved.add(worker.run.id)
-        self._again(worker.run.id, _cause(code), killed=code == -signal.SIGKILL)
+        if code not in FROM_OUTSIDE:
+            self.broken.add(worker.run.id)
+        self._again(worker.run.id, _cause(code))
 
     def _retire(self, index: int, worker: _Worker) -> None:
         self.selector.unregister(worker.process.stdout)  # type: ignore[arg-type]
         worker.close()
         del self.workers[index]
 
-    def _again(self, run: str, cause: str, killed: bool) -> None:
+    def _again(self, run: str, cause: str) -> None:
         """A run's worker has gone: its last checkpoint is as good as ever, a few times over.
 
-        `killed`: from outside, and not by a fault of its own: then the next launcher tries again, unasked.
+        Where each was ended from outside, the next launcher tries again unasked.
         """
         self.deaths[run] += 1
         if self.deaths[run] < DEATHS:
             self.queue.appendleft(run)
             return
+        failure = {"reason": cause, "killed": run not in self.broken, "time": time.time()}
         with suppress(OSError):  # on a full disk the others go on all the same
-            write_json(self.folder_of(run).failure, {"reason": cause, "killed": killed, "time": time.time()})
+            write_json(self.folder_of(run).failure, failure)
         self.watcher.finished(run, "failed", cause)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:

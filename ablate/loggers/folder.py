@@ -6,6 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
+from ablate.loggers.interface import LoggedRun
 from ablate.store.files import read_json, write_json
 
 
@@ -23,14 +24,14 @@ class RecordFolders:
         folder.mkdir(parents=True)
         return folder
 
-    def is_whole(self, name: str, id: str) -> bool:
-        """Whether this run's record was written to its end."""
-        mark = read_json(self._mark(self.root / _file_name(name)))
-        return mark is not None and mark["run"] == id
+    def is_whole(self, run: LoggedRun) -> bool:
+        """Whether this run's record was written to its end, with the scores of all that it is to be decoded in."""
+        mark = read_json(self._mark(self.root / _file_name(run.name)))
+        return mark is not None and (mark["run"], mark.get("decodings")) == (run.id, list(run.decodings))
 
-    def close(self, folder: Path, id: str) -> None:
+    def close(self, folder: Path, run: LoggedRun) -> None:
         """The record is written to its end."""
-        write_json(self._mark(folder), {"run": id}, durable=False)
+        write_json(self._mark(folder), {"run": run.id, "decodings": run.decodings}, durable=False)
 
     def _mark(self, folder: Path) -> Path:
         return folder.with_name(f".{folder.name}.whole.json")

@@ -17,7 +17,12 @@ class Point:
 
 @dataclass(frozen=True)
 class LoggedRun:
-    """A run as a logger knows it. `name` tells people which it is, `settings` is what it is the training of."""
+    """A run as a logger knows it.
+
+    name: tells people which it is.
+    settings: what it is the training of.
+    decodings: the ways of decoding whose scores make its record whole, by identity.
+    """
 
     id: str
     study: str
@@ -25,6 +30,7 @@ class LoggedRun:
     row: str
     seed: int
     settings: Mapping[str, Any]
+    decodings: tuple[str, ...]
 
 
 class Sink(Protocol):

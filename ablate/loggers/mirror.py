@@ -98,6 +98,7 @@ class Mirror:
                 rows[run.id].label,
                 run.seed,
                 {**_settings(run.config), "seed": run.seed},
+                tuple(sorted(self.study.decodings[run.id])),
             )
             for run in self.study.runs()
         ]

@@ -16,7 +16,7 @@ from mlflow.tracking import MlflowClient
 from ablate.loggers.interface import LoggedRun, Point
 
 _BATCH = 500  # values that a server takes at once
-_TAG = "ablate.run"
+_TAG, _DECODINGS = "ablate.run", "ablate.decodings"
 
 
 class MLflow:
@@ -34,9 +34,14 @@ class MLflow:
         experiment = self.client.get_experiment_by_name(run.study)
         id = experiment.experiment_id if experiment else self.client.create_experiment(run.study)
         found = self.client.search_runs([id], f"tags.`{_TAG}` = '{run.id}'")
+        decodings = ",".join(run.decodings)
         if found:
-            return None if found[0].info.status == "FINISHED" else _Tracked(self.client, found[0].info.run_id)
-        tags = {_TAG: run.id, "ablate.row": run.row, "ablate.seed": str(run.seed)}
+            there = found[0]
+            if there.info.status == "FINISHED" and there.data.tags.get(_DECODINGS) == decodings:
+                return None
+            self.client.set_tag(there.info.run_id, _DECODINGS, decodings)
+            return _Tracked(self.client, there.info.run_id)
+        tags = {_TAG: run.id, _DECODINGS: decodings, "ablate.row": run.row, "ablate.seed": str(run.seed)}
         made = self.client.create_run(id, run_name=run.name, tags=tags).info.run_id
         self.client.log_batch(made, params=[Param(name, str(value)) for name, value in run.settings.items()])
         return _Tracked(self.client, made)
@@ -68,5 +73,6 @@ class _Tracked:
 
     def close(self, scores: Mapping[str, float] | None) -> None:
         if scores is not None:
+            self.there -= {(name, self.last) for name in scores}  # they may be of another decoding
             self.add([Point(self.last, scores)])
             self.client.set_terminated(self.id, "FINISHED")

@@ -22,7 +22,7 @@ class TensorBoard:
 
     def open(self, run: LoggedRun) -> _Events | None:
         """A new event file for the run."""
-        return None if self.folders.is_whole(run.name, run.id) else _Events(self.folders, run)
+        return None if self.folders.is_whole(run) else _Events(self.folders, run)
 
 
 class _Events:
@@ -43,7 +43,7 @@ class _Events:
             self._write(self.last, scores)
         self.writer.close()
         if scores is not None:
-            self.folders.close(self.folder, self.run.id)
+            self.folders.close(self.folder, self.run)
 
     def _write(self, step: int, values: Mapping[str, float]) -> None:
         self.last = step

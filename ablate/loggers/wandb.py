@@ -19,7 +19,7 @@ class WeightsAndBiases:
 
     def open(self, run: LoggedRun) -> _Offline | None:
         """A new offline run, with the run's own id."""
-        return None if self.folders.is_whole(run.name, run.id) else _Offline(self.folders, run)
+        return None if self.folders.is_whole(run) else _Offline(self.folders, run)
 
 
 class _Offline:
@@ -51,4 +51,4 @@ class _Offline:
             self.record.summary.update(dict(scores))
         self.record.finish()
         if scores is not None:
-            self.folders.close(self.folder, self.run.id)
+            self.folders.close(self.folder, self.run)

@@ -21,11 +21,15 @@ Part = TypeVar("Part", bound=nn.Module)
 PREFIX = "ablate_own_"  # of the names under which the user's own modules are loaded
 
 
-class _AsItStands(SourceFileLoader):
-    """Compiles what the file says now: a `.pyc` beside it is neither believed, for no hash covers it, nor written."""
+class _Verified(SourceFileLoader):
+    """Compiles the source that was hashed: a `.pyc` beside it is neither believed, nor written."""
+
+    def __init__(self, name: str, path: str, source: bytes) -> None:
+        super().__init__(name, path)
+        self.source = source
 
     def get_code(self, fullname: str) -> CodeType:
-        return self.source_to_code(self.get_data(self.path), self.path)
+        return self.source_to_code(self.source, self.path)
 
 
 def load(found: Reference, folder: Path, interface: type[Part]) -> type[Part]:
@@ -39,11 +43,12 @@ def load(found: Reference, folder: Path, interface: type[Part]) -> type[Part]:
         StudyError: the module fails to load, or the class is not of the interface.
     """
     path = folder / found.file
-    if not path.exists() or digest(path.read_bytes()) != found.digest:
+    source = path.read_bytes() if path.exists() else b""
+    if digest(source) != found.digest:
         raise StoreError(f"{path}: is not the source of {found}; remove the run to start it anew")
     name = f"{PREFIX}{found.digest}"
     if name not in sys.modules:
-        spec: Any = importlib.util.spec_from_file_location(name, path, loader=_AsItStands(name, str(path)))
+        spec: Any = importlib.util.spec_from_file_location(name, path, loader=_Verified(name, str(path), source))
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         try:

@@ -50,7 +50,7 @@ class InSizes(Products):
     def outputs(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """X W^T + b."""
         y = self._rows(x.reshape(-1, x.shape[-1]), weight.T)
-        return (y if bias is None else y.add_(bias)).view(*x.shape[:-1], -1)
+        return (y if bias is None else y.add_(bias)).view(*x.shape[:-1], len(weight))
 
     def to_inputs(self, grad: Tensor, weight: Tensor) -> Tensor:
         """G W."""
@@ -58,6 +58,8 @@ class InSizes(Products):
 
     def to_weight(self, grad: Tensor, x: Tensor, onto: Tensor | None = None) -> Tensor:
         """G^T X, or that added to what is there: a sum over the parts."""
+        if not len(x):
+            return grad.new_zeros(grad.shape[1], x.shape[1]) if onto is None else onto
         total = grad.new_empty(grad.shape[1], x.shape[1]) if onto is None else onto
         for start, stop, size in self._parts(len(x)):
             G, X = _filled(grad[start:stop], size), _filled(x[start:stop], size)
@@ -104,6 +106,9 @@ class Rounded(InSizes):
 
 class OneDNN(InSizes):
     """In fp32 by oneDNN, for processors on which torch's own products are slow."""
+
+    def _rows(self, a: Tensor, b: Tensor) -> Tensor:
+        return super()._rows(a, b.T.contiguous().T)  # as each part takes it: turned over once
 
     def product(self, a: Tensor, b: Tensor, out: Tensor, add: bool = False) -> None:
         """A B."""

@@ -59,7 +59,7 @@ def _execution(e: dict[str, Any]) -> list[str]:
     tokens = -(-e["micro_batch_tokens"] // (1 << e["halvings"]))
     smaller = f", halved {e['halvings']} times for want of memory" if e["halvings"] else ""
     return [
-        f"text {e['training']}, on {e['device']}, {e['threads']} threads",
+        f"text {e.get('training')}, on {e['device']}, {e['threads']} threads",
         f"micro-batches of {tokens} padded tokens{smaller}",
     ]
 
@@ -85,7 +85,7 @@ def _result(r: dict[str, Any]) -> list[str]:
     for id, d in r.get("decodings", {}).items():
         how = f"beam {d.get('beam')}, alpha {d.get('alpha')}, {d.get('average_checkpoints')} checkpoints averaged"
         scores = f"PPL {d['ppl']:.3f}, BLEU {d['bleu']:.2f}, {d['signature']}"
-        lines.append(f"decoding {id} ({how}) of corpus {d['corpus']}: {scores}")
+        lines.append(f"decoding {id} ({how}) of {d.get('test')} in corpus {d.get('corpus')}: {scores}")
     return lines
 
 

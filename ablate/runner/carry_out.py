@@ -231,6 +231,7 @@ class _Work:
         write_bytes(self.folder.translations(id), translated)
         bleu = score("bleu", texts, self.corpus.references())
         return {
+            "test": self.unit.test,
             "corpus": self.corpus.id,
             "beam": config.beam,
             "alpha": config.alpha,

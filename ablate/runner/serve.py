@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from ablate.errors import DataError, StoreError
 from ablate.model import Transformer
 from ablate.runner.carry_out import load_model
 from ablate.store import Results, RunFolder
+from ablate.store.corpora import MANIFEST
 from ablate.store.files import read_json
 
 CPU = torch.device("cpu")
@@ -39,8 +41,15 @@ def open_run(folder: RunFolder, results: Results, device: torch.device = CPU) ->
     run, result = read_json(folder.run), folder.read_result()
     if run is None or result is None:
         raise StoreError(f"{folder.path}: is not a finished run")
-    config, corpus = RowConfig(**run["config"]), Corpus(results.corpus(result["corpus"]))
+    config, corpus = RowConfig(**run["config"]), Corpus(_corpus(results, result))
     return Opened(config, corpus, load_model(folder, config, corpus, result, 1, device), result)
+
+
+def _corpus(results: Results, result: dict[str, Any]) -> Path:
+    """The corpus that the run was trained on, or one of those that it translated: they share all but the test side."""
+    names = [result["corpus"], *(decoding["corpus"] for decoding in result.get("decodings", {}).values())]
+    there = [results.corpora / name for name in names if (results.corpora / name / MANIFEST).exists()]
+    return there[0] if there else results.corpus(names[0])
 
 
 def translate_text(folder: RunFolder, results: Results, sentences: Sequence[str], beam: int, alpha: float) -> list[str]:

@@ -13,6 +13,7 @@ class Unit:
 
     folder: the run's folder, in which run.json says what it is.
     corpus: the prepared corpus' folder.
+    test: what the study calls its test side.
     decodings: the ways to decode it, by identity.
     device: `cpu` or `cuda:0`.
     settings: what the study says of the carrying out, now: it may have changed since the run was laid out.
@@ -22,6 +23,7 @@ class Unit:
 
     folder: str
     corpus: str
+    test: str
     decodings: dict[str, dict[str, Any]]
     device: str
     settings: dict[str, Any]

@@ -2,7 +2,7 @@
 
 results/
   runs/<id>/             one run
-    run.json             resolved configuration, data and seed: what the id is the hash of
+    run.json             resolved configuration, data and seed: what the id is made from, and how it was first decoded
     execution.json       how this machine carries it out: threads, micro-batch, device
     provenance.json      code, versions, machine
     metrics.jsonl        training loss and dev perplexity by step; the same bytes however often interrupted
@@ -33,7 +33,7 @@ from typing import Any
 from ablate.errors import Damaged, StoreError
 from ablate.store.files import read_json
 
-RESULT_FORMAT = 2  # 1 had no hash of its own
+RESULT_FORMAT = 3  # 1 had no hash of its own, and in 2 decodings did not say of what they are
 SHARED_CORPORA = "ABLATE_CORPORA"
 _ID = re.compile(r"[0-9a-f]{12}")
 

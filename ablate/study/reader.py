@@ -77,7 +77,7 @@ class _Reader:
         seeds = read_seeds(sections.get("seeds"), self.report)
         metrics = read_metrics(sections.get("metrics"), self.report)
         base = self.base(sections.get("base"))
-        rows, dropped = self.rows(sections.get("rows"), base)
+        rows, dropped = self.rows(sections.get("rows"), base, data.test if data else "")
         if data and not self.faults:
             for message in misfits(data, rows):
                 self.report(sections["data"].mark, message)
@@ -87,8 +87,7 @@ class _Reader:
                 )
         if self.faults or data is None:
             raise StudyError(*self.all_faults())
-        tested = tuple(replace(row, test=data.test) for row in rows)
-        return Study(name, self.path, data, tested, seeds, dropped, metrics, sources=self.pins.sources)
+        return Study(name, self.path, data, tuple(rows), seeds, dropped, metrics, sources=self.pins.sources)
 
     def sections(self, root: Node) -> dict[str, Node]:
         if not isinstance(root.value, dict):
@@ -192,7 +191,7 @@ class _Reader:
             place = settings[name].mark if name in settings else mark
             self.report(place, f"{name}: {message}" if name else message)
 
-    def rows(self, node: Node | None, base: dict[str, Node]) -> tuple[list[Row], int]:
+    def rows(self, node: Node | None, base: dict[str, Node], test: str) -> tuple[list[Row], int]:
         all_drafts: list[Draft] = []
         if node is not None and node.value is not None and not isinstance(node.value, dict):
             self.report(node.mark, f"rows is a mapping of groups; here is {node.kind}")
@@ -203,7 +202,7 @@ class _Reader:
                     self.report(mark, f'"{group[:60]}" cannot name a group: {allowed}')
                 all_drafts += drafts(group, spec, self.report, MAX_ROWS - len(all_drafts))
         base_config = resolve_row({name: value.value for name, value in base.items()})
-        rows = {"base": Row("base", "base", base_config)}
+        rows = {"base": Row("base", "base", base_config, test)}
         dropped = 0
         for draft in all_drafts:
             written = self.pins.of(_by_name(draft.written))
@@ -214,7 +213,7 @@ class _Reader:
             config = self.resolve(settings, draft.mark, own=written)
             if config is not None and draft.label not in rows:
                 self.check_require(draft, config)
-                rows[draft.label] = Row(draft.label, draft.group, config, _difference(config, base_config))
+                rows[draft.label] = Row(draft.label, draft.group, config, test, _difference(config, base_config))
         return list(rows.values()), dropped
 
     def is_dropped(self, draft: Draft, settings: Mapping[str, Node]) -> bool:

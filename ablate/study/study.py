@@ -20,8 +20,8 @@ class Row:
     label: str
     group: str
     config: RowConfig
+    test: str  # what is translated
     changed: dict[str, Any] = field(default_factory=dict)
-    test: str = ""  # what is translated
 
     @cached_property
     def decoding(self) -> str:

@@ -173,7 +173,7 @@ def test_a_result_of_another_version_is_a_line(fake, given):
     done = inside("table", *given)
     assert (done.code, done.out) == (2, "")
     assert done.err == (
-        f"{path}: has format 1, and this ablate reads 2; use the version that wrote it, or another --results\n"
+        f"{path}: has format 1, and this ablate reads 3; use the version that wrote it, or another --results\n"
     )
 
 

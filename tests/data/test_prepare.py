@@ -377,3 +377,47 @@ def test_a_missing_split_is_an_error(files):
     files.write()
     (files.folder / "test.de").unlink()
     assert fault(files).startswith("there is no test.de nor ")
+
+
+# Another test side
+
+
+def without_test(corpus):
+    """Every file but those of the test side, and what the manifest says of the others."""
+    names = [name for name in corpus.manifest["files"] if not name.startswith("test.")]
+    facts = {key: corpus.manifest[key] for key in ("training", "left_out", "longest", "lengths")}
+    return {name: (corpus.folder / name).read_bytes() for name in names}, facts
+
+
+def test_another_test_side_takes_over_the_rest_and_is_as_if_prepared_alone(files, tmp_path, monkeypatch):
+    first = files.write(other=PAIRS["test"][:7]).prepare(drop_identical=True)
+    alone = Files(files.folder, tmp_path / "alone").prepare(test="other", drop_identical=True)
+    with monkeypatch.context() as none:
+        none.setattr(work, "train_tokenizer", None)  # learned once
+        second = files.prepare(test="other", drop_identical=True)
+    assert second.id == alone.id != first.id
+    assert second.training == first.training
+    assert without_test(second) == without_test(first) == without_test(alone)
+    assert second.manifest["files"] == alone.manifest["files"]
+    assert second.manifest["pairs"] == alone.manifest["pairs"] == {**first.manifest["pairs"], "test": 7}
+    assert second.references() == [target for _, target in PAIRS["test"][:7]]
+    first.verify(every=True)
+
+
+def test_nothing_is_taken_over_from_a_corpus_that_is_damaged_or_prepared_otherwise(files):
+    first = files.write(other=PAIRS["test"][:7]).prepare()
+    assert files.prepare(test="other", max_length=50).training != first.training
+    (first.folder / "train.source.ids").write_bytes(b"\0" * 8)
+    whole = files.prepare(test="other")
+    whole.verify(every=True)
+    assert whole.training == first.training
+
+
+def test_a_file_that_two_corpora_share_is_replaced_and_not_written_into(files):
+    first = files.write(other=PAIRS["test"][:7]).prepare()
+    second = files.prepare(test="other")
+    (second.folder / "corpus.json").write_text("{}")  # damaged: it is prepared again, in its place
+    (first.folder / "corpus.json").rename(first.folder / "hidden")  # and there is nothing to take over
+    files.prepare(test="other").verify(every=True)
+    (first.folder / "hidden").rename(first.folder / "corpus.json")
+    first.verify(every=True)

@@ -93,7 +93,7 @@ def diverged(copy, monkeypatch):
     decodings = {row.decoding: row.config.model_dump(include=fields)}
     corpus = copy.root / "corpora" / read_json(run.execution)["corpus"]
     try:
-        unit = Unit(str(run.path), str(corpus), decodings, "cpu", {}, threads=1, fitting_tokens=512)
+        unit = Unit(str(run.path), str(corpus), "test", decodings, "cpu", {}, threads=1, fitting_tokens=512)
         assert carry_out(unit, bool, [].append) == "diverged"
     finally:
         torch.set_num_threads(threads)

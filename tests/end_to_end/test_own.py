@@ -139,7 +139,7 @@ def begun(trained, steps):
     shutil.rmtree(run.checkpoints)
     corpus = trained.root / "corpora" / read_json(run.execution)["corpus"]
     decodings = {row.decoding: row.config.model_dump(include=set(DecodingConfig.model_fields))}
-    unit = Unit(str(run.path), str(corpus), decodings, "cpu", {}, threads=1, fitting_tokens=512)
+    unit = Unit(str(run.path), str(corpus), "test", decodings, "cpu", {}, threads=1, fitting_tokens=512)
     asked, threads = itertools.count(1), torch.get_num_threads()
     try:
         with pytest.raises(Interrupted):

@@ -311,9 +311,12 @@ def test_another_test_side_is_translated_by_runs_that_are_done(files):
     rows = (files.file.parent / "test.tsv").read_text().split("\n")  # a line may hold another kind of line end
     (files.file.parent / "other.tsv").write_text("\n".join(rows[:7]) + "\n")
     other = Trained(write_study(files.file.parent, FILES.replace("test.tsv", "other.tsv"), "other.yaml"), files.root)
-    assert "1 of 1 run to do" in other.run().out
+    said = other.run().out
+    assert "1 of 1 run to do" in said
     assert stamps(run.checkpoints) == weights
     second = run.read_result()
+    assert f"BLEU {list(second['decodings'].values())[1]['bleu']:.1f} (" in said
+    assert [d["test"] for d in second["decodings"].values()] == ["test.tsv", "other.tsv"]
     assert second["steps"] == first["steps"]
     assert [d["sentences"] for d in second["decodings"].values()] == [20, 7]
     assert len({d["corpus"] for d in second["decodings"].values()}) == 2
@@ -333,5 +336,5 @@ def test_text_that_changes_under_the_name_of_a_test_side_is_refused(files):
         file.write("noch ein haus\thaus ein noch\n")
     changed = files.run()
     assert (changed.code, len(changed.err.splitlines())) == (2, 1)
-    assert "has translated the test side of corpus" in changed.err
+    assert "has translated test.tsv of corpus" in changed.err
     assert stamps(files.root / "runs") == before

@@ -153,7 +153,9 @@ class Small:
     def _unit(self, run: RunFolder) -> Unit:
         fields = set(DecodingConfig.model_fields)
         decodings = {decoding_id(self.config, "test"): self.config.model_dump(include=fields)}
-        return Unit(str(run.path), str(self.corpus.folder), decodings, "cpu", {}, threads=1, fitting_tokens=FITTING)
+        return Unit(
+            str(run.path), str(self.corpus.folder), "test", decodings, "cpu", {}, threads=1, fitting_tokens=FITTING
+        )
 
     def operations(self) -> list[str]:
         """What an undisturbed run does to the disk, in order."""

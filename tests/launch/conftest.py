@@ -74,7 +74,7 @@ class Play:
         return self.told
 
     def unit(self, run, place):
-        return Unit(str(self.runs / run), "", {}, place.device, {}, place.threads, 1)
+        return Unit(str(self.runs / run), "", "", {}, place.device, {}, place.threads, 1)
 
     def notes(self, what="began"):
         """(run, process) of each attempt that the players noted, in order."""

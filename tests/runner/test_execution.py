@@ -19,7 +19,7 @@ def folder(tmp_path):
 
 
 def carried_out(folder, config=ROW, training=TEXT, say=None, device="cpu", threads=1, fitting=1000, smaller=False):
-    unit = Unit(str(folder.path), "", {}, device, {}, threads, fitting, smaller)
+    unit = Unit(str(folder.path), "", "test", {}, device, {}, threads, fitting, smaller)
     return execution_of(folder, unit, config, training, say or [].append)
 
 

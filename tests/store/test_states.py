@@ -161,7 +161,7 @@ def test_the_result_of_another_run_is_not_this_one_s(folder):
 
 def test_a_result_of_another_format_is_refused_and_said(folder):
     write(folder, result={**DONE, "format": 1})
-    with pytest.raises(StoreError, match="has format 1, and this ablate reads 2"):
+    with pytest.raises(StoreError, match=f"has format 1, and this ablate reads {RESULT_FORMAT}"):
         state_of(folder, BEAM)
 
 
