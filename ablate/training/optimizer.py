@@ -1,62 +1,90 @@
-"""Adam (section 5.3), and Adam with decoupled weight decay."""
+"""Adam (section 5.3; Kingma and Ba, 2015), and Adam with decoupled weight decay (Loshchilov and Hutter, 2019).
+
+The arithmetic is torch's fused kernel. Its class around it is not used: making one loads torch's compiler, which
+takes a second and 150 MB of every worker (benchmarks/LOG.md).
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from torch import Tensor, nn
-from torch.optim import Adam, AdamW
 
 from ablate.config import RowConfig
 
-OPTIMIZERS: dict[str, type[Adam]] = {"adam": Adam, "adamw": AdamW}
+KERNELS: dict[str, Any] = {"adam": torch._fused_adam_, "adamw": torch._fused_adamw_}
 
 
 class Optimizer:
     """The optimizer of one model, whose state goes into checkpoints by the names of parameters."""
 
     def __init__(self, model: nn.Module, config: RowConfig) -> None:
-        self.clip = config.gradient_clipping
-        named = list(model.named_parameters())
+        self.kernel, self.clip = KERNELS[config.optimizer], config.gradient_clipping
+        self.beta1, self.beta2, self.eps = config.adam_beta1, config.adam_beta2, config.adam_eps
+        named = dict(model.named_parameters())
         # Gains and biases are not decayed: they have few numbers, and a scale of their own.
-        decayed = [item for item in named if config.weight_decay and item[1].dim() > 1]
-        others = [item for item in named if not (config.weight_decay and item[1].dim() > 1)]
-        self.names = [name for name, _ in (*decayed, *others)]
-        self.parameters = [parameter for _, parameter in (*decayed, *others)]
-        groups = [(decayed, config.weight_decay), (others, 0.0)]
-        self.adam = OPTIMIZERS[config.optimizer](
-            [{"params": [p for _, p in group], "weight_decay": decay} for group, decay in groups if group],
-            lr=0.0,
-            betas=(config.adam_beta1, config.adam_beta2),
-            eps=config.adam_eps,
-            fused=True,
-        )
+        decayed = {name for name, parameter in named.items() if config.weight_decay and parameter.dim() > 1}
+        self.groups = [
+            ({name: p for name, p in named.items() if name in decayed}, config.weight_decay),
+            ({name: p for name, p in named.items() if name not in decayed}, 0.0),
+        ]
+        self.names = [name for group, _ in self.groups for name in group]
+        self.parameters = [named[name] for name in self.names]
+        self.moments: dict[str, dict[str, Tensor]] = {}  # by parameter, once it has had a gradient
 
+    @torch.no_grad()
     def step(self, rate: float) -> None:
         """Take a step with the gradients that are there, clipped to their largest norm, and clear them."""
         if self.clip is not None:
             nn.utils.clip_grad_norm_(self.parameters, self.clip)
-        for group in self.adam.param_groups:
-            group["lr"] = rate
-        self.adam.step()
-        self.adam.zero_grad()
+        for group, decay in self.groups:
+            moved = {name: parameter for name, parameter in group.items() if parameter.grad is not None}
+            if moved:
+                self._move(moved, rate, decay)
+        self.clear()
+
+    def _move(self, moved: dict[str, nn.Parameter], rate: float, decay: float) -> None:
+        states = [self.moments.setdefault(name, _start(parameter)) for name, parameter in moved.items()]
+        steps = [state["step"] for state in states]
+        torch._foreach_add_(steps, 1)
+        self.kernel(
+            list(moved.values()),
+            [parameter.grad for parameter in moved.values()],
+            [state["exp_avg"] for state in states],
+            [state["exp_avg_sq"] for state in states],
+            [],  # maxima, for a variant that is not ours
+            steps,
+            lr=rate,
+            beta1=self.beta1,
+            beta2=self.beta2,
+            weight_decay=decay,
+            eps=self.eps,
+            amsgrad=False,
+            maximize=False,
+        )
 
     def clear(self) -> None:
         """Forget the gradients that are there."""
-        self.adam.zero_grad()
+        for parameter in self.parameters:
+            parameter.grad = None
 
     def state(self) -> dict[str, Tensor]:
         """Both moments and the step of each parameter, as `kind/name`."""
-        return {
-            f"{kind}/{name}": value.cpu()
-            for name, parameter in zip(self.names, self.parameters, strict=True)
-            for kind, value in self.adam.state[parameter].items()
-        }
+        return {f"{kind}/{name}": value.cpu() for name, state in self.moments.items() for kind, value in state.items()}
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Go on from a state."""
-        by_name: dict[str, dict[str, Tensor]] = {}
+        places = {name: parameter.device for name, parameter in zip(self.names, self.parameters, strict=True)}
+        self.moments = {}
         for key, value in state.items():
             kind, _, name = key.partition("/")
-            by_name.setdefault(name, {})[kind] = value
-        whole = self.adam.state_dict()
-        whole["state"] = {i: by_name[name] for i, name in enumerate(self.names) if name in by_name}
-        self.adam.load_state_dict(whole)
+            self.moments.setdefault(name, {})[kind] = value.to(places[name])
+
+
+def _start(parameter: nn.Parameter) -> dict[str, Tensor]:
+    return {
+        "step": torch.zeros((), device=parameter.device),
+        "exp_avg": torch.zeros_like(parameter),
+        "exp_avg_sq": torch.zeros_like(parameter),
+    }

@@ -147,7 +147,7 @@ def out_of_memory(small: Small, quick: bool) -> Tally:
             small.attempt(like, stop=lambda asked=asked, step=step: next(asked) >= step - 1)
             begun = Execution(**(read_json(like.execution) or {}))
         else:
-            begun = Execution(small.corpus.id, "cpu", 1, FITTING)
+            begun = Execution(small.corpus.training, "cpu", 1, FITTING)
             write_json(like.provenance, {"device": "cpu"})
         begun.halved().save(like)
         small.attempt(like)

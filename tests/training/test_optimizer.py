@@ -1,5 +1,8 @@
 """Adam and AdamW against their formulas, decay of matrices alone, clipping, and what goes into checkpoints."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -91,6 +94,65 @@ def test_steps_of_a_whole_model_are_those_of_torchs_plain_loop_with_two_groups(o
         plain.step()
     for name, parameter in ours.named_parameters():
         torch.testing.assert_close(parameter, theirs.get_parameter(name), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", [None, *DECAYING])
+def test_steps_are_those_of_torchs_fused_optimizer_to_the_bit(optimizer):
+    """Whose kernel is ours, without the class around it."""
+    config = resolve_row({**SMALL, **DECAYING.get(optimizer, {}), "gradient_clipping": 0.7})
+    ours, theirs = build(config, 11, seed=1), build(config, 11, seed=1)
+    kind = torch.optim.AdamW if optimizer == "adamw" else torch.optim.Adam
+    fused = kind(
+        [
+            {"params": [p for p in theirs.parameters() if p.dim() > 1], "weight_decay": config.weight_decay},
+            {"params": [p for p in theirs.parameters() if p.dim() == 1], "weight_decay": 0.0},
+        ],
+        betas=(0.9, 0.98), eps=1e-9, fused=True,
+    )  # fmt: skip
+    stepped, drawn = Optimizer(ours, config), torch.Generator().manual_seed(1)
+    for rate in RATES:
+        for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+            one.grad = torch.randn(one.shape, generator=drawn)
+            other.grad = one.grad.clone()
+        stepped.step(rate)
+        nn.utils.clip_grad_norm_([theirs.get_parameter(name) for name in stepped.names], 0.7)  # sums in one order
+        for group in fused.param_groups:
+            group["lr"] = rate
+        fused.step()
+    for name, parameter in ours.named_parameters():
+        assert torch.equal(parameter, theirs.get_parameter(name)), name
+        state = fused.state[theirs.get_parameter(name)]
+        assert {kind: value.tolist() for kind, value in stepped.moments[name].items()} == {
+            kind: value.tolist() for kind, value in state.items()
+        }
+
+
+def test_a_parameter_without_a_gradient_stays_and_has_no_state():
+    model = Small()
+    give(model, 1.0)
+    model.bias.grad = None
+    optimizer = Optimizer(model, resolve_row({}))
+    optimizer.step(0.1)
+    assert model.bias.tolist() == [0.5, -2.0]
+    assert set(optimizer.moments) == {"matrix"}
+
+
+def test_training_does_not_load_torchs_compiler():
+    """It takes a second and 150 MB, and nothing here is compiled."""
+    script = (
+        "import sys, torch\n"
+        "from ablate.config import resolve_row\n"
+        "from ablate.model import build\n"
+        "from ablate.training.optimizer import Optimizer\n"
+        "config = resolve_row(dict(n_layers=1, d_model=6, d_ff=5, n_heads=2, gradient_clipping=1.0))\n"
+        "model = build(config, 11, 1)\n"
+        "tokens = torch.randint(4, 11, (2, 5))\n"
+        "model(tokens, tokens).sum().backward()\n"
+        "Optimizer(model, config).step(0.1)\n"
+        "print('torch._dynamo' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 @pytest.mark.parametrize("settings", [{}, {"mixer": "lstm"}, {"positional_encoding": "relative"}], ids=str)
