@@ -17,7 +17,7 @@ import torch
 from ablate.config import DecodingConfig
 from ablate.runner.carry_out import carry_out
 from ablate.runner.unit import Unit
-from ablate.store.files import read_json, write_json
+from ablate.store.files import write_json
 from tests.end_to_end.studies import command, outcome
 
 LABEL = "A h=1"
@@ -91,7 +91,7 @@ def diverged(copy, monkeypatch):
     monkeypatch.setattr("ablate.training.loop.EXPLODED", 0.1)
     fields = set(DecodingConfig.model_fields)
     decodings = {row.decoding: row.config.model_dump(include=fields)}
-    corpus = copy.root / "corpora" / read_json(run.execution)["corpus"]
+    (corpus,) = (path.parent for path in copy.root.glob("corpora/*/corpus.json"))
     try:
         unit = Unit(str(run.path), str(corpus), "test", decodings, "cpu", {}, threads=1, fitting_tokens=512)
         assert carry_out(unit, bool, [].append) == "diverged"

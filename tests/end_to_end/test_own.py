@@ -137,7 +137,7 @@ def begun(trained, steps):
     run, row = trained.folder("base"), trained.study.base
     run.result.unlink()
     shutil.rmtree(run.checkpoints)
-    corpus = trained.root / "corpora" / read_json(run.execution)["corpus"]
+    (corpus,) = (path.parent for path in trained.root.glob("corpora/*/corpus.json"))
     decodings = {row.decoding: row.config.model_dump(include=set(DecodingConfig.model_fields))}
     unit = Unit(str(run.path), str(corpus), "test", decodings, "cpu", {}, threads=1, fitting_tokens=512)
     asked, threads = itertools.count(1), torch.get_num_threads()
