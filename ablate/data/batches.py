@@ -61,8 +61,9 @@ class BatchOrder:
     """
 
     def __init__(self, split: Split, batch_tokens: int, seed: int, fraction: float = 1.0) -> None:
-        self.kept = subset(len(split), fraction)
-        self.source, self.target = split.source.lengths[self.kept], split.target.lengths[self.kept]
+        self.kept = None if fraction == 1 else subset(len(split), fraction)  # None: all
+        lengths = [side.lengths.astype(np.uint16) for side in (split.source, split.target)]  # a side has at most 60,001
+        self.source, self.target = lengths if self.kept is None else (side[self.kept] for side in lengths)
         self.longer = np.maximum(self.source, self.target)
         if int(self.longer.max()) > batch_tokens:
             raise ValueError(f"a sentence of {self.longer.max()} tokens does not fit in batch_tokens={batch_tokens}")
@@ -87,17 +88,19 @@ class BatchOrder:
         random = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
         noise = random.random(len(self.source))
         order = _sorted_by(self.target, self.source + LENGTH_NOISE * noise, noise)
-        batch = (np.cumsum(self.longer[order]) - 1) // self.batch_tokens
-        starts = np.searchsorted(batch, np.arange(1, self.batches_per_epoch))
-        batches = np.split(self.kept[order], starts)
+        ends = np.cumsum(self.longer[order], dtype=np.int64)
+        starts = np.searchsorted(ends, self.batch_tokens * np.arange(1, self.batches_per_epoch) + 1)
+        batches = np.split(order if self.kept is None else self.kept[order], starts)
         return [batches[i] for i in random.permutation(len(batches))]
 
 
-def _sorted_by(first: NDArray[np.int64], second: NDArray[np.float64], third: NDArray[np.float64]) -> NDArray[np.int64]:
-    """np.lexsort((third, second, first)) for whole numbers below 2^16 first: 2.4 times as fast for 5 million."""
+def _sorted_by(first: NDArray[np.uint16], second: NDArray[np.float64], third: NDArray[np.float64]) -> NDArray[np.int64]:
+    """np.lexsort((third, second, first)), several times as fast for 5 million."""
     order = np.argsort(second)
-    order = order[np.argsort(first[order].astype(np.uint16), kind="stable")]
-    ones, twos = first[order], second[order]
+    ones = first[order]
+    by_first = np.argsort(ones, kind="stable")  # by radix, in 16 bits
+    order, ones = order[by_first], ones[by_first]
+    twos = second[order]
     if np.any((ones[1:] == ones[:-1]) & (twos[1:] == twos[:-1])):  # hardly ever: only then has the third a say
         return np.lexsort((third, second, first))
     return order
