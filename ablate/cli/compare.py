@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablate.cli.options import DEFAULT_RESULTS, Overrides, ResultsRoot, Seeds, StudyFile, measured, study_and_results
+from ablate.cli.options import (
+    DEFAULT_RESULTS,
+    Overrides,
+    ResultsRoot,
+    Seeds,
+    StudyFile,
+    measured,
+    study_and_results,
+    warn_of_other_text,
+)
 from ablate.store import Results
 
 if TYPE_CHECKING:
@@ -44,6 +53,7 @@ def command(
 
     content, root = study_and_results(study, results, set, None, seeds)
     before, after = the_row(content, first), the_row(content, second)
+    warn_of_other_text(content, root)
     measured(content, root)
     table = table_of(content, root)
     rows = {row.row.label: row for row in table.rows}

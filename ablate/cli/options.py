@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablate.errors import UsageError
+from ablate.errors import StoreError, UsageError
 from ablate.store import Results, RunFolder
 
 if TYPE_CHECKING:
@@ -56,6 +56,25 @@ def study_and_results(
     from ablate.study import Selection, read_study  # reading a study takes longer to load than all else
 
     return read_study(study, Selection(overrides or (), rows or (), seeds)), Results(results)
+
+
+def warn_of_other_text(study: Study, results: Results) -> None:
+    """Say so where the study's files are not those that the results of its base are of; `run` refuses to mix them."""
+    from ablate.data.check import is_other_text
+
+    used = set()
+    for run in study.runs_of(study.base):
+        try:
+            result = results.run(run.id).read_result() or {}
+        except StoreError:
+            continue
+        used |= {decoding["corpus"] for decoding in result.get("decodings", {}).values()}
+    if used and is_other_text(study.data_of(study.base), study.data_folder, results.corpora, used):
+        typer.echo(
+            f"note: the files in {study.data_folder} are not those that these results are of, or have changed since; "
+            "`ablate run` compares what they hold",
+            err=True,
+        )
 
 
 def any_run(results: Results, given: str) -> RunFolder:

@@ -17,6 +17,7 @@ from ablate.cli.options import (
     Seeds,
     StudyFile,
     study_and_results,
+    warn_of_other_text,
 )
 
 
@@ -44,6 +45,7 @@ def command(
 
     given = None if budget is None else Budget.parse(budget)
     read, root = study_and_results(study, results, set, rows, seeds)
+    warn_of_other_text(read, root)
     plan = plan_of(read, root)
     found = None if given is None else fit(plan, given.available(gpus_in_sight()))
     for fault in data_faults(read.data, read.data_folder, root.corpora):

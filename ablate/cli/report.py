@@ -16,6 +16,7 @@ from ablate.cli.options import (
     StudyFile,
     measured,
     study_and_results,
+    warn_of_other_text,
 )
 from ablate.errors import UsageError
 from ablate.store import Results
@@ -56,6 +57,11 @@ def command(
 
     content, root = study_and_results(study, results, set, rows, seeds)
     _refuse_undrawable(figures, attention)
+    if content.selected and out is None:
+        raise UsageError(
+            "with --set, --rows or --seeds it is not the study as its file has it: name a place, --out FILE"
+        )
+    warn_of_other_text(content, root)
     measured(content, root)
     table = table_of(content, root)
     curves = curves_of(table, root)

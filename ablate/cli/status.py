@@ -10,9 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ablate.cli.options import DEFAULT_RESULTS, Overrides, ResultsRoot, Rows, Seeds, any_run, study_and_results
+from ablate.cli.options import (
+    DEFAULT_RESULTS,
+    Overrides,
+    ResultsRoot,
+    Rows,
+    Seeds,
+    any_run,
+    study_and_results,
+    warn_of_other_text,
+)
 from ablate.errors import UsageError
-from ablate.report.units import duration
+from ablate.report.units import duration, plural
 from ablate.store import Results, RunFolder, State
 from ablate.store.states import damage_of, failure_of, last_lines, read_progress, was_killed
 
@@ -58,6 +67,7 @@ def command(
     if watch:
         _watch(content, root, format)
         return
+    warn_of_other_text(content, root)
     plan: Plan = plan_of(content, root)
     details = [
         (row.row.label, run.seed, run.id, state, _detail(Results(results).run(run.id), state))
@@ -121,6 +131,8 @@ def _detail(folder: RunFolder, state: State) -> str:
     damage = damage_of(folder)
     if damage is not None:
         return damage
+    if state == "pending" and folder.result.exists():
+        return f"trained, {plural((folder.read_result() or {}).get('steps', 0), 'step')}; to be translated"
     progress = read_progress(folder)
     return "" if progress is None else where(progress)
 

@@ -17,6 +17,7 @@ from ablate.cli.options import (
     StudyFile,
     measured,
     study_and_results,
+    warn_of_other_text,
 )
 
 
@@ -57,6 +58,7 @@ def command(
     for option, asked in (("--against", against is not None), ("--cost", cost)):
         if asked and format in (Format.csv, Format.json):
             raise typer.BadParameter(f"has no effect on --format {format.value}: it is always there", param_hint=option)
+    warn_of_other_text(given, root)
     measured(given, root)
     content = table_of(given, root)
     if format is not Format.rich:

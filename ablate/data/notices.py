@@ -31,6 +31,10 @@ class Notices:
                         f"{split} ({language}): {share:.0%} of lines look {what}; sacreBLEU wants plain text"
                     )
 
+    def add(self, line: str) -> None:
+        """Something else that was noticed."""
+        self._lines.append(line)
+
     def lines(self) -> list[str]:
         """A line for each thing noticed."""
         return self._lines

@@ -151,6 +151,8 @@ class Work:
         source, left_out, notices = self.sources["train"], Counter[str](), Notices()
         for split, pairs in held.items():
             notices.look(split, pairs, self.data.languages)
+            if self.about[split]["sha256"] == self.about["train"]["sha256"]:
+                notices.add(f"{split} is the training side itself: what is measured on it says nothing of other text")
         sample = Sample(self.data.tokenizer_pairs)
         self.tell("reading the training side")
         for pair in training_pairs(source, self.data, left_out):

@@ -62,6 +62,8 @@ def launch(
         Interrupted: a signal came; everything is saved.
     """
     runs = {run.id: run for run in study.runs()}
+    if device == "cuda":  # where there is none that is told before a corpus is prepared
+        places(device, jobs, [study.base.config], study.data.vocab_size, study.whole)
     corpora = {  # one for each size of vocabulary
         data: prepare(data, study.data_folder, results.corpora, lambda line: say(f"corpus: {line}"))
         for data in dict.fromkeys(run.data for run in runs.values())

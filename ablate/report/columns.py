@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ablate.config.metrics import Metric
 from ablate.report.table import Table, TableRow
-from ablate.report.units import duration, millions, number, scaled, signed, spread
+from ablate.report.units import duration, millions, number, plural, scaled, signed, spread
 from ablate.significance.bootstrap import RESAMPLES
 from ablate.significance.paired import LEVEL
 from ablate.significance.verdict import Verdict
@@ -121,7 +121,7 @@ def meaning(table: Table, in_full: bool) -> list[str]:
         tested = sum(verdict.seeds is not None for verdict in rows)
         lines.append(
             f"verdict: by {main}. worse, better: beyond the noise of {seeds} seeds and of the test sentences "
-            f"(p < {LEVEL:g} each, Holm-corrected over {tested} rows). within noise (d): d is the smallest difference "
+            f"(p < {LEVEL:g} each, Holm-corrected over {plural(tested, 'row')}). within noise (d): d is the smallest difference "
             "that this study could see."
         )
     elif seeds == 1 and any(verdict.n for verdict in rows):

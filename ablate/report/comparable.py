@@ -20,6 +20,7 @@ class Comparison:
     )
     smaller: dict[str, int] = field(default_factory=dict)  # rows whose micro-batches were halved, and to how much
     unlike: list[str] = field(default_factory=list)  # rows whose seeds made different numbers of updates
+    fewer: dict[str, int] = field(default_factory=dict)  # rows that average fewer checkpoints than asked for
 
     def add(self, label: str, result: Mapping[str, Any], provenance: Mapping[str, Any] | None) -> None:
         """A run of a row."""
@@ -42,6 +43,9 @@ class Comparison:
                 lines.append(f"NOTE: these runs differ in {what}: {groups}.")
         if self.unlike:
             lines.append(f"NOTE: seeds of one row made different numbers of updates: {_some(self.unlike)}.")
+        if self.fewer:
+            rows = [f"{label} ({count})" for label, count in self.fewer.items()]
+            lines.append(f"NOTE: training made fewer checkpoints than average_checkpoints asks for: {_some(rows)}.")
         if self.smaller:
             rows = [f"{label} ({tokens} tokens)" for label, tokens in self.smaller.items()]
             lines.append(f"NOTE: memory ran out, so micro-batches were made smaller, at the same batch: {_some(rows)}.")

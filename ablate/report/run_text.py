@@ -6,7 +6,7 @@ from typing import Any
 
 from ablate.config import RowConfig
 from ablate.config.own import unpinned
-from ablate.report.units import duration
+from ablate.report.units import duration, plural
 from ablate.store import RunFolder
 from ablate.store.audit import Audit
 from ablate.store.states import failure_of, last_lines, read_progress, standing
@@ -59,7 +59,7 @@ def _execution(e: dict[str, Any]) -> list[str]:
     tokens = -(-e["micro_batch_tokens"] // (1 << e["halvings"]))
     smaller = f", halved {e['halvings']} times for want of memory" if e["halvings"] else ""
     return [
-        f"text {e.get('training')}, on {e['device']}, {e['threads']} threads",
+        f"text {e.get('training')}, on {e['device']}, {plural(e['threads'], 'thread')}",
         f"micro-batches of {tokens} padded tokens{smaller}",
     ]
 
@@ -83,7 +83,8 @@ def _result(r: dict[str, Any]) -> list[str]:
     if r.get("weights"):
         lines.append(f"weights {r['weights']['file']}, SHA-256 {r['weights']['sha256']}")
     for id, d in r.get("decodings", {}).items():
-        how = f"beam {d.get('beam')}, alpha {d.get('alpha')}, {d.get('average_checkpoints')} checkpoints averaged"
+        averaged = plural(d.get("averaged", d.get("average_checkpoints", 1)), "checkpoint")
+        how = f"beam {d.get('beam')}, alpha {d.get('alpha')}, {averaged} averaged"
         scores = f"PPL {d['ppl']:.3f}, BLEU {d['bleu']:.2f}, {d['signature']}"
         lines.append(f"decoding {id} ({how}) of {d.get('test')} in corpus {d.get('corpus')}: {scores}")
     return lines

@@ -172,6 +172,9 @@ class _Reader:
             finished[run.seed] = result
             decoding = result["decodings"][row.decoding]
             self.corpora.add(decoding["corpus"])
+            averaged = decoding.get("averaged", row.config.average_checkpoints)
+            if averaged < row.config.average_checkpoints:
+                self.made.fewer[row.label] = averaged
             found = {"ppl": decoding["ppl"], "bleu": decoding["bleu"]}
             if PPL_CHAR.name in decoding:  # results of the first version do not have it
                 found[PPL_CHAR.name] = decoding[PPL_CHAR.name]

@@ -237,6 +237,7 @@ class _Work:
             "alpha": config.alpha,
             "max_extra_length": config.max_extra_length,
             "average_checkpoints": config.average_checkpoints,
+            "averaged": min(config.average_checkpoints, result["checkpoints_made"]),
             "ppl": value,
             "ppl_char": per_character(value, dev, self.corpus.text("dev", "target")),
             "bleu": bleu.value,

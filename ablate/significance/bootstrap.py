@@ -21,7 +21,7 @@ class Resampled:
 
     n: seeds that the difference is the mean of.
     low, high: between them lie 95 % of the resampled differences.
-    p: sacreBLEU's p value of no difference.
+    p: sacreBLEU's p value of no difference; 1 where no resample differs, of which sacreBLEU says 1/1001.
     """
 
     n: int
@@ -45,7 +45,8 @@ def paired_bootstrap(difference: float, pairs: Sequence[tuple[Sequence[float], S
     exceeding = sum(size - mean > abs(difference) for size in sizes)
     ordered = sorted(found)
     outside = int(len(ordered) * LEVEL / 2)
-    return Resampled(n, difference, ordered[outside], ordered[-1 - outside], (exceeding + 1) / (len(found) + 1))
+    p = (exceeding + 1) / (len(found) + 1) if difference or any(found) else 1.0
+    return Resampled(n, difference, ordered[outside], ordered[-1 - outside], p)
 
 
 def _by_resample(

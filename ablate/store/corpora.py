@@ -29,13 +29,13 @@ def remember(data: DataConfig, corpora: Path, corpus: str, signature: Sequence[A
         write_json(pointer, content)
 
 
-def remembered(data: DataConfig, corpora: Path, signature: Sequence[Any], format: int) -> str | None:
-    """The corpus that these settings last made of files with this signature; None where none of this format is."""
+def remembered(data: DataConfig, corpora: Path, signature: Sequence[Any], format: int | None = None) -> str | None:
+    """The corpus that these settings last made of files with this signature; None where none (of this format) is."""
     pointer = _read(_pointer(data, corpora))
     if not pointer or pointer.get("signature") != json.loads(json.dumps(list(signature))):
         return None
     manifest = _read(corpora / pointer["corpus"] / MANIFEST)
-    return str(pointer["corpus"]) if manifest is not None and manifest["format"] == format else None
+    return str(pointer["corpus"]) if manifest is not None and format in (None, manifest["format"]) else None
 
 
 def known_corpus(data: DataConfig, corpora: Path) -> Path | None:

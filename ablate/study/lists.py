@@ -12,7 +12,10 @@ def read_seeds(node: Node | None, report: Report) -> tuple[int, ...]:
     """The seeds; one where the study names none. Faults are reported."""
     if node is None:
         return (1,)
-    values = node.value if isinstance(node.value, list) else [node]
+    if not isinstance(node.value, list):
+        report(node.mark, f"seeds is a list, such as [1, 2, 3]; here is {node.kind}")
+        return ()
+    values = node.value
     if not values or len(values) > MAX_SEEDS:
         report(node.mark, f"{len(values)} seeds; a study has 1 to {MAX_SEEDS}")
         return ()

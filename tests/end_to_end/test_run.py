@@ -338,3 +338,21 @@ def test_text_that_changes_under_the_name_of_a_test_side_is_refused(files):
     assert (changed.code, len(changed.err.splitlines())) == (2, 1)
     assert "has translated test.tsv of corpus" in changed.err
     assert stamps(files.root / "runs") == before
+
+
+def test_every_verb_says_that_results_are_of_other_text(files, tmp_path):
+    """Two studies whose data differ in the folder alone want the same runs."""
+    assert files.run().code == 0
+    for verb in ("plan", "status", "table"):
+        assert files.ask(verb).err == ""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    for path in files.file.parent.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    (folder / "test.tsv").write_text("noch ein haus\thaus ein noch\n")
+    other = Trained(folder / "files.yaml", files.root)
+    for verb in ("plan", "status", "table", "report"):
+        assert f"note: the files in {folder} are not those that these results are of" in other.ask(verb).err
+    assert other.run().code == 2
+    assert files.run().code == 0
+    assert files.ask("table").err == ""
