@@ -58,9 +58,7 @@ def command(
     content, root = study_and_results(study, results, set, rows, seeds)
     _refuse_undrawable(figures, attention)
     if content.selected and out is None:
-        raise UsageError(
-            "with --set, --rows or --seeds it is not the study as its file has it: name a place, --out FILE"
-        )
+        raise UsageError("with --set, --rows or --seeds it is not the study of the file: name a place, --out FILE")
     warn_of_other_text(content, root)
     measured(content, root)
     table = table_of(content, root)

@@ -121,8 +121,8 @@ def meaning(table: Table, in_full: bool) -> list[str]:
         tested = sum(verdict.seeds is not None for verdict in rows)
         lines.append(
             f"verdict: by {main}. worse, better: beyond the noise of {seeds} seeds and of the test sentences "
-            f"(p < {LEVEL:g} each, Holm-corrected over {plural(tested, 'row')}). within noise (d): d is the smallest difference "
-            "that this study could see."
+            f"(p < {LEVEL:g} each, Holm-corrected over {plural(tested, 'row')}). within noise (d): d is the smallest "
+            "difference that this study could see."
         )
     elif seeds == 1 and any(verdict.n for verdict in rows):
         lines.append("One seed (n = 1) shows no spread, so the table cannot tell whether a row differs from base.")

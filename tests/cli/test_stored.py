@@ -24,7 +24,7 @@ def test_all_that_is_known_of_a_run_is_told(fake, given):
     for line in (
         f"run {folder.id}: done",
         "  seed 1, corpus toy en-toy",
-        "  text 0123456789ab, on cpu, 1 threads",
+        "  text 0123456789ab, on cpu, 1 thread",
         "  micro-batches of 250 padded tokens, halved 2 times for want of memory",
         "  ablate 0.2.0, revision abc123, with uncommitted changes",
         "  Python 3.12, torch 2.13.0",

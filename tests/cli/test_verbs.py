@@ -144,7 +144,7 @@ def test_status_tells_where_every_run_stands(fake, given):
     assert found["A h=1", 2] == ("failed", f"RuntimeError: out of luck; see {log}; --retry-failed runs it again")
     assert found["A h=1", 3] == ("diverged", "50 steps in 5 s: the loss exploded to 31.4 nats a token")
     assert found["A h=2", 1] == ("pending", "")
-    assert found["decoding beam=1", 1] == ("pending", "")
+    assert found["decoding beam=1", 1] == ("pending", "trained, 100 steps; to be translated")
     assert len(found) == 15
 
 

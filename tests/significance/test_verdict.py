@@ -107,3 +107,9 @@ def test_the_bootstrap_interval_leaves_out_the_outer_twentieth():
     values = [float(value) for value in range(1000)]
     found = paired_bootstrap(500.0, [(values, [0.0] * 1000)])
     assert (found.low, found.high) == (25.0, 974.0)
+
+
+def test_translations_that_score_alike_on_every_resample_are_no_difference():
+    """Of which sacreBLEU's counting, that no resample exceeds, would say 1 in 1001."""
+    assert paired_bootstrap(0.0, [([20.0, 30.0], [20.0, 30.0])]).p == 1
+    assert paired_bootstrap(0.0, [([20.0, 30.0], [30.0, 20.0])]).p < 1

@@ -395,7 +395,8 @@ def test_every_fault_comes_at_once_in_the_files_order(faults):
             'row "A architecture=decoder-only max_positions=513"']),
         (HEAD + "rows: [1]", ["table3.yaml:3:7: rows is a mapping of groups; here is a list"]),
         (HEAD + "seeds: []", ["table3.yaml:3:8: 0 seeds; a study has 1 to 1000"]),
-        (HEAD + "seeds: true", [f'table3.yaml:3:8: "True" is not a seed: a whole number from 0 to {2**32 - 1}']),
+        (HEAD + "seeds: [true]", [f'table3.yaml:3:9: "True" is not a seed: a whole number from 0 to {2**32 - 1}']),
+        (HEAD + "seeds: 3", ['table3.yaml:3:8: seeds is a list, such as [1, 2, 3]; here is "3"']),
         (HEAD + f"seeds: {list(range(1001))}", ["table3.yaml:3:8: 1001 seeds; a study has 1 to 1000"]),
     ],
 )  # fmt: skip
