@@ -179,7 +179,7 @@ def main() -> None:
 
 
 def _print(name: str, unit: str, contenders: list[Contender]) -> None:
-    """A line each: the figure, ours' ratio to its best rival, memory of a process, seconds to the first step."""
+    """A line each: the figure, ours' two ratios, memory of a process, seconds to the first step."""
     print(f"\n{name}", flush=True)
     for contender in contenders:
         ratios = [contender.ratio(unit, contenders, kept) for kept in (False, True)]

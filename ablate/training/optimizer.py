@@ -1,7 +1,7 @@
 """Adam (section 5.3; Kingma and Ba, 2015), and Adam with decoupled weight decay (Loshchilov and Hutter, 2019).
 
 The arithmetic is torch's fused kernel. Its class around it is not used: making one loads torch's compiler, which
-takes a second and 150 MB of every worker (benchmarks/LOG.md).
+takes the better part of a second and some 60 MB of every worker (benchmarks/LOG.md).
 """
 
 from __future__ import annotations

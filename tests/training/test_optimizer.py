@@ -30,6 +30,13 @@ def give(model, scale):
     model.matrix.grad = scale * torch.tensor([[0.3, 0.7, -0.4]])
 
 
+def give_both(one, other, drawn):
+    """The same random gradients to two models of one shape."""
+    for mine, same in zip(one.parameters(), other.parameters(), strict=True):
+        mine.grad = torch.randn(mine.shape, generator=drawn)
+        same.grad = mine.grad.clone()
+
+
 SCALES = (1.0, -0.5, 2.0, 0.01)
 RATES = (0.1, 0.03, 0.2, 0.05)
 
@@ -85,9 +92,7 @@ def test_steps_of_a_whole_model_are_those_of_torchs_plain_loop_with_two_groups(o
     )  # fmt: skip
     stepped, drawn = Optimizer(ours, config), torch.Generator().manual_seed(1)
     for rate in RATES:
-        for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
-            one.grad = torch.randn(one.shape, generator=drawn)
-            other.grad = one.grad.clone()
+        give_both(ours, theirs, drawn)
         stepped.step(rate)
         for group in plain.param_groups:
             group["lr"] = rate
@@ -111,9 +116,7 @@ def test_steps_are_those_of_torchs_fused_optimizer_to_the_bit(optimizer):
     )  # fmt: skip
     stepped, drawn = Optimizer(ours, config), torch.Generator().manual_seed(1)
     for rate in RATES:
-        for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
-            one.grad = torch.randn(one.shape, generator=drawn)
-            other.grad = one.grad.clone()
+        give_both(ours, theirs, drawn)
         stepped.step(rate)
         nn.utils.clip_grad_norm_([theirs.get_parameter(name) for name in stepped.names], 0.7)  # sums in one order
         for group in fused.param_groups:
@@ -138,7 +141,7 @@ def test_a_parameter_without_a_gradient_stays_and_has_no_state():
 
 
 def test_training_does_not_load_torchs_compiler():
-    """It takes a second and 150 MB, and nothing here is compiled."""
+    """It takes the better part of a second, and nothing here is compiled."""
     script = (
         "import sys, torch\n"
         "from ablate.config import resolve_row\n"
