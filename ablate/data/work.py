@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import random
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +28,7 @@ from ablate.data.encoders import Encoders, encoders_of
 from ablate.data.encoding import IDS, Encoder
 from ablate.data.filters import SIDES, Pair, complete_pairs, fits, refuse_long, training_pairs
 from ablate.data.notices import Notices
+from ablate.data.sample import Sample
 from ablate.data.sources import Source
 from ablate.data.tokenizer import train_tokenizer
 from ablate.errors import DataError, StoreError
@@ -39,7 +39,6 @@ from ablate.store.machine import cores
 AT_ONCE = 10_000  # pairs
 COMMIT_EVERY = 50  # times that: 500,000 pairs
 MANY = 200_000  # pairs from which starting further processes pays
-SAMPLE_SEED = 20170612
 _READ, _STATE = "read.json", "state.json"  # in the folder, until it is whole
 
 # Fields that choose the text, which is known by its content, and those that came with the first version.
@@ -129,7 +128,7 @@ class Work:
                 except OSError:
                     shutil.copyfile(alike.folder / name, self.folder / name)
         notices = Notices()
-        notices.look("test", test, self.data.languages)
+        self._look(notices, "test", test)
         self._write_held("test", test, encoders_of(self._models))
         before, repaired = alike.manifest, dict(self.sources["test"].repaired)
         others = {split: counts for split, counts in before["repaired"].items() if split != "test"}
@@ -138,7 +137,7 @@ class Work:
                 "pairs": {**before["pairs"], "test": len(test)},
                 "left_out": before["left_out"],
                 "repaired": {**others, **({"test": repaired} if repaired else {})},
-                "noticed": [*notices.lines(), *(line for line in before["noticed"] if not line.startswith("test ("))],
+                "noticed": [*notices.lines(), *(line for line in before["noticed"] if not line.startswith("test "))],
                 "longest": before["longest"],
                 "lengths": before["lengths"],
             }
@@ -150,9 +149,7 @@ class Work:
         """Read the training side once and learn the vocabulary; what there is to say of the text."""
         source, left_out, notices = self.sources["train"], Counter[str](), Notices()
         for split, pairs in held.items():
-            notices.look(split, pairs, self.data.languages)
-            if self.about[split]["sha256"] == self.about["train"]["sha256"]:
-                notices.add(f"{split} is the training side itself: what is measured on it says nothing of other text")
+            self._look(notices, split, pairs)
         sample = Sample(self.data.tokenizer_pairs)
         self.tell("reading the training side")
         for pair in training_pairs(source, self.data, left_out):
@@ -169,6 +166,12 @@ class Work:
             "repaired": repaired,
             "noticed": notices.lines(),
         }
+
+    def _look(self, notices: Notices, split: str, pairs: list[Pair]) -> None:
+        """What there is to say of dev or test; each line begins with its name."""
+        notices.look(split, pairs, self.data.languages)
+        if self.about[split]["sha256"] == self.about["train"]["sha256"]:
+            notices.add(f"{split} is the training side itself: what is measured on it says nothing of other text")
 
     def _learn(self, pairs: list[Pair], of: int) -> None:
         data = self.data
@@ -262,29 +265,6 @@ def not_usual(data: DataConfig) -> dict[str, Any]:
 def _prepared_so(data: DataConfig) -> list[Any]:
     """The settings of preparation."""
     return [data.vocab_size, data.max_length, not_usual(data)]
-
-
-class Sample:
-    """At most `size` of the pairs that are offered, each as likely as another, in their order (Vitter, 1985)."""
-
-    def __init__(self, size: int) -> None:
-        self.size, self.offered = size, 0
-        self._kept: list[tuple[int, Pair]] = []
-        self._random = random.Random(SAMPLE_SEED)
-
-    def offer(self, pair: Pair) -> None:
-        """One more."""
-        if self.offered < self.size:
-            self._kept.append((self.offered, pair))
-        else:
-            place = int(self._random.random() * (self.offered + 1))
-            if place < self.size:
-                self._kept[place] = (self.offered, pair)
-        self.offered += 1
-
-    def drawn(self) -> list[Pair]:
-        """The sample."""
-        return [pair for _, pair in sorted(self._kept)]
 
 
 def _chunks(pairs: Iterator[Pair]) -> Iterator[tuple[list[str], list[str]]]:

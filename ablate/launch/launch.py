@@ -148,8 +148,9 @@ def _lay_out(run: Run, results: Results, corpus: Corpus, study: Study) -> None:
             f"{folder.path}: was trained on text {execution['training']}, but the study's files now make text "
             f"{corpus.training}: restore the files, or use another --results"
         )
+    translated = _decodings(folder)
     for decoding in study.decodings[run.id]:
-        found = _decodings(folder).get(decoding, {}).get("corpus", corpus.id)
+        found = translated.get(decoding, {}).get("corpus", corpus.id)
         if found != corpus.id:
             raise StoreError(
                 f"{folder.path}: has translated {run.data.test} of corpus {found}, but the study's files now make "

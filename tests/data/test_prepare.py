@@ -421,3 +421,19 @@ def test_a_file_that_two_corpora_share_is_replaced_and_not_written_into(files):
     files.prepare(test="other").verify(every=True)
     (first.folder / "hidden").rename(first.folder / "corpus.json")
     first.verify(every=True)
+
+
+def test_a_test_side_that_is_the_training_side_is_noticed_and_only_then(files):
+    """Also where the rest is taken over from another corpus, whose own notices of its test side do not come along."""
+    line = "test is the training side itself: what is measured on it says nothing of other text"
+    files.write()
+    assert files.prepare().manifest["noticed"] == []
+    assert files.prepare(test="train").manifest["noticed"] == [line]
+    files.write(other=PAIRS["test"][:7])
+    assert files.prepare(test="other").manifest["noticed"] == []
+
+
+def test_notices_of_a_test_side_do_not_come_along(files):
+    files.write(other=PAIRS["test"][:7])
+    assert len(files.prepare(test="train").manifest["noticed"]) == 1
+    assert files.prepare(test="other").manifest["noticed"] == []

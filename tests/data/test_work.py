@@ -12,7 +12,7 @@ from ablate.config import resolve_data
 from ablate.data import encoders, work
 from ablate.data.corpus import subset
 from ablate.data.notices import Notices
-from ablate.data.work import Sample
+from ablate.data.sample import Sample
 from tests.data.small import PAIRS, SETTINGS
 from tests.data.test_prepare import fault
 
