@@ -86,23 +86,28 @@ class BatchOrder:
     def epoch(self, epoch: int) -> list[NDArray[np.int64]]:
         """The batches of an epoch, in order."""
         random = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
-        noise = random.random(len(self.source))
-        order = _sorted_by(self.target, self.source + LENGTH_NOISE * noise, noise)
+        blurred = random.random(len(self.source))
+        blurred *= LENGTH_NOISE  # in place: of 5 million sentences every copy is felt
+        blurred += self.source
+        order = _sorted_by(self.target, blurred)
         ends = np.cumsum(self.longer[order], dtype=np.int64)
         starts = np.searchsorted(ends, self.batch_tokens * np.arange(1, self.batches_per_epoch) + 1)
         batches = np.split(order if self.kept is None else self.kept[order], starts)
         return [batches[i] for i in random.permutation(len(batches))]
 
 
-def _sorted_by(first: NDArray[np.uint16], second: NDArray[np.float64], third: NDArray[np.float64]) -> NDArray[np.int64]:
-    """np.lexsort((third, second, first)), several times as fast for 5 million."""
-    order = np.argsort(second)
-    ones = first[order]
-    by_first = np.argsort(ones, kind="stable")  # by radix, in 16 bits
-    order, ones = order[by_first], ones[by_first]
-    twos = second[order]
-    if np.any((ones[1:] == ones[:-1]) & (twos[1:] == twos[:-1])):  # hardly ever: only then has the third a say
-        return np.lexsort((third, second, first))
+def _sorted_by(first: NDArray[np.uint16], second: NDArray[np.float64]) -> NDArray[np.int64]:
+    """np.lexsort((second, first)), several times as fast for 5 million: a radix sort, and then many small ones."""
+    order = np.argsort(first, kind="stable")  # by radix, in 16 bits
+    sizes = np.bincount(first)
+    ends = np.cumsum(sizes)
+    for end, size in zip(ends[sizes > 0], sizes[sizes > 0], strict=True):
+        group = order[end - size : end]
+        seconds = second[group]
+        by_second = np.argsort(seconds)
+        if np.any(np.diff(seconds[by_second]) == 0):  # hardly ever; the fast sort may leave equal ones in any order
+            by_second = np.argsort(seconds, kind="stable")
+        order[end - size : end] = group[by_second]
     return order
 
 

@@ -74,9 +74,11 @@ class Side:
         return self.ids[self.offsets[sentence] : self.offsets[sentence + 1]]
 
     @cached_property
-    def lengths(self) -> NDArray[np.int64]:
+    def lengths(self) -> NDArray[np.int32]:
         """Tokens of each sentence, the end mark counted."""
-        return np.diff(self.offsets) + 1
+        lengths = np.subtract(self.offsets[1:], self.offsets[:-1], dtype=np.int32, casting="unsafe")
+        lengths += 1
+        return lengths
 
 
 @dataclass(frozen=True)
@@ -180,10 +182,9 @@ class Corpus:
                 verify(path, expected)
 
     def _side(self, split: str, side: str) -> Side:
-        offsets = np.fromfile(self.folder / f"{split}.{side}.offsets", dtype=OFFSETS)
         path = self.folder / f"{split}.{side}.ids"
         ids = np.memmap(path, dtype=IDS, mode="r") if path.stat().st_size else np.empty(0, IDS)
-        return Side(ids, offsets)
+        return Side(ids, np.memmap(path.with_suffix(".offsets"), dtype=OFFSETS, mode="r"))
 
 
 class SideWriter:
