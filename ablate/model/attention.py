@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ablate.config import ModelConfig
 from ablate.model.layers import Dropout, Linear
+from ablate.model.linear import from_rows, to_rows
 from ablate.model.mechanisms import Mechanism
 from ablate.model.mixer import Mixer
 from ablate.model.sight import Sight
@@ -55,10 +56,11 @@ class MultiHeadAttention(Mixer):
 
     def keys_values(self, x: Tensor, sight: Sight) -> KeysValues:
         """(B, S, d_model), whose places are the queries of `sight` -> keys and values, to attend to once or often."""
-        K = self._heads(self.W_K(x), self.g)
+        rows = to_rows(x)
+        K, V = (self._heads(from_rows(W(rows), like=x), self.g) for W in (self.W_K, self.W_V))
         if sight.order is not None:
             K = sight.order.rotate(K, sight.queries).to(K.dtype)
-        return KeysValues(K, self._heads(self.W_V(x), self.g))
+        return KeysValues(K, V)
 
     def forward(self, x: Tensor, past: KeysValues | None, sight: Sight) -> tuple[Tensor, KeysValues]:
         """Self-attention: each position of x over those of the past and of x itself.

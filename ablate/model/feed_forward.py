@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ablate.config import ModelConfig
 from ablate.model.layers import Dropout, Linear
+from ablate.model.linear import from_rows, to_rows
 
 
 class Activation(nn.Module):
@@ -65,10 +66,11 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, d_model) -> (B, T, d_model)."""
-        inner = self.activation(self.W_1(x))
+        rows = to_rows(x)
+        inner = self.activation(self.W_1(rows))
         if self.W_3 is not None:
-            inner = inner * self.W_3(x)
-        return self.W_2(self.dropout(inner))
+            inner = inner * self.W_3(rows)
+        return from_rows(self.W_2(self.dropout(inner)), like=x)
 
 
 ACTIVATIONS: dict[str, Callable[[], Activation]] = {"relu": ReLU, "gelu": GELU, "swiglu": SwiGLU}

@@ -7,12 +7,13 @@ runs of equal shape stacked along a leading axis; no layer keeps or reads global
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.model.products import linear
+from ablate.model.linear import linear
 
 
 class Linear(nn.Module):
@@ -59,17 +60,38 @@ class Dropout(nn.Module):
         self.rate = rate
         self.random = random
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Any shape; the identity when evaluating or when the rate is 0."""
+    def forward(self, x: Tensor, onto: Tensor | None = None) -> Tensor:
+        """Any shape; the identity when evaluating or when the rate is 0. Added to `onto`, where given."""
         if not self.training or self.rate == 0.0:
-            return x
+            return x if onto is None else onto + x
+        if onto is None:
+            return x * self._mask(x)
+        y: Tensor = _Onto.apply(onto, x, self._mask(x))  # type: ignore[no-untyped-call]
+        return y
+
+    def _mask(self, x: Tensor) -> Tensor:
+        """What x is multiplied by: 0, or what makes up for the zeros."""
         dropped = min(round(self.rate * 65536), 65535)
         kept = torch.empty_like(x, requires_grad=False)
         torch.ge(self._draws(x), dropped - 32768, out=kept)
-        return (x * kept).mul_(65536 / (65536 - dropped))
+        return kept.mul_(65536 / (65536 - dropped))
 
     def _draws(self, x: Tensor) -> Tensor:
         """Uniform 16-bit integers in x's shape."""
         words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device)
         words.random_(-(2**63), None, generator=self.random)
         return words.view(torch.int16)[: x.numel()].view(x.shape)
+
+
+class _Onto(torch.autograd.Function):
+    """A residual plus x * mask: less to remember, and less to do on the way back, than of a product and a sum."""
+
+    @staticmethod
+    def forward(ctx: Any, residual: Tensor, x: Tensor, mask: Tensor) -> Tensor:
+        ctx.save_for_backward(mask)
+        return residual + x * mask
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        (mask,) = ctx.saved_tensors
+        return grads[0], (grads[0] * mask).to(mask.dtype), None

@@ -48,7 +48,7 @@ class PostNorm(nn.Module):
         super().__init__()
         self.dropout = Dropout(rate, random)
         self.norm = norm
-        self.add: Callable[[Tensor, Tensor], Tensor] = torch.add if residual else _second
+        self.residual = residual
 
     def before(self, x: Tensor) -> Tensor:
         """What the sub-layer is given: (B, T, d_model) -> (B, T, d_model)."""
@@ -56,7 +56,11 @@ class PostNorm(nn.Module):
 
     def after(self, x: Tensor, sublayer: Tensor) -> Tensor:
         """What goes on, from x and what the sub-layer made of it: (B, T, d_model), twice -> (B, T, d_model)."""
-        return self.norm(self.add(x, self.dropout(sublayer)))
+        return self.norm(self._added(x, sublayer))
+
+    def _added(self, x: Tensor, sublayer: Tensor) -> Tensor:
+        summed: Tensor = self.dropout(sublayer, onto=x if self.residual else None)
+        return summed
 
 
 class PreNorm(PostNorm):
@@ -68,11 +72,7 @@ class PreNorm(PostNorm):
 
     def after(self, x: Tensor, sublayer: Tensor) -> Tensor:
         """(B, T, d_model), twice -> (B, T, d_model)."""
-        return self.add(x, self.dropout(sublayer))
-
-
-def _second(x: Tensor, sublayer: Tensor) -> Tensor:
-    return sublayer
+        return self._added(x, sublayer)
 
 
 NORMS: dict[str, Callable[[int], nn.Module]] = {"layernorm": LayerNorm, "rmsnorm": RMSNorm}

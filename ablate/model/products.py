@@ -1,9 +1,12 @@
 """The three products of a linear layer, by the way that is fastest for a device and a precision.
 
-On a GPU that is torch's own, and bf16 is torch's autocast. On a CPU autocast would make bf16 copies of every
-activation, which costs more than it saves on small models; oneDNN rounds fp32 operands inside the product
-instead, and its sums come out in fp32. On AMD processors torch's own products take a slow path of MKL's, and
+On a GPU that is torch's own, in bf16 too. On a CPU products in bf16 are oneDNN's, but where an output is so large
+that converting it costs more than they gain. In fp32, torch's own take a slow path of MKL's on AMD processors, and
 oneDNN's do not. benchmarks/LOG.md has what each was measured to gain, and what did not gain anything.
+
+oneDNN compiles code for every number of rows that it has not met, which can take several times as long as the product
+itself, and hardly two batches have as many rows. Rows of zeros therefore fill them up to one of few numbers, or they go
+in parts.
 """
 
 from __future__ import annotations
@@ -20,10 +23,18 @@ from torch import Tensor
 
 
 class Products:
-    """Torch's own. M rows of inputs (M, d_in) meet a weight (d_out, d_in)."""
+    """Torch's own. M rows of inputs (M, d_in) meet a weight (d_out, d_in), both as `rows` and `matrix` give them."""
+
+    def rows(self, x: Tensor) -> Tensor:
+        """Inputs, or gradients of outputs, as these products take them; rows of zeros may follow."""
+        return x
+
+    def matrix(self, weight: Tensor) -> Tensor:
+        """A weight, or a bias, as these products take it."""
+        return weight
 
     def outputs(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """X W^T + b: (..., d_out)."""
+        """X W^T + b: (M, d_out)."""
         return F.linear(x, weight, bias)
 
     def to_inputs(self, grad: Tensor, weight: Tensor) -> Tensor:
@@ -38,43 +49,82 @@ class Products:
         return torch.addmm(onto, grad.T, x, out=onto) if same else onto.add_(grad.T @ x)
 
 
-class InSizes(Products):
-    """By oneDNN, with rows in few sizes: for a number of rows that is new to it, it compiles code.
+class Rounded(Products):
+    """Of operands rounded to bf16: summed up in fp32, and then rounded again."""
 
-    That can take ten times as long as the product and keeps megabytes, and hardly two batches have as many rows.
-    So rows go in parts of the sizes below, and what is left is filled up with zeros to the smallest.
+    def rows(self, x: Tensor) -> Tensor:
+        """In bf16."""
+        return x.to(torch.bfloat16)
+
+    def matrix(self, weight: Tensor) -> Tensor:
+        """In bf16."""
+        return weight.to(torch.bfloat16)
+
+
+class RoundedInSizes(Rounded):
+    """The same by oneDNN."""
+
+    def rows(self, x: Tensor) -> Tensor:
+        """In bf16, filled up."""
+        return _filled(x, size_for(len(x)), torch.bfloat16)
+
+
+class RoundedWithin(Products):
+    """Of fp32 numbers that oneDNN rounds to bf16 as it takes them: what comes out was never rounded.
+
+    Half as fast as products in bf16, and yet faster where the output is large and would have to be converted. The
+    code for a number of rows takes longer to compile here, and keeps megabytes: there are fewer numbers.
+    """
+
+    def rows(self, x: Tensor) -> Tensor:
+        """Filled up to a power of two."""
+        return _filled(x, max(64, 1 << (len(x) - 1).bit_length()), x.dtype)
+
+    def outputs(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """X W^T + b."""
+        with _rounding():
+            return super().outputs(x, weight, bias)
+
+    def to_inputs(self, grad: Tensor, weight: Tensor) -> Tensor:
+        """G W."""
+        with _rounding():
+            return super().to_inputs(grad, weight)
+
+    def to_weight(self, grad: Tensor, x: Tensor, onto: Tensor | None = None) -> Tensor:
+        """G^T X."""
+        with _rounding():
+            return super().to_weight(grad, x, onto)
+
+
+class OneDNN(Products):
+    """In fp32 by oneDNN, with rows in parts of few sizes; what is left is filled up to the smallest.
+
+    Code in fp32 keeps tens of megabytes for each number of rows, so these are fewer still than in bf16.
     """
 
     SIZES = (4096, 2048, 1024, 512, 256, 128, 64)
 
     def outputs(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """X W^T + b."""
-        y = self._rows(x.reshape(-1, x.shape[-1]), weight.T)
-        return (y if bias is None else y.add_(bias)).view(*x.shape[:-1], len(weight))
+        y = self._by_rows(x, weight)
+        return y if bias is None else y.add_(bias)
 
     def to_inputs(self, grad: Tensor, weight: Tensor) -> Tensor:
         """G W."""
-        return self._rows(grad, weight)
+        return self._by_rows(grad, weight.T.contiguous())
 
     def to_weight(self, grad: Tensor, x: Tensor, onto: Tensor | None = None) -> Tensor:
-        """G^T X, or that added to what is there: a sum over the parts."""
-        if not len(x):
-            return grad.new_zeros(grad.shape[1], x.shape[1]) if onto is None else onto
-        total = grad.new_empty(grad.shape[1], x.shape[1]) if onto is None else onto
+        """G^T X."""
+        total = grad.new_zeros(grad.shape[1], x.shape[1]) if onto is None else onto
         for start, stop, size in self._parts(len(x)):
-            G, X = _filled(grad[start:stop], size), _filled(x[start:stop], size)
-            self.product(G.T, X, total, add=start > 0 or onto is not None)
+            G, X = (_filled(each[start:stop], size, each.dtype) for each in (grad, x))
+            total += _by_onednn(G.T, X.T)
         return total
 
-    def _rows(self, a: Tensor, b: Tensor) -> Tensor:
-        out = a.new_empty(len(a), b.shape[1])
+    def _by_rows(self, a: Tensor, b: Tensor) -> Tensor:
+        out = a.new_empty(len(a), len(b))
         for start, stop, size in self._parts(len(a)):
-            if stop - start == size:
-                self.product(a[start:stop], b, out[start:stop])
-            else:
-                more = a.new_empty(size, b.shape[1])
-                self.product(_filled(a[start:stop], size), b, more)
-                out[start:stop] = more[: stop - start]
+            out[start:stop] = _by_onednn(_filled(a[start:stop], size, a.dtype), b)[: stop - start]
         return out
 
     def _parts(self, rows: int) -> Iterator[tuple[int, int, int]]:
@@ -87,83 +137,38 @@ class InSizes(Products):
         if start < rows:
             yield start, rows, self.SIZES[-1]
 
-    def product(self, a: Tensor, b: Tensor, out: Tensor, add: bool = False) -> None:
-        """A B of two matrices, into `out`, or added to what is there."""
-        raise NotImplementedError
+
+def _by_onednn(a: Tensor, b: Tensor) -> Tensor:
+    """A B^T."""
+    if a.dtype != torch.float32:
+        return a @ b.T
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(a.contiguous(), b.contiguous(), None, "none", [], "")
+    return product
 
 
-class Rounded(InSizes):
-    """In fp32 but for the operands, which oneDNN rounds to bf16 on the way in; for a CPU."""
-
-    def product(self, a: Tensor, b: Tensor, out: Tensor, add: bool = False) -> None:
-        """A B."""
-        with _rounding():
-            if add:
-                torch.addmm(out, a, b, out=out)
-            else:
-                torch.mm(a, b, out=out)
-
-
-class OneDNN(InSizes):
-    """In fp32 by oneDNN, for processors on which torch's own products are slow."""
-
-    def _rows(self, a: Tensor, b: Tensor) -> Tensor:
-        return super()._rows(a, b.T.contiguous().T)  # as each part takes it: turned over once
-
-    def product(self, a: Tensor, b: Tensor, out: Tensor, add: bool = False) -> None:
-        """A B."""
-        made = torch.ops.mkldnn._linear_pointwise(a.contiguous(), b.T.contiguous(), None, "none", [], "")
-        if add:
-            out.add_(made)
-        else:
-            out.copy_(made)
-
-
-def _filled(x: Tensor, rows: int) -> Tensor:
-    """Rows of zeros behind those of x."""
-    if len(x) == rows:
-        return x
-    out = x.new_zeros(rows, x.shape[1])
-    out[: len(x)] = x
-    return out
-
-
-def products(device: torch.device, bf16: bool) -> Products:
-    """The products for a device; `bf16`: whether their operands may be rounded."""
+def products(device: torch.device, bf16: bool, wide: bool = False) -> Products:
+    """The products for a device; `bf16`: whether operands may be rounded; `wide`: whether outputs are far larger."""
     if device.type != "cpu":
-        return Products()
-    return Rounded() if bf16 else _exact_on_cpu()
+        return Rounded() if bf16 else Products()
+    if bf16:
+        return RoundedWithin() if wide else RoundedInSizes()
+    return _exact_on_cpu()
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """X W^T + b: (..., d_in), (d_out, d_in), (d_out) -> (..., d_out); in bf16 under autocast."""
-    if x.device.type != "cpu":
-        return F.linear(x, weight, bias)
-    by = products(x.device, torch.is_autocast_enabled("cpu"))
-    if not torch.is_grad_enabled() and x.dtype == weight.dtype and not isinstance(by, Rounded):
-        return by.outputs(x, weight, bias)  # in a decoding step, what autograd asks for takes as long as the product
-    y: Tensor = _Linear.apply(x.to(weight.dtype), weight, bias, by)  # type: ignore[no-untyped-call]
-    return y
+def size_for(rows: int) -> int:
+    """The least of 64, 72, 80, ... 128, 144, ... that is no less: eight from any number to its double."""
+    step = max(8, 1 << max(0, (rows - 1).bit_length() - 4))
+    return max(64, -(-rows // step) * step)
 
 
-class _Linear(torch.autograd.Function):
-    """A linear layer on a CPU. Its output is a tensor of its own, not a view: what follows may work in its place."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, by: Products) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        ctx.by, ctx.biased = by, bias is not None
-        with torch.autocast("cpu", enabled=False):
-            y = by.outputs(x.reshape(-1, weight.shape[1]), weight, bias)
-            return torch.ops.aten._unsafe_view(y, (*x.shape[:-1], weight.shape[0]))
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor | None, None]:
-        x, weight = ctx.saved_tensors
-        grad, inputs = grads[0].reshape(-1, weight.shape[0]), x.reshape(-1, weight.shape[1])
-        with torch.autocast("cpu", enabled=False):
-            d_x = ctx.by.to_inputs(grad, weight).view_as(x) if ctx.needs_input_grad[0] else None
-            return d_x, ctx.by.to_weight(grad, inputs), grad.sum(0) if ctx.biased else None, None
+def _filled(x: Tensor, rows: int, dtype: torch.dtype) -> Tensor:
+    """Of a type, with rows of zeros behind those of x."""
+    if len(x) == rows:
+        return x.to(dtype)
+    out = x.new_empty(rows, x.shape[1], dtype=dtype)
+    out[: len(x)] = x
+    out[len(x) :] = 0
+    return out
 
 
 @contextmanager

@@ -53,33 +53,33 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, embedding: Tensor, targets: Tensor, smoothing: float, low: bool) -> Tensor:
-        by = products(states.device, low)
-        dtype = torch.bfloat16 if low and states.is_cuda else torch.float32
+        by, dtype = products(states.device, low, wide=True), states.dtype
         with torch.autocast(states.device.type, enabled=False):
             V = embedding.shape[0]
-            weight, inputs = embedding.to(dtype), states.to(dtype)
-            d_states = torch.empty_like(inputs)
+            states = states.to(embedding.dtype)
+            weight, d_states = by.matrix(embedding), torch.empty_like(states)
             d_embedding = torch.zeros_like(embedding)
             total = torch.zeros((), device=states.device)
             for rows in _chunks(targets):
                 goal = targets[rows, None]
-                logits = by.outputs(inputs[rows], weight).float()  # (c, V)
+                inputs = by.rows(states[rows])
+                logits = by.outputs(inputs, weight)[: len(goal)].to(states.dtype)  # (c, V)
                 largest = logits.amax(1, keepdim=True)
                 expected = (1 - smoothing) * logits.gather(1, goal)
                 grad = logits.sub_(largest).exp_()
                 Z = grad.sum(1, keepdim=True)
                 total += (largest + Z.log() - expected).sum()
                 grad.scatter_add_(1, goal, (smoothing - 1) * Z)
-                grad = grad.to(dtype)
-                d_states[rows] = by.to_inputs(grad, weight) / Z
-                by.to_weight(grad, (inputs[rows] / Z).to(dtype), onto=d_embedding)
+                grad = by.rows(grad)
+                d_states[rows] = by.to_inputs(grad, weight)[: len(goal)] / Z
+                by.to_weight(grad, by.rows(states[rows] / Z), onto=d_embedding)
             if smoothing:  # eps / V on every piece: the mean logit, for which no logits are needed
                 mean = embedding.mean(0)
-                total -= smoothing * (states.float() @ mean).sum()
-                d_states -= (smoothing * mean).to(dtype)
-                d_embedding -= smoothing / V * states.float().sum(0)
+                total -= smoothing * (states @ mean).sum()
+                d_states -= smoothing * mean
+                d_embedding -= smoothing / V * states.sum(0)
         ctx.save_for_backward(d_states, d_embedding)
-        ctx.dtype = states.dtype
+        ctx.dtype = dtype
         return total
 
     @staticmethod

@@ -128,3 +128,17 @@ def test_dropout_keeps_the_type(dtype):
     out = Dropout(0.5, generator())(x)
     out.sum().backward()
     assert out.dtype == x.grad.dtype == dtype
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_dropout_onto_a_residual_is_their_sum_with_its_gradients(dtype, training):
+    residual, x = normal(3, 5, 7).requires_grad_(), normal(3, 5, 7, seed=2).to(dtype).requires_grad_()
+    upstream = normal(3, 5, 7, seed=3)
+    out = Dropout(0.4, generator()).train(training)(x, onto=residual)
+    expected = residual + Dropout(0.4, generator()).train(training)(x)
+    assert torch.equal(out, expected)
+    found, exact = (torch.autograd.grad(y, (residual, x), upstream) for y in (out, expected))
+    for one, other in zip(found, exact, strict=True):
+        assert one.dtype == other.dtype
+        torch.testing.assert_close(one, other)
