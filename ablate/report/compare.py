@@ -55,6 +55,7 @@ class Comparison:
         return {
             "study": self.table.study.name,
             "rows": [row.row.label for row in rows],
+            "states": [{str(seed): state for seed, state in row.states.items()} for row in rows],
             "settings": [{"field": name, "values": [a, b]} for name, a, b in self.settings],
             "scores": {
                 name: {"rows": [row.scores[name].as_json() for row in rows], "difference": verdict_json(verdict)}

@@ -26,6 +26,9 @@ def print_comparison(found: Comparison) -> None:
     _settings(found)
     console.print()
     _scores(found)
+    for row in (found.first, found.second):
+        if row.note:
+            console.print(f"{row.row.label}: {row.note}", markup=False)
     console.print()
     for verdict in found.verdicts.values():
         for line in _noise(verdict) if verdict.n else ():
@@ -94,7 +97,7 @@ def _curves(found: Comparison) -> Iterator[str]:
         return
     values = [math.log(value) for curve in drawn for _, value in curve.mean]
     low, high = min(values), max(values)
-    yield "\nPPL (dev) by step, log, mean over seeds"
+    yield "\nPPL (dev) by step, log, geometric mean over seeds"
     wide = max(len(curve.row) for curve in drawn)
     for curve in drawn:
         points = curve.mean

@@ -51,6 +51,7 @@ class Plan:
     rows: tuple[PlanRow, ...]
     lengths: Lengths | None
     seconds_of: dict[str, float] | None  # of what is missing of each run; None where no rate of this machine is known
+    trained: frozenset[str] = frozenset()  # runs of which only a decoding is missing
 
     @property
     def seconds(self) -> float | None:
@@ -76,6 +77,7 @@ class Plan:
             "rows": len(self.rows),
             "runs": len(self.runs),
             "missing": sum(state not in ("done", "diverged") for _, state in runs),
+            "only_decoding": len(self.trained),
             "flops": sum(f for f in flops if f is not None) if None not in flops else None,
             "disk_bytes": sum(cost.run_bytes(row.row.config, row.V, written) for row, _ in runs),
             "seconds": self.seconds,
@@ -102,7 +104,9 @@ def plan_of(study: Study, results: Results) -> Plan:
     rows = tuple(_plan_row(study, row, results, known[study.data_of(row)]) for row in study.rows)
     lengths = known[study.data_of(study.base)] if None not in known.values() else None
     plan = Plan(study, rows, lengths, None)
-    return replace(plan, seconds_of=_seconds(plan, results))
+    missing = {id for id, (_, state) in plan.runs.items() if state not in ("done", "diverged")}
+    trained = frozenset(id for id in missing if results.run(id).result.exists())
+    return replace(plan, trained=trained, seconds_of=_seconds(plan, missing - trained, results))
 
 
 def _plan_row(study: Study, row: Row, results: Results, lengths: Lengths | None) -> PlanRow:
@@ -119,18 +123,15 @@ def _plan_row(study: Study, row: Row, results: Results, lengths: Lengths | None)
     )
 
 
-def _seconds(plan: Plan, results: Results) -> dict[str, float] | None:
-    """Time for what is missing of each run, at the rate that this machine has shown."""
-    missing = {
-        id: row
-        for id, (row, state) in plan.runs.items()
-        if state not in ("done", "diverged") and not results.run(id).result.exists()  # else only a decoding is
-    }
-    if not missing:
+def _seconds(plan: Plan, untrained: set[str], results: Results) -> dict[str, float] | None:
+    """Time for what is missing of each training, at the rate that this machine has shown."""
+    if not untrained:
         return {}
     rates = measured_rates(results, list(plan.runs))
     seconds: dict[str, float] = {}
-    for id, row in missing.items():
+    for id, (row, _) in plan.runs.items():
+        if id not in untrained:
+            continue
         rate = rates.get(row.row.config.precision)
         if row.flops is None or rate is None:
             return None

@@ -43,6 +43,9 @@ def print_plan(plan: Plan) -> None:
         f"{scaled(totals['flops'], 'FLOP')} in all, up to {size(totals['disk_bytes'])} on disk, "
         f"time {duration(plan.seconds) if plan.seconds is not None else 'unknown until a run has finished here'}."
     )
+    if plan.trained:
+        count = len(plan.trained)
+        console.print(f"{plural(count, 'run')} {'is' if count == 1 else 'are'} trained and only to be translated.")
     if plan.study.dropped:
         dropped = plan.study.dropped
         console.print(f"{plural(dropped, 'combination')} {'was' if dropped == 1 else 'were'} dropped by `where`.")

@@ -99,6 +99,21 @@ def test_it_is_printed_whole_and_its_json_has_what_is_printed(compared):
     assert content["curves"][1] == {"row": "A h=2", "ppl": {"1": [[50, 8.0], [100, 4.0]], "2": [[50, 8.0], [100, 4.0]]}}
 
 
+def test_seeds_that_are_missing_or_have_diverged_are_told(fake):
+    results = fake(seeds="1,2")
+    results.done("A h=1", 1, 6.0, 20.0)
+    results.done("A h=2", 1, 5.0, 25.0)
+    results.diverged("A h=2", 2, 50, "the loss is not a finite number")
+    table = results.table()
+    found = compare(table, rows(table)["A h=1"], rows(table)["A h=2"], results.results)
+    out = io.StringIO()
+    with redirect_stdout(out):
+        print_comparison(found)
+    assert "A h=1: 1 of 2 seeds done; pending\n" in out.getvalue()
+    assert "A h=2: 1 of 2 seeds done; diverged at step 50: the loss is not a finite number\n" in out.getvalue()
+    assert found.as_json()["states"] == [{"1": "done", "2": "pending"}, {"1": "done", "2": "diverged"}]
+
+
 @pytest.mark.parametrize(
     ("name", "label"), [("base", "base"), ("A h=1", "A h=1"), ("D", "D dropout=0.3"), ("dec*", "decoding beam=1")]
 )
