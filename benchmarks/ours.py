@@ -2,7 +2,7 @@
 
 python benchmarks/ours.py train XS|S|base fp32|bf16 [--ids FILE] [--threads 2] [--seconds 12]
 python benchmarks/ours.py decode XS|S|base fp32 [--beam 4] [--ids FILE] [--threads 2]
-python benchmarks/ours.py curve XS fp32 --steps 200       the loss, every 50 steps
+python benchmarks/ours.py curve XS fp32 --steps 200 [--dropout 0]       the loss, every 50 steps
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def _steps(trainer_: Any, seconds: float) -> float:
     return float(trainer_.at.tokens - tokens) / (time.perf_counter() - start)
 
 
-def curve(size: str, precision: str, ids: Path | None, steps: int) -> dict[str, Any]:
+def curve(size: str, precision: str, ids: Path | None, steps: int, dropout: float) -> dict[str, Any]:
     """The training loss in nats a token, as a mean over the last 10 of every 50 steps."""
-    trainer_, losses = trainer(row(size, precision), split(ids, TRAIN)), []
+    trainer_, losses = trainer(row(size, precision, dropout=dropout), split(ids, TRAIN)), []
     for step in range(1, steps + 1):
         trainer_._step(step)
         if step % 50 == 40:
@@ -104,13 +104,14 @@ def main() -> None:
     parser.add_argument("--beam", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=12.0)
     parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--dropout", type=float, default=0.1)
     a = parser.parse_args()
     torch.set_num_threads(a.threads)
     torch.set_flush_denormal(True)
     if a.task == "train":
         found = train(a.size, a.precision, a.ids, a.seconds)
     elif a.task == "curve":
-        found = curve(a.size, a.precision, a.ids, a.steps)
+        found = curve(a.size, a.precision, a.ids, a.steps, a.dropout)
     else:
         found = decode(a.size, a.ids, a.beam)
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

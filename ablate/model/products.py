@@ -96,6 +96,22 @@ class RoundedWithin(Products):
             return super().to_weight(grad, x, onto)
 
 
+class RoundedBefore(Products):
+    """Of fp32 numbers that are rounded to bf16 beforehand, for processors that have no products in bf16."""
+
+    def __init__(self) -> None:
+        exact = _exact_on_cpu()
+        self.outputs, self.to_inputs, self.to_weight = exact.outputs, exact.to_inputs, exact.to_weight  # type: ignore[method-assign]
+
+    def rows(self, x: Tensor) -> Tensor:
+        """Rounded."""
+        return x.to(torch.bfloat16).float()
+
+    def matrix(self, weight: Tensor) -> Tensor:
+        """Rounded."""
+        return weight.to(torch.bfloat16).float()
+
+
 class OneDNN(Products):
     """In fp32 by oneDNN, with rows in parts of few sizes; what is left is filled up to the smallest.
 
@@ -150,9 +166,11 @@ def products(device: torch.device, bf16: bool, wide: bool = False) -> Products:
     """The products for a device; `bf16`: whether operands may be rounded; `wide`: whether outputs are far larger."""
     if device.type != "cpu":
         return Rounded() if bf16 else Products()
-    if bf16:
-        return RoundedWithin() if wide else RoundedInSizes()
-    return _exact_on_cpu()
+    if not bf16:
+        return _exact_on_cpu()
+    if not _has_bf16():
+        return RoundedBefore()
+    return RoundedWithin() if wide else RoundedInSizes()
 
 
 def size_for(rows: int) -> int:
@@ -190,3 +208,9 @@ def _exact_on_cpu() -> Products:
     except OSError:  # not Linux
         amd = False
     return OneDNN() if amd and torch.backends.mkldnn.is_available() else Products()
+
+
+@cache
+def _has_bf16() -> bool:
+    """Whether oneDNN makes products in bf16 here; torch's own loops for others are slower than products in fp32."""
+    return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

@@ -4,10 +4,20 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from ablate.model import products
 from ablate.model.linear import from_rows, linear, to_rows
 from tests.model.small import normal
 
 D_IN, D_OUT = 13, 7
+
+
+@pytest.fixture(params=[True, False], ids=["bf16", "no bf16"], autouse=True)
+def processor(request, monkeypatch):
+    """One that makes products in bf16, and one that does not."""
+    monkeypatch.setattr(products, "_has_bf16", lambda: request.param)
+    return request.param
+
+
 SHAPES = [(D_IN,), (5, D_IN), (2, 3, D_IN)]
 
 
@@ -60,7 +70,7 @@ def test_what_bf16_holds_exactly_is_multiplied_and_summed_exactly():
 
 
 @pytest.mark.parametrize("sentences", [1, 3, 40])
-def test_layers_on_rows_that_are_rounded_once_are_those_that_round_for_themselves(sentences):
+def test_layers_on_rows_that_are_rounded_once_are_those_that_round_for_themselves(sentences, processor):
     """Two that follow one another, and one beside them: values to the rounding between them, gradients too."""
     x, up, beside, down = (
         value.requires_grad_()
@@ -72,7 +82,7 @@ def test_layers_on_rows_that_are_rounded_once_are_those_that_round_for_themselve
     given, upstream = [x, up, beside, down], normal(sentences, 5, D_IN, seed=5)
     with torch.autocast("cpu", torch.bfloat16):
         rows = to_rows(x)
-        assert rows.dtype == torch.bfloat16
+        assert rows.dtype == (torch.bfloat16 if processor else torch.float32)
         assert rows.dim() == 2
         out = from_rows(linear(linear(rows, up, None).relu() * linear(rows, beside, None), down, None), like=x)
     assert (out.shape, out.dtype) == (x.shape, x.dtype)

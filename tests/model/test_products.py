@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ablate.model import products
-from ablate.model.products import OneDNN, Products, RoundedInSizes, RoundedWithin, size_for
+from ablate.model.products import OneDNN, Products, RoundedBefore, RoundedInSizes, RoundedWithin, size_for
 from tests.model.small import normal
 
 D_IN, D_OUT = 13, 7
@@ -30,7 +30,9 @@ def test_every_way_in_fp32_gives_the_three_products(way, rows):
     torch.testing.assert_close(total, 1 + grad.T @ x)
 
 
-@pytest.mark.parametrize("way", [RoundedInSizes(), RoundedWithin()], ids=["in bf16", "within"])
+@pytest.mark.parametrize(
+    "way", [RoundedInSizes(), RoundedWithin(), RoundedBefore()], ids=["in bf16", "within", "before"]
+)
 @pytest.mark.parametrize("count", [1, 37, 64, 330])
 def test_every_way_in_bf16_gives_the_three_products_of_rows_filled_up(way, count):
     x, weight, grad = normal(count, D_IN), normal(D_OUT, D_IN, seed=2), normal(count, D_OUT, seed=4)
@@ -58,6 +60,16 @@ def test_rows_are_filled_up_by_an_eighth_at_most_and_only_once(rows):
     size = size_for(rows)
     assert rows <= size <= max(64, rows * 9 / 8)
     assert size_for(size) == size
+
+
+def test_a_processor_without_bf16_rounds_operands_and_makes_the_product_in_fp32(monkeypatch):
+    monkeypatch.setattr(products, "_has_bf16", lambda: False)
+    for wide in (False, True):
+        way = products.products(torch.device("cpu"), bf16=True, wide=wide)
+        x, weight = normal(5, D_IN), normal(D_OUT, D_IN, seed=2)
+        out = way.outputs(way.rows(x), way.matrix(weight))
+        torch.testing.assert_close(out, x.bfloat16().float() @ weight.bfloat16().float().T)
+        assert not torch.allclose(out, x @ weight.T, rtol=1e-5, atol=1e-6)
 
 
 def test_rounding_within_leaves_no_trace_on_products_after_it():
