@@ -54,5 +54,6 @@ def _write_schema(file: Path) -> None:
 
 
 def _name(stem: str) -> str:
-    """The file's name where it can name a study, and YAML takes it for a word."""
+    """The file's name, made to name a study, where YAML takes it for a word."""
+    stem = re.sub("[^A-Za-z0-9_-]+", "-", stem).strip("-")
     return stem if _WORD.fullmatch(stem) and stem.lower() not in _NOT_NAMES else "study"

@@ -256,6 +256,7 @@ class Trainer:
         self.random.set_state(state.pop("random"))
         self.losses = state.pop("losses").to(self.device)
         self.optimizer.load(state)
+        self.last_loss, self.last_perplexity = (self.metrics.last(name) for name in ("loss", "dev_perplexity"))
         self.say(f"resumed at step {self.at.step}")
 
     def _had_ended(self) -> bool:

@@ -64,6 +64,14 @@ class MetricsLog:
         self._unwritten, self._size, self._hash = b"", size, found
         return True
 
+    def last(self, name: str) -> float | None:
+        """What the last line that has it says; None where no line does."""
+        for line in reversed(self.path.read_bytes().splitlines()):
+            values: dict[str, float] = json.loads(line)
+            if name in values:
+                return values[name]
+        return None
+
     def close(self) -> None:
         """Let go of the file."""
         if self._file >= 0:

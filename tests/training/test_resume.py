@@ -26,13 +26,19 @@ def interrupted(run, step):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory, toy):
-    """What is left by a run that nothing happens to."""
+def undisturbed_run(tmp_path_factory, toy):
+    """A run that nothing happens to."""
     run = Training(tmp_path_factory.mktemp("undisturbed"), toy, evaluate=evaluate)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training_loop, "LOG_EVERY", LOG_EVERY)
         run.run()
-    return run.outcome()
+    return run
+
+
+@pytest.fixture(scope="module")
+def undisturbed(undisturbed_run):
+    """What it leaves behind."""
+    return undisturbed_run.outcome()
 
 
 @pytest.mark.parametrize("step", range(1, STEPS))
@@ -52,6 +58,15 @@ def test_a_run_interrupted_at_every_step_ends_as_if_it_had_not_been(training, un
         interrupted(run, step)
     run.run()
     assert run.outcome() == undisturbed
+
+
+def test_a_resumed_run_tells_what_it_would_have_told_loss_and_perplexity_of_before_included(training, undisturbed_run):
+    run = training(evaluate=evaluate)
+    for step in range(1, STEPS):
+        interrupted(run, step)
+    run.run()
+    assert {report.perplexity for report in undisturbed_run.told} != {None}
+    assert run.told == undisturbed_run.told
 
 
 def test_a_stop_asked_for_after_the_last_step_comes_too_late(training, undisturbed):
