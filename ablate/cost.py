@@ -169,7 +169,8 @@ def peak_memory(config: RowConfig, vocab_size: int, micro_batch_tokens: int, dev
     """Estimate of the bytes that training holds at its peak, without the interpreter and its libraries.
 
     Weights, gradients, two moments; the activations that one micro-batch keeps for its backward
-    pass; and a chunk of the loss' logits. `device` is `cpu` or `cuda`: only there are activations themselves in bf16.
+    pass; and a chunk of the loss' logits. `device` is `cpu` or `cuda`: there activations may be in bf16, and on
+    a CPU those that are count as if they were not.
     """
     c, d, tokens = config, config.d_model, micro_batch_tokens
     width = BYTES // 2 if c.precision == "bf16" and device == "cuda" else BYTES

@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ablate.launch.devices import worker_environment
+from ablate.launch.devices import allocator, worker_environment
 from ablate.store.machine import cores
 
 HERE = Path(__file__).parent
@@ -97,7 +97,7 @@ def comparisons(a: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, str
 def _trainers(a: argparse.Namespace, size: str, plain: dict[str, str]) -> list[Contender]:
     """Ours in both precisions, as one run and as a run a core; peers, and peers with the allocator that ours has."""
     whole, single = worker_environment(cores()), worker_environment(1)
-    kept = {**plain, **{name: value for name, value in whole.items() if name.startswith("MALLOC_")}}
+    kept = {**plain, **allocator()}
     found = []
     for precision in ("fp32", "bf16"):
         task = [*OURS, "train", size, precision, *(["--ids", str(a.ids)] if a.ids else [])]

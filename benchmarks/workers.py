@@ -86,11 +86,11 @@ def train(size: str, precision: str, threads: int) -> float:
 
 
 def measure(arrangement: Arrangement, size: str, cores: int) -> float:
-    from ablate.launch.devices import worker_environment
+    from ablate.launch.devices import allocator, worker_environment
 
     threads = cores // arrangement.processes
     kept = worker_environment(threads)
-    environment = kept if arrangement.kept else {k: v for k, v in kept.items() if not k.startswith("MALLOC_")}
+    environment = kept if arrangement.kept else {k: v for k, v in kept.items() if k not in allocator()}
     words = [sys.executable, __file__, "--worker", arrangement.precision, str(threads), "--size", size]
     workers = [
         subprocess.Popen(words, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True)

@@ -41,9 +41,9 @@ class Sums:
     target_squares: int = 0
     longest: int = 0
 
-    def add(self, lengths: NDArray[np.int64]) -> None:
+    def add(self, lengths: NDArray[np.integer[Any]]) -> None:
         """Further pairs, (2, pairs)."""
-        S, T = lengths
+        S, T = lengths.astype(np.int64)  # of squares
         self.pairs += len(S)
         self.source_tokens += int(S.sum())
         self.target_tokens += int(T.sum())
@@ -76,6 +76,7 @@ class Side:
     @cached_property
     def lengths(self) -> NDArray[np.int32]:
         """Tokens of each sentence, the end mark counted."""
+        # Offsets beyond 32 bits wrap, and their differences wrap back.
         lengths = np.subtract(self.offsets[1:], self.offsets[:-1], dtype=np.int32, casting="unsafe")
         lengths += 1
         return lengths

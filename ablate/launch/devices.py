@@ -24,7 +24,6 @@ CPU_MEMORY_SHARE = 0.4
 CPU_MICRO_BATCH = 8192
 PADDED = 2  # a batch of batch_tokens real tokens has fewer padded ones than this many times that
 SMALLEST_MICRO_BATCH = 256
-_TUNABLES = "GLIBC_TUNABLES"
 
 
 @dataclass(frozen=True)
@@ -80,16 +79,23 @@ def worker_environment(threads: int) -> dict[str, str]:
     each step; kept, training was measured at more than twice the speed, and in huge pages, where the
     system has them on request, at some 4 % more (benchmarks/LOG.md).
     """
-    tunables = [os.environ[_TUNABLES]] if _TUNABLES in os.environ else []
     return {
         **os.environ,
-        _TUNABLES: ":".join([*tunables, "glibc.malloc.hugetlb=1"]),
+        **allocator(),
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def allocator() -> dict[str, str]:
+    """The variables of a worker's allocator, around what the user asks of it."""
+    return {
         "MALLOC_MMAP_MAX_": "0",
         "MALLOC_TRIM_THRESHOLD_": str(1 << 36),  # glibc ignores values that are much larger
         "MALLOC_TOP_PAD_": str(256 << 20),
-        "PYTHONUNBUFFERED": "1",
+        # The last of equal names counts: the user's.
+        "GLIBC_TUNABLES": ":".join(filter(None, ["glibc.malloc.hugetlb=1", os.environ.get("GLIBC_TUNABLES")])),
     }
 
 

@@ -14,9 +14,15 @@ from ablate.model.linear import from_rows, to_rows
 
 
 class Activation(nn.Module):
-    """A function of each entry. `gated`: its value is multiplied by a second projection of the input."""
+    """A function of each entry.
+
+    gated: its value is multiplied by a second projection of the input.
+    of_rows: it may be given (M, d) with rows of zeros behind the others, since it is of each entry alone, and finite
+        with its gradient.
+    """
 
     gated = False
+    of_rows = False
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape -> the same shape."""
@@ -26,6 +32,8 @@ class Activation(nn.Module):
 class ReLU(Activation):
     """max(0, x) (3.3, eq. 2)."""
 
+    of_rows = True
+
     def forward(self, x: Tensor) -> Tensor:
         """Any shape -> the same shape, in the place of x, which is a product that nothing else asks for."""
         return F.relu(x, inplace=True)
@@ -33,6 +41,8 @@ class ReLU(Activation):
 
 class GELU(Activation):
     """x times the normal distribution function of x, not its approximation (Hendrycks and Gimpel, 2016)."""
+
+    of_rows = True
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape -> the same shape."""
@@ -43,6 +53,7 @@ class SwiGLU(Activation):
     """x sigmoid(x), gated (Shazeer, 2020)."""
 
     gated = True
+    of_rows = True
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape -> the same shape."""
@@ -66,11 +77,16 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, d_model) -> (B, T, d_model)."""
-        rows = to_rows(x)
-        inner = self.activation(self.W_1(rows))
+        if not self.activation.of_rows or self.dropout.rate:  # masks are drawn for what there is, and for no more
+            return self._between(x)
+        return from_rows(self._between(to_rows(x)), like=x)
+
+    def _between(self, x: Tensor) -> Tensor:
+        inner = self.activation(self.W_1(x))
         if self.W_3 is not None:
-            inner = inner * self.W_3(rows)
-        return from_rows(self.W_2(self.dropout(inner)), like=x)
+            inner = inner * self.W_3(x)
+        out: Tensor = self.W_2(self.dropout(inner))
+        return out
 
 
 ACTIVATIONS: dict[str, Callable[[], Activation]] = {"relu": ReLU, "gelu": GELU, "swiglu": SwiGLU}

@@ -1,7 +1,7 @@
 """Linear layers whose products are made by the way that is fastest, with their gradients.
 
 On a GPU that is torch's own, and bf16 is torch's autocast. On a CPU autocast would leave all that is between the
-products in bf16 too, where torch's kernels are slow, and round an operand anew for each of its products. Here it is
+products in bf16 too, where torch's kernels are slow, and round an input anew for each of its products. Here it is
 rounded once; what comes out has the type of what went in; and only between layers that follow one another, or share
 their input, is it kept as products take it (`to_rows`, `from_rows`).
 """
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from ablate.model.products import Products, products
 
@@ -24,33 +25,38 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """
     if x.device.type != "cpu":
         return F.linear(x, weight, bias)
-    rounded = _rounded(x)
+    rounded = _is_ours_to_round(x)
     by = products(x.device, rounded)
+    x = x if rounded else x.to(weight.dtype)
     if rounded or torch.is_grad_enabled():
-        y: Tensor = _Linear.apply(x if rounded else x.to(weight.dtype), weight, bias, by)  # type: ignore[no-untyped-call]
+        y: Tensor = _Linear.apply(x, weight, bias, by)  # type: ignore[no-untyped-call]
         return y
     return _outputs(by, x, weight, bias)[1]  # in a decoding step, what autograd asks for takes as long as the product
 
 
 def to_rows(x: Tensor) -> Tensor:
-    """(..., d) -> as products take it, for several of them: in autocast on a CPU (M, d) in bf16, else as it is."""
-    if not _rounded(x):
+    """(..., d) -> as products take it, for several of them: in autocast on a CPU (M, d) in bf16, else as it is.
+
+    Rows of zeros may be among the M, behind the others. What becomes of them on the way must stay finite, and so must
+    its gradient.
+    """
+    if not _is_ours_to_round(x):
         return x
     rows: Tensor = _ToRows.apply(x, products(x.device, bf16=True))  # type: ignore[no-untyped-call]
     return rows
 
 
 def from_rows(rows: Tensor, like: Tensor) -> Tensor:
-    """What was made of `to_rows(like)`, in the shape and the type of `like`, but for the last axis."""
-    if not _rounded(rows):
+    """What was made of `to_rows(like)`; where that changed it, in the type and, but for its width, the shape it had."""
+    if not _is_ours_to_round(rows):
         return rows
     by = products(rows.device, bf16=True)
     x: Tensor = _FromRows.apply(rows, like.shape[:-1], like.dtype, by)  # type: ignore[no-untyped-call]
     return x
 
 
-def _rounded(x: Tensor) -> bool:
-    """Whether it is for us to round it: on a GPU autocast does."""
+def _is_ours_to_round(x: Tensor) -> bool:
+    """Whether it is in autocast on a CPU; on a GPU torch does it."""
     return x.device.type == "cpu" and torch.is_autocast_enabled("cpu")
 
 
@@ -75,6 +81,7 @@ class _Linear(torch.autograd.Function):
         return y
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor | None, None]:
         rows, weight = ctx.saved_tensors
         with torch.autocast("cpu", enabled=False):

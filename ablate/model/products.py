@@ -11,6 +11,7 @@ in parts.
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -62,7 +63,7 @@ class Rounded(Products):
 
 
 class RoundedInSizes(Rounded):
-    """The same by oneDNN."""
+    """The same by oneDNN, with rows of zeros behind the others."""
 
     def rows(self, x: Tensor) -> Tensor:
         """In bf16, filled up."""
@@ -96,20 +97,20 @@ class RoundedWithin(Products):
             return super().to_weight(grad, x, onto)
 
 
-class RoundedBefore(Products):
-    """Of fp32 numbers that are rounded to bf16 beforehand, for processors that have no products in bf16."""
+class RoundedBefore(Rounded):
+    """Of operands rounded to bf16, in fp32: for processors that have no products in bf16."""
 
-    def __init__(self) -> None:
-        exact = _exact_on_cpu()
-        self.outputs, self.to_inputs, self.to_weight = exact.outputs, exact.to_inputs, exact.to_weight  # type: ignore[method-assign]
+    def outputs(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """X W^T + b."""
+        return _exact_on_cpu().outputs(x.float(), weight.float(), None if bias is None else bias.float())
 
-    def rows(self, x: Tensor) -> Tensor:
-        """Rounded."""
-        return x.to(torch.bfloat16).float()
+    def to_inputs(self, grad: Tensor, weight: Tensor) -> Tensor:
+        """G W."""
+        return _exact_on_cpu().to_inputs(grad.float(), weight.float())
 
-    def matrix(self, weight: Tensor) -> Tensor:
-        """Rounded."""
-        return weight.to(torch.bfloat16).float()
+    def to_weight(self, grad: Tensor, x: Tensor, onto: Tensor | None = None) -> Tensor:
+        """G^T X."""
+        return _exact_on_cpu().to_weight(grad.float(), x.float(), onto)
 
 
 class OneDNN(Products):
@@ -212,5 +213,8 @@ def _exact_on_cpu() -> Products:
 
 @cache
 def _has_bf16() -> bool:
-    """Whether oneDNN makes products in bf16 here; torch's own loops for others are slower than products in fp32."""
-    return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    """Whether products in bf16 are this processor's own: oneDNN's without its instructions are slower than in fp32."""
+    if not (torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()):
+        return False
+    x86 = platform.machine() in ("x86_64", "AMD64")
+    return not x86 or torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from ablate.config.training import LOSS_ROWS
 from ablate.model.products import products
@@ -83,6 +84,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         return total
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         d_states, d_embedding = ctx.saved_tensors
         return (d_states * grads[0]).to(ctx.dtype), d_embedding * grads[0], None, None, None

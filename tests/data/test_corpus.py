@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ablate.cost import Lengths
-from ablate.data.corpus import Corpus, Sums
+from ablate.data.corpus import Corpus, Side, Sums
 from ablate.errors import StoreError
 from tests.data.small import PAIRS
 
@@ -44,9 +44,16 @@ def test_sums_are_those_of_a_plain_loop(corpus):
     assert corpus.lengths == Lengths(pairs, *sums.values())
 
 
-def test_sums_do_not_overflow_32_bits():
+def test_lengths_are_right_where_offsets_pass_32_bits():
+    offsets = np.array([2**31 - 5, 2**31 + 4, 2**32 - 1, 2**32 + 59_999])
+    side = Side(np.empty(0, np.uint32), offsets)
+    assert side.lengths[[0, 2]].tolist() == [10, 60_001]
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_sums_do_not_overflow_32_bits(dtype):
     sums = Sums()
-    sums.add(np.full((2, 3), 60_000, dtype=np.int64))
+    sums.add(np.full((2, 3), 60_000, dtype=dtype))
     assert sums.lengths().source_squares == 3 * 60_000**2
 
 

@@ -137,10 +137,11 @@ def test_a_worker_has_its_threads_and_what_its_launcher_has(monkeypatch):
 
 @pytest.mark.parametrize(("theirs", "expected"), [
     (None, "glibc.malloc.hugetlb=1"),
-    ("glibc.malloc.arena_max=2", "glibc.malloc.arena_max=2:glibc.malloc.hugetlb=1"),
+    ("", "glibc.malloc.hugetlb=1"),
+    ("glibc.malloc.hugetlb=0", "glibc.malloc.hugetlb=1:glibc.malloc.hugetlb=0"),  # the last one counts
 ])  # fmt: skip
 def test_a_workers_allocator_asks_for_huge_pages_beside_what_the_user_asked_of_it(monkeypatch, theirs, expected):
     monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
-    if theirs:
+    if theirs is not None:
         monkeypatch.setenv("GLIBC_TUNABLES", theirs)
     assert worker_environment(1)["GLIBC_TUNABLES"] == expected

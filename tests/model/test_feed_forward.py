@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ablate.config import resolve_row
-from ablate.model.feed_forward import ACTIVATIONS
+from ablate.model.feed_forward import ACTIVATIONS, Activation
 from tests.model.small import drawn, normal, parts, shape
 
 D_MODEL, D_FF = 26, 19
@@ -100,3 +100,41 @@ def test_every_activation_of_the_language_is_built():
     assert tuple(ACTIVATIONS) == tuple(FUNCTIONS)
     assert {name: ACTIVATIONS[name]().gated for name in ACTIVATIONS} == {"relu": False, "gelu": False, "swiglu": True}
     assert all(shape(activation=name).activation == name for name in ACTIVATIONS)
+
+
+@pytest.mark.parametrize("activation", FUNCTIONS)
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_in_bf16_value_and_gradients_are_near_those_of_fp32(activation, dropout):
+    """And the same masks are drawn, none of them for the rows that products are filled up with."""
+    found = []
+    for low in (False, True):
+        module = drawn(parts(activation=activation, activation_dropout=dropout).feed_forward()).train()
+        x = normal(3, 5, D_MODEL).requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16, enabled=low):
+            out = module(x)
+        gradients = torch.autograd.grad(out, [x, *module.parameters()], normal(3, 5, D_MODEL, seed=2))
+        found.append([out, *gradients, module.dropout.random.get_state().float()])
+    for exact, near in zip(*found, strict=True):
+        assert near.dtype == torch.float32
+        assert (near - exact).norm() <= 0.05 * exact.norm()
+    assert torch.equal(found[0][-1], found[1][-1])
+
+
+def test_a_function_of_ones_own_is_given_what_there_is_and_nothing_else():
+    """Rows that products are filled up with would be 0 after the first layer, where a root has no gradient."""
+    given = []
+
+    class Root(Activation):
+        def forward(self, x):
+            given.append((tuple(x.shape), x.dtype))
+            return x.sign() * x.abs().sqrt()
+
+    module = drawn(parts().feed_forward())
+    module.activation = Root()
+    with torch.no_grad():
+        module.W_1.bias.zero_()
+    with torch.autocast("cpu", torch.bfloat16):
+        out = module(normal(3, 5, D_MODEL))
+    assert given == [((3, 5, D_FF), torch.float32)]
+    out.sum().backward()
+    assert all(p.grad.isfinite().all() for p in module.parameters())

@@ -59,6 +59,16 @@ def test_dropout_drops_at_its_rate_and_keeps_the_expectation(rate):
     assert float(out.double().mean()) == pytest.approx(1.0, abs=5 * deviation)
 
 
+@pytest.mark.parametrize("added", [False, True])
+def test_in_bf16_the_expectation_is_kept_too(added):
+    """Where no product of a kept element can be off by its own rounding alone: of many different ones."""
+    x = normal(N).abs().bfloat16()
+    out = Dropout(0.1, generator())(x, onto=torch.zeros(N) if added else None)
+    kept = out != 0
+    ratio = float(out[kept].double().sum() / x[kept].double().sum())
+    assert ratio == pytest.approx(1 / 0.9, rel=5e-4)  # 10/9 itself is 1.109 in bf16, off by 1.6e-3
+
+
 @pytest.mark.parametrize("rate", [0.1, 0.2, 1 / 3, 0.7, 0.99, 1 - 1e-9])
 def test_what_is_kept_is_scaled_by_the_rate_that_is_applied(rate):
     """The rate is a whole number of 65536ths; kept times its probability is 1 exactly."""

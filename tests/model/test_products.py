@@ -72,11 +72,13 @@ def test_a_processor_without_bf16_rounds_operands_and_makes_the_product_in_fp32(
         assert not torch.allclose(out, x @ weight.T, rtol=1e-5, atol=1e-6)
 
 
-def test_rounding_within_leaves_no_trace_on_products_after_it():
-    x, weight = normal(64, 64), normal(64, 64, seed=2)
-    before = x @ weight.T
-    assert not torch.equal(RoundedWithin().outputs(x, weight), before)
-    assert torch.equal(x @ weight.T, before)
+def test_rounding_within_is_on_for_its_products_and_for_no_other(monkeypatch):
+    matmul, seen = torch.backends.mkldnn.matmul, []
+    before = matmul.fp32_precision
+    monkeypatch.setattr(Products, "outputs", lambda self, x, weight, bias=None: seen.append(matmul.fp32_precision))
+    RoundedWithin().outputs(normal(64, 64), normal(64, 64, seed=2))
+    assert seen == ["bf16"] != [before]
+    assert matmul.fp32_precision == before
 
 
 def test_onednn_sees_few_numbers_of_rows_in_fp32(monkeypatch):
