@@ -23,7 +23,7 @@ from ablate.data.tokenizer import EOS
 from ablate.decoding.translate import translate_ids
 from ablate.model import Transformer, build
 
-WARM_UP, SEGMENTS = 3.0, 3  # seconds, and parts of the measured time whose median counts
+WARM_UP, SEGMENTS = 6.0, 3  # seconds, and parts of the measured time whose median counts
 FORCED = 16  # tokens of every translation, so that a model's quality does not change the work
 REPETITIONS = 3
 
