@@ -17,8 +17,8 @@ class Activation(nn.Module):
     """A function of each entry.
 
     gated: its value is multiplied by a second projection of the input.
-    of_rows: it may be given (M, d) with rows of zeros behind the others, since it is of each entry alone, and finite
-        with its gradient.
+    of_rows: it may be given (M, d) with rows behind the others that are nobody's, since it is of each entry alone and
+        finite everywhere, its gradient too.
     """
 
     gated = False

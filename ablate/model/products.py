@@ -213,7 +213,7 @@ def _exact_on_cpu() -> Products:
 
 @cache
 def _has_bf16() -> bool:
-    """Whether products in bf16 are this processor's own: oneDNN's without its instructions are slower than in fp32."""
+    """Whether this processor has instructions for products in bf16; without them oneDNN emulates those."""
     if not (torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()):
         return False
     x86 = platform.machine() in ("x86_64", "AMD64")
