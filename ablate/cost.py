@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ablate.config import ModelConfig, RowConfig
 from ablate.config.model import LINEAR_CHUNK, T5_BUCKETS
-from ablate.config.training import LOSS_ROWS
+from ablate.config.training import LOGIT_ROWS
 
 BYTES = 4  # fp32: weights, gradients and both Adam moments, whatever the precision of the products
 FORWARD_AND_BACKWARD = 3
@@ -185,7 +185,7 @@ def peak_memory(config: RowConfig, vocab_size: int, micro_batch_tokens: int, dev
     decoder_layer = encoder_layer + (cross + residual if c.has_encoder else 0)
     sides = 1 if c.has_encoder else 2  # tokens of a causal stack over both sides, for one of the longer side
     activations = tokens * (encoder * encoder_layer + sides * decoder * decoder_layer + 2 * 3 * BYTES * d)
-    loss = 2 * min(LOSS_ROWS[device], tokens) * vocab_size * BYTES + vocab_size * d * BYTES
+    loss = 2 * min(LOGIT_ROWS[device], tokens) * vocab_size * BYTES + vocab_size * d * BYTES
     return 4 * BYTES * parameters(c, vocab_size) + activations + loss
 
 

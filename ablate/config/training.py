@@ -10,8 +10,8 @@ from ablate.config.section import Section
 
 MAX_STEPS = 100_000_000
 
-# Rows whose logits exist at once in the loss: on a CPU few enough to stay near the cores, on a GPU enough to fill it.
-LOSS_ROWS = {"cpu": 256, "cuda": 4096}
+# Rows whose logits exist at once: on a CPU few enough to stay near the cores, on a GPU enough to fill it.
+LOGIT_ROWS = {"cpu": 256, "cuda": 4096}
 
 
 class TrainingConfig(Section):

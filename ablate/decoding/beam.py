@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ablate.config.training import LOGIT_ROWS
 from ablate.data.tokenizer import BOS, EOS, PAD
 from ablate.model import Cache, Transformer
 
@@ -86,10 +87,9 @@ class _Search:
         self.best = [Hypothesis([], NEVER)] * B
         self.sentences = torch.arange(B, device=device)  # which sentence each row of the batch is
         self.limits = limits.to(device)
-        self.cache: Cache = model.start(source, beam)
-        self.tokens = torch.full((B, beam, 1), BOS, device=device)  # (B, K, 1 + t)
-        self.scores = torch.full((B, beam), NEVER, device=device)  # log-probabilities
-        self.scores[:, 0] = 0.0  # K copies of an empty hypothesis are one
+        self.cache: Cache = model.start(source)
+        self.tokens = torch.full((B, 1, 1), BOS, device=device)  # (B, at most K, 1 + t): first, an empty one
+        self.scores = torch.zeros((B, 1), device=device)  # log-probabilities
         self.best_scores = torch.full((B,), NEVER, device=device)
         self.finished = torch.zeros(B, dtype=torch.int64, device=device)
 
@@ -97,24 +97,31 @@ class _Search:
         """Extend every living hypothesis by a token; `position` tokens stand before it."""
         # Of 2K candidates at most K end here, one a hypothesis, so K that live on are among them.
         K = self.K
-        scores, origins, tokens = best_continuations(self._log_probs(position), self.scores, 2 * K)
+        scores, origins, tokens = self._candidates(position)
         ends = tokens == EOS
         self._finish(position, scores[:, :K], ends[:, :K], origins[:, :K])
         self._live_on(scores.masked_fill(ends, NEVER), origins, tokens)
         self._leave(position)
 
-    def _log_probs(self, position: int) -> Tensor:
-        """Log-probability of each token after each hypothesis (B, K, V); impossible, those that may not come."""
+    def _candidates(self, position: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The 2K best continuations of each sentence, or all, as `best_continuations` has them."""
         states = self.model.step(self.tokens[:, :, -1], self.cache)
+        at_once = max(1, LOGIT_ROWS[states.device.type] // self.K)  # sentences
+        parts = zip(states.split(at_once), self.scores.split(at_once), self.limits.split(at_once), strict=True)
+        found = [self._best(part, scores, limits == position) for part, scores, limits in parts]
+        scores, origins, tokens = (torch.cat(each) for each in zip(*found, strict=True))
+        return scores, origins, tokens
+
+    def _best(self, states: Tensor, scores: Tensor, at_limit: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The same of some sentences, by states (B, K, d_model), scores (B, K), and who may only end (B)."""
         log_probs = self.model.logits(states).float().log_softmax(-1)
         log_probs[:, :, PAD] = NEVER
         log_probs[:, :, BOS] = NEVER
-        at_limit = self.limits == position
         if bool(at_limit.any()):
             end = log_probs[at_limit, :, EOS]
             log_probs[at_limit] = NEVER
             log_probs[at_limit, :, EOS] = end
-        return log_probs
+        return best_continuations(log_probs, scores, min(2 * self.K, log_probs[0].numel()))
 
     def _finish(self, position: int, scores: Tensor, ends: Tensor, origins: Tensor) -> None:
         """Take the hypotheses that end among the best K candidates."""
@@ -130,7 +137,7 @@ class _Search:
 
     def _live_on(self, scores: Tensor, origins: Tensor, tokens: Tensor) -> None:
         """Keep the best K candidates that have not ended."""
-        self.scores, picked = scores.topk(self.K)
+        self.scores, picked = scores.topk(min(self.K, scores.shape[1]))
         self.origins = origins.gather(1, picked)  # (B, K)
         history = self.tokens.gather(1, self.origins[:, :, None].expand(-1, -1, self.tokens.shape[2]))
         self.tokens = torch.cat([history, tokens.gather(1, picked)[:, :, None]], dim=2)
@@ -140,7 +147,7 @@ class _Search:
         hope = self.scores[:, 0] / length_penalty(self.limits + 1, self.alpha).to(self.scores.device)
         done = (self.finished >= self.K) | (hope <= self.best_scores) | (self.limits == position)
         stay = (~done).nonzero()[:, 0]
-        if self.K > 1 or len(stay) < len(done):  # else every row stays where it is
+        if self.K > 1 or len(stay) < len(done):  # else everything stays where it is
             self.cache.select(stay, self.origins)
         if len(stay) < len(done):
             self.sentences, self.limits, self.tokens = self.sentences[stay], self.limits[stay], self.tokens[stay]

@@ -5,6 +5,7 @@ sentence, h heads of queries, g heads of keys and values, d_k and d_v head sizes
 """
 
 from ablate.model.build import build
-from ablate.model.transformer import Cache, Transformer
+from ablate.model.cache import Cache
+from ablate.model.transformer import Transformer
 
 __all__ = ["Cache", "Transformer", "build"]

@@ -13,10 +13,11 @@ from ablate.model.layers import Dropout, Linear
 from ablate.model.linear import from_rows, to_rows
 from ablate.model.mechanisms import Mechanism
 from ablate.model.mixer import Mixer
+from ablate.model.series import Series
 from ablate.model.sight import Sight
 
 
-@dataclass
+@dataclass(frozen=True)
 class KeysValues:
     """Projected keys (B, g, S, d_k) and values (B, g, S, d_v) of g heads."""
 
@@ -27,9 +28,35 @@ class KeysValues:
         """The keys and values of these rows of the batch, in this order."""
         return KeysValues(self.K.index_select(0, rows), self.V.index_select(0, rows))
 
-    def append(self, later: KeysValues) -> KeysValues:
+    def append(self, later: KeysValues) -> Past:
         """These and later ones, along the sequence."""
-        return KeysValues(torch.cat([self.K, later.K], dim=2), torch.cat([self.V, later.V], dim=2))
+        return Past(Series.of(self.K), Series.of(self.V)).append(later)
+
+
+@dataclass(frozen=True)
+class Past:
+    """Keys and values that grow position by position."""
+
+    keys: Series
+    values: Series
+
+    @property
+    def K(self) -> Tensor:
+        """(B, g, S, d_k)."""
+        return self.keys.tensor
+
+    @property
+    def V(self) -> Tensor:
+        """(B, g, S, d_v)."""
+        return self.values.tensor
+
+    def append(self, later: KeysValues) -> Past:
+        """These and later ones."""
+        return Past(self.keys.append(later.K), self.values.append(later.V))
+
+    def select(self, rows: Tensor) -> Past:
+        """Those of these rows of the batch, in this order."""
+        return Past(self.keys.select(rows), self.values.select(rows))
 
 
 class MultiHeadAttention(Mixer):
@@ -50,6 +77,7 @@ class MultiHeadAttention(Mixer):
         self.W_V = Linear(c.d_model, self.g * c.d_v, init, bias=c.attention_bias)
         self.W_O = Linear(self.h * c.d_v, c.d_model, init, bias=c.attention_bias)
         self.mechanism = mechanism
+        self.takes_seen = mechanism.takes_seen
         self.dropout = Dropout(c.attention_dropout, random)
         self.watch: Callable[[Tensor], None] | None = None  # is shown the weights (B, h, T, S)
         self.gate: Tensor | None = None  # (h,), what each head's output is multiplied by
@@ -62,7 +90,7 @@ class MultiHeadAttention(Mixer):
             K = sight.order.rotate(K, sight.queries).to(K.dtype)
         return KeysValues(K, V)
 
-    def forward(self, x: Tensor, past: KeysValues | None, sight: Sight) -> tuple[Tensor, KeysValues]:
+    def forward(self, x: Tensor, past: KeysValues | Past | None, sight: Sight) -> tuple[Tensor, KeysValues | Past]:
         """Self-attention: each position of x over those of the past and of x itself.
 
         Args:
@@ -74,10 +102,10 @@ class MultiHeadAttention(Mixer):
             (B, T, d_model), and the keys and values with those of x.
         """
         now = self.keys_values(x, sight)
-        now = now if past is None else past.append(now)
-        return self.over(x, now, sight), now
+        seen = now if past is None else past.append(now)
+        return self.over(x, seen, sight), seen
 
-    def over(self, x: Tensor, memory: KeysValues, sight: Sight) -> Tensor:
+    def over(self, x: Tensor, memory: KeysValues | Past, sight: Sight) -> Tensor:
         """Attention of each position of x (B, T, d_model) over the memory -> (B, T, d_model)."""
         Q = self._heads(self.W_Q(x), self.h)  # (B, h, T, d_k)
         if sight.order is not None:

@@ -6,46 +6,51 @@ target alone; what the stack makes of the source is only looked at.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ablate.model.cache import Cache
 from ablate.model.parts import Parts
+from ablate.model.positions import PositionalEncoding
 from ablate.model.sight import Sight
 from ablate.model.stack import Layer, Stack
-from ablate.model.transformer import Transformer, rows_of
+from ablate.model.transformer import Transformer
 
 
-@dataclass
-class Continued:
-    """Each layer's past of B * K hypotheses: their sources, S places wide, and `length` tokens of target.
+class Continued(Cache):
+    """The past of B sentences: their sources, and what follows them.
 
-    lengths: tokens of each row's source (B * K,).
+    A token's place is counted in its own sequence, so the target's follow its source's whatever the padding.
     """
 
-    past: list[Any]
-    lengths: Tensor
-    S: int
-    length: int = 0
+    def __init__(self, stack: Stack[Layer], past: list[Any], source: Tensor) -> None:
+        super().__init__(stack, past, source)
+        self.lengths = (source != 0).sum(1)  # (B,)
+        self.of_source = torch.arange(source.shape[1], device=source.device)  # (S,)
 
-    def select(self, stay: Tensor, origins: Tensor) -> None:
-        """Go on with some sentences and hypotheses; see Cache.select."""
-        rows = rows_of(stay, origins)
-        self.past = [layer.select(rows) for layer in self.past]
-        self.lengths = self.lengths.index_select(0, rows)
+    def sight_of_sentences(self, i: int, order: PositionalEncoding) -> Sight:
+        """What the last tokens see in layer i: the source but not its padding, and their own ancestors."""
+        B, K, _ = self.seen.shape
+        keys = torch.cat([self.of_source.expand(B, -1), self.lengths[:, None] + self.columns], dim=1)
+        seen = torch.cat([self._real(self.lengths)[:, None].expand(-1, K, -1), self.seen], dim=2)
+        return Sight(keys[:, -K:], keys, seen=seen[:, None], order=order, layer=i)
 
-    def sight(self) -> Sight:
-        """What the next token of each row sees: its source and the target before it, but not its source's padding.
+    def sight_of_rows(self, i: int, order: PositionalEncoding) -> Sight:
+        """The same where each hypothesis is a row."""
+        lengths = self.lengths.repeat_interleave(self.seen.shape[1])
+        of_target = torch.arange(self.length, device=lengths.device)
+        keys = torch.cat([self.of_source.expand(len(lengths), -1), lengths[:, None] + of_target], dim=1)
+        real = torch.cat([self._real(lengths), torch.ones_like(keys[:, -self.length :], dtype=torch.bool)], dim=1)
+        return Sight(keys[:, -1:], keys, real[:, None, None, :], order=order, layer=i)
 
-        A token's place is counted in its own sequence, so the target's follow its source's whatever the padding.
-        """
-        columns = torch.arange(self.S + self.length + 1, device=self.lengths.device)
-        of_source = columns < self.S
-        places = torch.where(of_source, columns, columns - self.S + self.lengths[:, None])  # (B * K, S + length + 1)
-        real = ~of_source | (columns < self.lengths[:, None])
-        return Sight(places[:, -1:], places, real[:, None, None, :])
+    def leave(self, stay: Tensor) -> None:
+        """Go on with some sentences."""
+        self.lengths = self.lengths.index_select(0, stay)
+
+    def _real(self, lengths: Tensor) -> Tensor:
+        return self.of_source < lengths[:, None]  # (B, S)
 
 
 class DecoderOnly(Transformer):
@@ -68,25 +73,20 @@ class DecoderOnly(Transformer):
         of_target = of_target.clamp(max=sequence.shape[1] - 1)  # columns of padding may lie beyond
         return states.gather(1, of_target[:, :, None].expand(-1, -1, states.shape[2]))
 
-    def start(self, source: Tensor, K: int) -> Continued:
-        """Token ids (B, S) -> what the stack makes of them, K times."""
-        lengths = (source != 0).sum(1)
-        real = None if bool((lengths == source.shape[1]).all()) else (source != 0)[:, None, None, :]
-        _, past = self._stack(source, real)
-        rows = torch.arange(len(source), device=source.device).repeat_interleave(K)
-        return Continued([layer.select(rows) for layer in past], lengths[rows], source.shape[1])
+    def start(self, source: Tensor) -> Continued:
+        """Token ids (B, S) -> what the stack makes of them."""
+        real = source != 0
+        _, past = self._stack(source, None if bool(real.all()) else real[:, None, None, :])
+        return Continued(self.decoder, past, source)
 
     def step(self, tokens: Tensor, cache: Continued) -> Tensor:
         """One step: tokens (B, K) -> states (B, K, d_model)."""
-        B, K = tokens.shape
-        sight = cache.sight()
-        x = self.positions.embed(self.embedding(tokens.view(B * K, 1)), sight.queries)
+        cache.grow(tokens.shape[1])
+        places = (cache.lengths + cache.length - 1)[:, None].expand(tokens.shape)
+        x = self.positions.embed(self.embedding(tokens), places)
         for i, layer in enumerate(self.decoder):
-            at = Sight(sight.queries, sight.keys, sight.real, order=self.positions, layer=i)
-            x, cache.past[i] = layer.mix(x, cache.past[i], at)
-            x = layer.feed(x)
-        cache.length += 1
-        return self.decoder_norm(x).view(B, K, -1)
+            x = layer.feed(cache.mix(i, layer, x, self.positions))
+        return self.decoder_norm(x)
 
     def _stack(self, sequence: Tensor, real: Tensor | None = None) -> tuple[Tensor, list[Any]]:
         """Token ids (B, L), padded at the end -> states (B, L, d_model), and each layer's past.

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ablate.model.attention import KeysValues
+from ablate.model.cache import Cache
 from ablate.model.parts import Parts
 from ablate.model.positions import PositionalEncoding
 from ablate.model.sight import Sight
 from ablate.model.stack import Layer, Stack
-from ablate.model.transformer import Transformer, rows_of
+from ablate.model.transformer import Transformer
 
 
 @dataclass
@@ -38,20 +38,16 @@ class Memory:
         return Sight(places[:queries], places[: keys.shape[2]], self.real)
 
 
-@dataclass
-class Decoded:
-    """The memory of B sentences, and each layer's past of B * K hypotheses of `length` tokens."""
+class Decoded(Cache):
+    """The memory of B sentences, and the past of their hypotheses."""
 
-    memory: Memory
-    past: list[Any]
-    length: int = 0
+    def __init__(self, stack: Stack[DecoderLayer], memory: Memory, source: Tensor) -> None:
+        super().__init__(stack, [None] * len(stack), source)
+        self.memory = memory
 
-    def select(self, stay: Tensor, origins: Tensor) -> None:
-        """Go on with some sentences and hypotheses; see Cache.select."""
-        rows = rows_of(stay, origins)
-        self.past = [layer.select(rows) for layer in self.past]
-        if len(stay) < len(origins):
-            self.memory = self.memory.select(stay)
+    def leave(self, stay: Tensor) -> None:
+        """Go on with some sentences."""
+        self.memory = self.memory.select(stay)
 
 
 class DecoderLayer(Layer):
@@ -111,24 +107,20 @@ class EncoderDecoder(Transformer):
         of_source = Sight(places, places, real)
         return Memory([layer.cross_attention.keys_values(x, of_source) for layer in self.decoder], real)
 
-    def start(self, source: Tensor, K: int) -> Decoded:
+    def start(self, source: Tensor) -> Decoded:
         """Token ids (B, S) -> the encoded source, and no past."""
-        return Decoded(self.encode(source), [None] * len(self.decoder))
+        return Decoded(self.decoder, self.encode(source), source)
 
     def step(self, tokens: Tensor, cache: Decoded) -> Tensor:
-        """One step of K hypotheses for each of B sentences: tokens (B, K) -> states (B, K, d_model).
+        """One step: tokens (B, K) -> states (B, K, d_model).
 
-        The hypotheses are the rows of self-attention, each with a past of its own; to the source they
-        are K queries side by side, so its keys and values are never repeated.
+        To the source too, hypotheses are queries side by side, so its keys and values are never repeated.
         """
-        B, K = tokens.shape
-        places = torch.arange(cache.length + 1, device=tokens.device)
-        now = places[-1:]
-        x = self.target_positions.embed(self.embedding(tokens).view(B * K, 1, -1), now).view(B, K, -1)
+        K = tokens.shape[1]
+        cache.grow(K)
+        x = self.target_positions.embed(self.embedding(tokens), cache.columns[-K:])
         over_source = cache.memory.sight(K)
         for i, (layer, keys_values) in enumerate(zip(self.decoder, cache.memory.layers, strict=True)):
-            sight = Sight(now, places, order=self.target_positions, layer=i)
-            x, cache.past[i] = layer.mix_rows(x, cache.past[i], sight)
+            x = cache.mix(i, layer, x, self.target_positions)
             x = layer.feed(layer.ask(x, keys_values, over_source))
-        cache.length += 1
         return self.decoder_norm(x)

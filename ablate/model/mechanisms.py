@@ -24,10 +24,13 @@ class Mechanism(nn.Module):
 
     takes_bias: whether it adds what a positional encoding has to say on scores.
     takes_bf16: whether it wants Q, K and V as products in bf16 give them on a GPU; else they are in fp32.
+    takes_seen: whether queries of one sentence may differ in what they see, as `sight.allowed` says; else hypotheses
+        are decoded each with keys and values of its own.
     """
 
     takes_bias = False
     takes_bf16 = False
+    takes_seen = False
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -42,6 +45,7 @@ class Full(Mechanism):
 
     takes_bias = True
     takes_bf16 = True
+    takes_seen = True
     window: int | None = None
 
     def forward(self, Q: Tensor, K: Tensor, V: Tensor, sight: Sight) -> Tensor:
@@ -85,7 +89,7 @@ class Linear(Mechanism):
         """The same by way of the weights, which are otherwise never formed."""
         weights, allowed = Q @ K.transpose(-1, -2), sight.allowed()
         weights = weights if allowed is None else weights * allowed
-        return sight.seen(weights / (weights.sum(-1, keepdim=True) + EPS)) @ V
+        return sight.shown(weights / (weights.sum(-1, keepdim=True) + EPS)) @ V
 
 
 def _causal_sums(Q: Tensor, K: Tensor, V: Tensor) -> Tensor:

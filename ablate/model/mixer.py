@@ -10,7 +10,13 @@ from ablate.model.sight import Sight
 
 
 class Mixer(nn.Module):
-    """A sub-layer that sees the whole sequence, or, going on from a past, what is added to it."""
+    """A sub-layer that sees the whole sequence, or, going on from a past, what is added to it.
+
+    takes_seen: whether a position is mixed with those alone that `sight.seen` says, so that hypotheses of a sentence
+        can stand side by side in it; else each is a row of its own.
+    """
+
+    takes_seen = False
 
     def forward(self, x: Tensor, past: Any, sight: Sight) -> tuple[Tensor, Any]:
         """(B, T, d_model), and what earlier positions have left -> (B, T, d_model), and what these leave.

@@ -18,6 +18,7 @@ class Sight:
 
     keys, queries: the places of tokens in their sentence, (S,) and (T,) where all sentences agree, else (B, S), (B, T).
     real: (B, 1, 1, S), true where a key is a token and not padding; None where all are.
+    seen: (B, 1, T, S), true where a query may see a key wherever it stands; None where it may see all.
     causal: a query sees keys up to its own place. Padding at the end is then behind every token, and needs no mask.
     order: the positional encoding, for what it does inside attention; None in attention over another sequence.
     layer: which layer asks.
@@ -29,6 +30,7 @@ class Sight:
     queries: Tensor
     keys: Tensor
     real: Tensor | None = None
+    seen: Tensor | None = None
     causal: bool = False
     order: PositionalEncoding | None = None
     layer: int = 0
@@ -49,7 +51,7 @@ class Sight:
         Args:
             window: tokens at either side that are within reach; None for all.
         """
-        allowed = self.real
+        allowed = self.real if self.seen is None else self.seen if self.real is None else self.seen & self.real
         if self.causal or window is not None:
             distance = (self.queries[..., :, None] - self.keys[..., None, :]).unsqueeze(-3)  # (1, T, S) or (B, 1, T, S)
             near = distance.abs() <= window if window is not None else torch.ones_like(distance, dtype=torch.bool)
@@ -66,9 +68,9 @@ class Sight:
         allowed = self.allowed(window)
         if allowed is not None:
             scores = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)
-        return self.seen(scores.softmax(-1))
+        return self.shown(scores.softmax(-1))
 
-    def seen(self, weights: Tensor) -> Tensor:
+    def shown(self, weights: Tensor) -> Tensor:
         """The weights, shown to whoever watches, with dropout."""
         if self.watch is not None:
             self.watch(weights.detach())

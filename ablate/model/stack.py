@@ -31,12 +31,6 @@ class Layer(nn.Module):
         mixed, left = self.mixer(self.around_mixer.before(x), past, sight)
         return self.around_mixer.after(x, mixed), left
 
-    def mix_rows(self, x: Tensor, past: Any, sight: Sight) -> tuple[Tensor, Any]:
-        """The same for one position of K hypotheses of B sentences, each a row: (B, K, d_model) -> (B, K, d_model)."""
-        B, K, d_model = x.shape
-        mixed, left = self.mix(x.reshape(B * K, 1, d_model), past, sight)
-        return mixed.view(B, K, d_model), left
-
     def feed(self, x: Tensor) -> Tensor:
         """The feed-forward network: (B, T, d_model) -> (B, T, d_model)."""
         around = self.around_feed_forward

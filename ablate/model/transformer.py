@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ablate.model.cache import Cache
 from ablate.model.parts import Parts
-
-
-class Cache(Protocol):
-    """What decoding step by step has behind it, for B sentences of K hypotheses each."""
-
-    def select(self, stay: Tensor, origins: Tensor) -> None:
-        """Go on with some sentences, and in each with some of its hypotheses.
-
-        Args:
-            stay: the sentences, among the B that there are (B').
-            origins: for every one of the B sentences, the hypotheses that go on (B, K).
-        """
 
 
 class Transformer(nn.Module):
@@ -41,12 +30,15 @@ class Transformer(nn.Module):
         """Token ids (B, S) and (B, T), padded with 0 at the end -> states of the target's places (B, T, d_model)."""
         raise NotImplementedError
 
-    def start(self, source: Tensor, K: int) -> Cache:
-        """Token ids (B, S), padded with 0 at the end -> what decoding K hypotheses a sentence begins with."""
+    def start(self, source: Tensor) -> Cache:
+        """Token ids (B, S), padded with 0 at the end -> what decoding begins with."""
         raise NotImplementedError
 
     def step(self, tokens: Tensor, cache: Any) -> Tensor:
-        """One decoding step: tokens (B, K) after those that the cache knows -> states (B, K, d_model)."""
+        """One decoding step: tokens (B, K) after those that the cache knows -> states (B, K, d_model).
+
+        The first step may be of any K; then there are as many hypotheses as the cache was left with.
+        """
         raise NotImplementedError
 
     @property
@@ -62,8 +54,3 @@ class Transformer(nn.Module):
     def random(self) -> torch.Generator:
         """The generator of all dropout masks."""
         return self.embedding_dropout.random
-
-
-def rows_of(stay: Tensor, origins: Tensor) -> Tensor:
-    """The rows, of B * K, of the hypotheses that go on; arguments as for Cache.select."""
-    return (stay[:, None] * origins.shape[1] + origins[stay]).flatten()

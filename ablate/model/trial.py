@@ -70,13 +70,15 @@ def _faults(model: Transformer, again: Transformer) -> Iterator[str]:
             yield "draws from torch's own generator while training, so no run could be resumed; see `sight.weights`"
         by_sight = any(isinstance(part, (Mechanism, PositionalEncoding)) for part in parts)
         hint = "`sight.allowed` says what may be seen" if by_sight else "each token must be treated alone"
-        if not _near(model.eval()(source, target.flip(0))[:, :1], states[:, :1]):
+        of_other = model.eval()(source, target.flip(0))
+        if not _near(of_other[:, :1], states[:, :1]):
             yield f"lets a token see those after it; {hint}"
         if not _near(model(source[1:, :3], target[1:]), states[1:]):
             yield f"lets padding change a sentence; {hint}"
-        cache = model.start(source, 1)
-        steps = [model.step(target[:, t : t + 1], cache) for t in range(target.shape[1])]
-        if not _near(torch.cat(steps, dim=1), states):
+        cache = model.start(source)
+        hypotheses = torch.stack([target, target.flip(0)], dim=1)  # (B, 2, T)
+        steps = [model.step(tokens, cache) for tokens in hypotheses.unbind(2)]
+        if not _near(torch.stack(steps, dim=2), torch.stack([states, of_other], dim=1)):
             places = "places are in `sight.queries`, `sight.keys`" if by_sight else "each token must be treated alone"
             yield f"gives other states token by token than at once; {places}"
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ablate.config.training import LOSS_ROWS
+from ablate.config.training import LOGIT_ROWS
 from ablate.model.products import products
 
 
@@ -91,5 +91,5 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 
 
 def _chunks(targets: Tensor) -> Iterator[slice]:
-    size = LOSS_ROWS[targets.device.type]
+    size = LOGIT_ROWS[targets.device.type]
     return (slice(start, start + size) for start in range(0, len(targets), size))

@@ -216,7 +216,7 @@ class Watched:
 def test_sentences_that_are_done_leave_the_batch():
     model = Watched(unigram_model([0.001, 0.001, 0.001, 1e-9, 0.9, 0.097]))
     beam_search(model, sources(5, 2, 7, vocab_size=6), torch.tensor([1, 5, 2]), beam=3, alpha=0.6)
-    assert model.sizes == [(3, 3)] * 2 + [(2, 3)] + [(1, 3)] * 3
+    assert model.sizes == [(3, 1), (3, 3), (2, 3)] + [(1, 3)] * 3
 
 
 def test_the_search_ends_when_no_living_hypothesis_can_still_win():

@@ -322,3 +322,12 @@ def test_whoever_watches_sees_the_weights_before_dropout():
     out = over(module, x, y)
     torch.testing.assert_close(shown[0].sum(-1), torch.ones(1, 1, T))
     assert (out == 0).any()
+
+
+def test_queries_side_by_side_see_each_its_own_keys():
+    """As hypotheses of one sentence do."""
+    module, x = attention(), normal(2, S, D_MODEL)
+    seen = torch.rand(2, S, S, generator=torch.Generator().manual_seed(1)) < 0.6
+    seen |= torch.eye(S, dtype=torch.bool)
+    out, _ = module(x, None, Sight(places(S), places(S), seen=seen[:, None]))
+    torch.testing.assert_close(out, by_the_formula(module, x, x, lambda b, t, s: bool(seen[b, t, s])), **CLOSE)

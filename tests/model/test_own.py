@@ -229,6 +229,25 @@ def test_what_it_draws_by_torchs_own_generator_follows_from_the_seed(tmp_path, k
     assert torch.equal(torch.get_rng_state(), before)  # and nothing else is drawn otherwise
 
 
+@both
+def test_attention_that_says_it_takes_what_is_seen_and_does_not_is_refused(refused, tmp_path, kept, architecture):
+    """Hypotheses side by side would see one another."""
+    source = """
+        class Mine(Mechanism):
+            takes_seen = {}
+
+            def forward(self, Q, K, V, sight):
+                scores = Q @ K.transpose(-1, -2)
+                if sight.real is not None:
+                    scores = scores.masked_fill(~sight.real, -1e9)
+                if sight.causal:
+                    scores = scores.masked_fill(sight.queries[:, None] < sight.keys, -1e9)
+                return scores.softmax(-1) @ V
+        """
+    assert refused("attention", source.format(True), architecture=architecture) == f"mymodule:Mine: {STEPS}"
+    try_out(shape(attention=kept(source.format(False)), architecture=architecture), tmp_path)
+
+
 # In a causal stack padding is behind every token, until tokens are decoded one by one after a padded source.
 IGNORES_PADDING = {"encoder-decoder": PADDING, "decoder-only": STEPS}
 

@@ -69,7 +69,7 @@ def test_decoding_step_by_step_equals_the_whole_at_once(encoding, K):
     source = sentences(7, 4)
     target = sentences(*[11] * (2 * K), seed=2)
     whole = model(source.repeat_interleave(K, 0), target)  # (2 * K, 11, d_model)
-    cache = model.start(source, K)
+    cache = model.start(source)
     for position in range(11):
         states = model.step(target[:, position].view(2, K), cache)
         torch.testing.assert_close(states.flatten(0, 1), whole[:, position], **CLOSE)
@@ -81,7 +81,7 @@ def test_the_cache_follows_hypotheses_that_are_reordered_and_sentences_that_leav
     """As a beam does: each step, K hypotheses of a sentence are replaced by any of them, with repetition."""
     model, K = small_model(architecture=architecture, positional_encoding=encoding), 3
     source = sentences(7, 4, 5)
-    cache = model.start(source, K)
+    cache = model.start(source)
     left = torch.arange(3)
     histories = torch.full((3, K, 1), 2)
     drawn = torch.Generator().manual_seed(1)

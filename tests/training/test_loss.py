@@ -6,11 +6,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ablate.config.training import LOSS_ROWS
+from ablate.config.training import LOGIT_ROWS
 from ablate.training.loss import negative_log_likelihood, smoothed_cross_entropy
 
 D_MODEL = 13
-CHUNK = LOSS_ROWS["cpu"]
+CHUNK = LOGIT_ROWS["cpu"]
 
 
 def case(n, vocab_size, seed=1):
