@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ablate.config import ModelConfig
 from ablate.model.layers import Dropout, Linear
-from ablate.model.linear import from_rows, to_rows
+from ablate.model.linear import linears
 from ablate.model.mechanisms import Mechanism
 from ablate.model.mixer import Mixer
 from ablate.model.series import Series
@@ -77,18 +77,15 @@ class MultiHeadAttention(Mixer):
         self.W_V = Linear(c.d_model, self.g * c.d_v, init, bias=c.attention_bias)
         self.W_O = Linear(self.h * c.d_v, c.d_model, init, bias=c.attention_bias)
         self.mechanism = mechanism
-        self.takes_seen = mechanism.takes_seen
+        self.takes_seen, self.takes_packed = mechanism.takes_seen, True
         self.dropout = Dropout(c.attention_dropout, random)
         self.watch: Callable[[Tensor], None] | None = None  # is shown the weights (B, h, T, S)
         self.gate: Tensor | None = None  # (h,), what each head's output is multiplied by
 
     def keys_values(self, x: Tensor, sight: Sight) -> KeysValues:
         """(B, S, d_model), whose places are the queries of `sight` -> keys and values, to attend to once or often."""
-        rows = to_rows(x)
-        K, V = (self._heads(from_rows(W(rows), like=x), self.g) for W in (self.W_K, self.W_V))
-        if sight.order is not None:
-            K = sight.order.rotate(K, sight.queries).to(K.dtype)
-        return KeysValues(K, V)
+        K, V = self._projected(x, (self.W_K, self.W_V), sight)
+        return KeysValues(self._rotated(K, sight), V)
 
     def forward(self, x: Tensor, past: KeysValues | Past | None, sight: Sight) -> tuple[Tensor, KeysValues | Past]:
         """Self-attention: each position of x over those of the past and of x itself.
@@ -101,24 +98,34 @@ class MultiHeadAttention(Mixer):
         Returns:
             (B, T, d_model), and the keys and values with those of x.
         """
-        now = self.keys_values(x, sight)
+        Q, K, V = self._projected(x, (self.W_Q, self.W_K, self.W_V), sight)
+        now = KeysValues(self._rotated(K, sight), V)
         seen = now if past is None else past.append(now)
-        return self.over(x, seen, sight), seen
+        return self.attend(self._rotated(Q, sight), seen, sight), seen
 
     def over(self, x: Tensor, memory: KeysValues | Past, sight: Sight) -> Tensor:
         """Attention of each position of x (B, T, d_model) over the memory -> (B, T, d_model)."""
-        Q = self._heads(self.W_Q(x), self.h)  # (B, h, T, d_k)
-        if sight.order is not None:
-            Q = sight.order.rotate(Q, sight.queries).to(Q.dtype)
+        (Q,) = self._projected(x, (self.W_Q,), sight)
+        return self.attend(self._rotated(Q, sight), memory, sight)
+
+    def _projected(self, x: Tensor, by: Sequence[Linear], sight: Sight) -> list[Tensor]:
+        """The heads (B, heads, T, d) of each projection of x (B, T, d_model), or of x as `sight` packs it."""
+        sizes = {self.W_Q: self.h, self.W_K: self.g, self.W_V: self.g}
+        outs = linears(x, [(W.weight, W.bias) for W in by], sight.packing)
+        return [out.unflatten(2, (sizes[W], -1)).transpose(1, 2) for W, out in zip(by, outs, strict=True)]
+
+    def _rotated(self, heads: Tensor, sight: Sight) -> Tensor:
+        return heads if sight.order is None else sight.order.rotate(heads, sight.queries).to(heads.dtype)
+
+    def attend(self, Q: Tensor, memory: KeysValues | Past, sight: Sight) -> Tensor:
+        """Of queries (B, h, T, d_k) over the memory -> (B, T, d_model), packed as x was."""
         K, V = (self._shared(heads) for heads in (memory.K, memory.V))
         sight = replace(sight, scale=self.scale, dropout=self.dropout, watch=self.watch)
         heads = _attend(self.mechanism, Q, K, V, sight)
         if self.gate is not None:
             heads = heads * self.gate[:, None, None]
-        return self.W_O(heads.transpose(1, 2).flatten(2))  # (B, T, h * d_v) -> (B, T, d_model)
-
-    def _heads(self, x: Tensor, count: int) -> Tensor:
-        return x.unflatten(2, (count, -1)).transpose(1, 2)  # (B, T, count * d) -> (B, count, T, d)
+        heads = heads.transpose(1, 2).flatten(2)  # (B, T, h * d_v)
+        return self.W_O(heads if sight.packing is None else sight.packing.pack(heads))
 
     def _shared(self, heads: Tensor) -> Tensor:
         return heads if self.g == self.h else heads.repeat_interleave(self.h // self.g, dim=1)  # (B, g -> h, S, d)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from ablate.model.attention import KeysValues
 from ablate.model.cache import Cache
+from ablate.model.packing import Packing
 from ablate.model.parts import Parts
 from ablate.model.positions import PositionalEncoding
 from ablate.model.sight import Sight
@@ -95,16 +96,20 @@ class EncoderDecoder(Transformer):
     def encode(self, source: Tensor) -> Memory:
         """Token ids (B, S) -> what the decoder asks."""
         tokens = source != 0
-        whole = not tokens.is_cuda and bool(tokens.all())  # a GPU would stop to say, and gains little by it
-        real = None if whole else tokens[:, None, None, :]
         places = torch.arange(source.shape[1], device=source.device)
+        real = packing = None
+        if tokens.is_cuda:  # it would stop to say whether and where there is padding
+            real = tokens[:, None, None, :]
+        elif not bool(tokens.all()):
+            real, packing = tokens[:, None, None, :], Packing(tokens)
+        of_source = Sight(places, places, real, packing=packing)
         embed = self.embedding if self.source_embedding is None else self.source_embedding
-        x = self.embedding_dropout(self.source_positions.embed(embed(source), places))
+        x = self.source_positions.embed(embed(source), places)
+        x = self.embedding_dropout(x if packing is None else packing.pack(x))
         for i, layer in enumerate(self.encoder):
-            x, _ = layer.mix(x, None, Sight(places, places, real, order=self.source_positions, layer=i))
+            x, _ = layer.mix(x, None, replace(of_source, order=self.source_positions, layer=i))
             x = layer.feed(x)
         x = self.encoder_norm(x)
-        of_source = Sight(places, places, real)
         return Memory([layer.cross_attention.keys_values(x, of_source) for layer in self.decoder], real)
 
     def start(self, source: Tensor) -> Decoded:

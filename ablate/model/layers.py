@@ -88,7 +88,7 @@ class _Onto(torch.autograd.Function):
     def forward(ctx: Any, residual: Tensor, x: Tensor, kept: Tensor, scale: float) -> Tensor:
         ctx.save_for_backward(kept)
         ctx.scale = scale
-        return residual + (x * kept).mul_(scale)
+        return torch.addcmul(residual, x, kept, value=scale)  # in one pass over memory
 
     @staticmethod
     @once_differentiable

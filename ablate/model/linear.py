@@ -8,6 +8,7 @@ their input, is it kept as products take it (`to_rows`, `from_rows`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,7 +16,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ablate.model.packing import Packing
 from ablate.model.products import Products, products
+
+Weights = tuple[Tensor, Tensor | None]
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -25,13 +29,31 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """
     if x.device.type != "cpu":
         return F.linear(x, weight, bias)
-    rounded = _is_ours_to_round(x)
-    by = products(x.device, rounded)
-    x = x if rounded else x.to(weight.dtype)
-    if rounded or torch.is_grad_enabled():
+    if _is_ours_to_round(x):
+        return linears(x, [(weight, bias)])[0]
+    x, by = x.to(weight.dtype), products(x.device, bf16=False)
+    if torch.is_grad_enabled():
         y: Tensor = _Linear.apply(x, weight, bias, by)  # type: ignore[no-untyped-call]
         return y
-    return _outputs(by, x, weight, bias)[1]  # in a decoding step, what autograd asks for takes as long as the product
+    return _outputs(by, x, weight, bias)  # in a decoding step, what autograd asks for takes as long as the product
+
+
+def linears(x: Tensor, layers: Sequence[Weights], packing: Packing | None = None) -> list[Tensor]:
+    """Several linear layers of one input: (..., d_in) -> (..., d_out), each.
+
+    In autocast on a CPU they are one product.
+
+    Args:
+        x: (..., d_in).
+        layers: the weight (d_out, d_in) and the bias (d_out) or None of each; all have biases, or none has.
+        packing: given where x is packed, (1, n, d_in), and what comes out is to be spread, (B, S, d_out).
+    """
+    if not _is_ours_to_round(x):
+        outs = [linear(x, *layer) for layer in layers]
+        return outs if packing is None else [packing.spread(out) for out in outs]
+    weights, biases = zip(*layers, strict=True)
+    outs = _Linears.apply(x, products(x.device, bf16=True), packing, *weights, *biases)  # type: ignore[no-untyped-call]
+    return list(outs)
 
 
 def to_rows(x: Tensor) -> Tensor:
@@ -60,38 +82,82 @@ def _is_ours_to_round(x: Tensor) -> bool:
     return x.device.type == "cpu" and torch.is_autocast_enabled("cpu")
 
 
-def _outputs(by: Products, x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The rows that the product took, and what it gave in the shape of x: its own memory, and no view."""
-    d_out, d_in = weight.shape
-    rows = by.rows(x.reshape(-1, d_in))
-    y = by.outputs(rows, by.matrix(weight), None if bias is None else by.matrix(bias))
-    size = x.shape[:-1]
-    return rows, torch.ops.aten._unsafe_view(y[: size.numel()].to(x.dtype), (*size, d_out))
+def _outputs(by: Products, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return _own(by.outputs(x.reshape(-1, x.shape[-1]), weight, bias), x.shape[:-1])
+
+
+def _own(y: Tensor, size: torch.Size) -> Tensor:
+    """Y (M, d) as (*size, d), which counts as no view: what follows may work in its place."""
+    return torch.ops.aten._unsafe_view(y, (*size, y.shape[-1]))
 
 
 class _Linear(torch.autograd.Function):
-    """A linear layer on a CPU. What follows may work in the place of its output."""
+    """A linear layer on a CPU, in the type of its weight."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, by: Products) -> Tensor:
-        with torch.autocast("cpu", enabled=False):
-            rows, y = _outputs(by, x, weight, bias)
-        ctx.save_for_backward(rows, weight)
-        ctx.by, ctx.biased, ctx.size, ctx.dtype = by, bias is not None, x.shape, x.dtype
-        return y
+        ctx.save_for_backward(x, weight)
+        ctx.by, ctx.biased = by, bias is not None
+        return _outputs(by, x, weight, bias)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor | None, None]:
-        rows, weight = ctx.saved_tensors
+        x, weight = ctx.saved_tensors
+        G, X = (each.reshape(-1, each.shape[-1]) for each in (grads[0], x))
+        d_x = ctx.by.to_inputs(G, weight).view(x.shape) if ctx.needs_input_grad[0] else None
+        return d_x, ctx.by.to_weight(G, X), G.sum(0) if ctx.biased else None, None
+
+
+class _Linears(torch.autograd.Function):
+    """Linear layers of one input on a CPU in autocast: their weights one below another, and so one product.
+
+    What is spread or packed is rounded by then, half as many bytes. The weight too is rounded once, and kept.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, by: Products, packing: Packing | None, *layers: Tensor | None) -> Any:
+        weights, biases = ([by.matrix(each) for each in some if each is not None] for some in _halves(layers))
+        size = x.shape[:-1] if packing is None else packing.size
         with torch.autocast("cpu", enabled=False):
-            d_y = grads[0].reshape(-1, len(weight))
-            d_bias = d_y.sum(0).to(weight.dtype) if ctx.biased else None
-            G = ctx.by.rows(d_y)
+            rows, W = by.rows(x.reshape(-1, x.shape[-1])), _one(weights)
+            Y = by.outputs(rows, W, _one(biases) if biases else None)
+            Y = Y[: size.numel()] if packing is None else packing.put(Y)
+            parts = Y.split([len(weight) for weight in weights], dim=1)
+            outs = tuple(_own(part.to(x.dtype, copy=len(weights) > 1), size) for part in parts)
+        ctx.save_for_backward(rows, W)
+        ctx.by, ctx.packing, ctx.size, ctx.dtype, ctx.biased = by, packing, x.shape, x.dtype, bool(biases)
+        return outs
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        rows, W = ctx.saved_tensors
+        by, packing, sizes = ctx.by, ctx.packing, [grad.shape[-1] for grad in grads]
+        with torch.autocast("cpu", enabled=False):
+            each = [grad.reshape(-1, size) for grad, size in zip(grads, sizes, strict=True)]
+            G = each[0]
+            if len(each) > 1:
+                G = rows.new_empty(len(G), len(W))
+                for part, grad in zip(G.split(sizes, dim=1), each, strict=True):
+                    part.copy_(grad)
+            G = by.rows(G if packing is None else packing.take(G))
             d_x = None
             if ctx.needs_input_grad[0]:
-                d_x = ctx.by.to_inputs(G, ctx.by.matrix(weight))[: len(d_y)].to(ctx.dtype).view(ctx.size)
-            return d_x, ctx.by.to_weight(G, rows).to(weight.dtype), d_bias, None
+                d_x = by.to_inputs(G, W)[: ctx.size[:-1].numel()].to(ctx.dtype).view(ctx.size)
+            d_weights = by.to_weight(G, rows).float().split(sizes)
+            d_biases: list[Tensor | None] = [None] * len(each)
+            if ctx.biased:
+                d_biases = [(grad if packing is None else packing.take(grad)).sum(0) for grad in each]
+        return d_x, None, None, *d_weights, *d_biases
+
+
+def _halves(layers: Sequence[Tensor | None]) -> tuple[Sequence[Tensor | None], Sequence[Tensor | None]]:
+    return layers[: len(layers) // 2], layers[len(layers) // 2 :]
+
+
+def _one(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 class _ToRows(torch.autograd.Function):
@@ -109,7 +175,7 @@ class _FromRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, size: torch.Size, dtype: torch.dtype, by: Products) -> Tensor:
         ctx.by = by
-        return torch.ops.aten._unsafe_view(rows[: size.numel()].to(dtype), (*size, rows.shape[1]))
+        return _own(rows[: size.numel()].to(dtype), size)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:

@@ -42,13 +42,15 @@ def inputs(monkeypatch):
         given = {}
         for attention in attentions(model):
             module = attention.module
-            for method, role in (("over", "asking"), ("keys_values", "seen")):
-                monkeypatch.setattr(module, method, record(getattr(module, method), given, (module, role)))
+            of_self = ("forward", ("asking", "seen"))
+            for method, roles in (of_self, ("over", ("asking",)), ("keys_values", ("seen",))):
+                keys = [(module, role) for role in roles]
+                monkeypatch.setattr(module, method, record(getattr(module, method), given, keys))
         return given
 
-    def record(method, given, key):
+    def record(method, given, keys):
         def recorded(x, *rest):
-            given[key] = x[0].detach()
+            given.update(dict.fromkeys(keys, x[0].detach()))
             return method(x, *rest)
 
         return recorded

@@ -146,13 +146,13 @@ def test_pre_norm_stacks_end_normalised_though_their_residual_stream_never_is(ar
     assert torch.equal(states, out[:, -3:])
 
 
-def test_without_residuals_and_norms_a_layer_is_its_sublayers_one_after_another():
+def test_without_residuals_and_norms_a_layer_is_its_sublayers_one_after_another(monkeypatch):
     model = small_model(norm_position="none", residual=False, n_layers=1).requires_grad_(False)
     seen = {}
     layer = model.encoder[0]
     layer.mixer.register_forward_hook(lambda module, args, out: seen.update(mixed=out[0]))
     layer.feed_forward.register_forward_hook(lambda module, args, out: seen.update(given=args[0], made=out))
-    model.decoder[0].cross_attention.W_K.register_forward_hook(lambda module, args, out: seen.update(memory=args[0]))
+    monkeypatch.setattr(model.decoder[0].cross_attention, "keys_values", lambda x, sight: seen.update(memory=x))
     model.encode(torch.tensor([[5, 7, 3]]))
     assert torch.equal(seen["given"], seen["mixed"])
     assert torch.equal(seen["memory"], seen["made"])

@@ -55,6 +55,16 @@ def test_a_sentence_is_encoded_alike_alone_and_beside_others(encoding):
         torch.testing.assert_close(together[i : i + 1, :T], alone, **CLOSE)
 
 
+def test_padding_of_the_source_changes_nothing_in_bf16_either():
+    """To the rounding of bf16: a padded batch is packed and multiplied in one piece, a sentence alone is not."""
+    model, source, target = small_model(), sentences(2, 7, 4), sentences(5, 5, 5, seed=2)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        together = model(source, target)
+        for i, S in enumerate((2, 7, 4)):
+            alone = model(source[i : i + 1, :S], target[i : i + 1])[0]
+            assert (together[i] - alone).norm() < 0.02 * alone.norm()
+
+
 def test_no_gradient_goes_through_padding():
     model = small_model()
     model(sentences(2, 7), sentences(5, 5, seed=2)).sum().backward()
