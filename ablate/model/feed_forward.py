@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from ablate.config import ModelConfig
 from ablate.model.layers import Dropout, Linear
-from ablate.model.linear import from_rows, to_rows
+from ablate.model.linear import from_rows, is_rounded, to_rows
+from ablate.model.relu_network import relu_network
 
 
 class Activation(nn.Module):
@@ -79,6 +80,8 @@ class FeedForward(nn.Module):
         """(B, T, d_model) -> (B, T, d_model)."""
         if not self.activation.of_rows or self.dropout.rate:  # masks are drawn for what there is, and for no more
             return self._between(x)
+        if type(self.activation) is ReLU and is_rounded(x):
+            return relu_network(x, self.W_1, self.W_2)
         return from_rows(self._between(to_rows(x)), like=x)
 
     def _between(self, x: Tensor) -> Tensor:

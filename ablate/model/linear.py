@@ -29,7 +29,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """
     if x.device.type != "cpu":
         return F.linear(x, weight, bias)
-    if _is_ours_to_round(x):
+    if is_rounded(x):
         return linears(x, [(weight, bias)])[0]
     x, by = x.to(weight.dtype), products(x.device, bf16=False)
     if torch.is_grad_enabled():
@@ -48,7 +48,7 @@ def linears(x: Tensor, layers: Sequence[Weights], packing: Packing | None = None
         layers: the weight (d_out, d_in) and the bias (d_out) or None of each; all have biases, or none has.
         packing: given where x is packed, (1, n, d_in), and what comes out is to be spread, (B, S, d_out).
     """
-    if not _is_ours_to_round(x):
+    if not is_rounded(x):
         outs = [linear(x, *layer) for layer in layers]
         return outs if packing is None else [packing.spread(out) for out in outs]
     weights, biases = zip(*layers, strict=True)
@@ -62,7 +62,7 @@ def to_rows(x: Tensor) -> Tensor:
     Rows of zeros may be among the M, behind the others. What becomes of them on the way must stay finite, and so must
     its gradient.
     """
-    if not _is_ours_to_round(x):
+    if not is_rounded(x):
         return x
     rows: Tensor = _ToRows.apply(x, products(x.device, bf16=True))  # type: ignore[no-untyped-call]
     return rows
@@ -70,15 +70,15 @@ def to_rows(x: Tensor) -> Tensor:
 
 def from_rows(rows: Tensor, like: Tensor) -> Tensor:
     """What was made of `to_rows(like)`; where that changed it, in the type and, but for its width, the shape it had."""
-    if not _is_ours_to_round(rows):
+    if not is_rounded(rows):
         return rows
     by = products(rows.device, bf16=True)
     x: Tensor = _FromRows.apply(rows, like.shape[:-1], like.dtype, by)  # type: ignore[no-untyped-call]
     return x
 
 
-def _is_ours_to_round(x: Tensor) -> bool:
-    """Whether it is in autocast on a CPU; on a GPU torch does it."""
+def is_rounded(x: Tensor) -> bool:
+    """Whether its products are rounded here: in autocast on a CPU. On a GPU torch does it."""
     return x.device.type == "cpu" and torch.is_autocast_enabled("cpu")
 
 

@@ -38,6 +38,10 @@ class Products:
         """X W^T + b: (M, d_out)."""
         return F.linear(x, weight, bias)
 
+    def positive_outputs(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """max(0, X W^T + b): (M, d_out)."""
+        return F.relu(self.outputs(x, weight, bias), inplace=True)
+
     def to_inputs(self, grad: Tensor, weight: Tensor) -> Tensor:
         """The gradient G (M, d_out) of outputs -> that of inputs, G W: (M, d_in)."""
         return grad @ weight
@@ -68,6 +72,11 @@ class RoundedInSizes(Rounded):
     def rows(self, x: Tensor) -> Tensor:
         """In bf16, filled up."""
         return _filled(x, size_for(len(x)), torch.bfloat16)
+
+    def positive_outputs(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """max(0, X W^T + b), by oneDNN as a part of the product."""
+        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "relu", [], "")
+        return y
 
 
 class RoundedWithin(Products):

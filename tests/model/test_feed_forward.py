@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from ablate.config import resolve_row
+from ablate.model import products
 from ablate.model.feed_forward import ACTIVATIONS, Activation
+from ablate.model.linear import from_rows, to_rows
 from tests.model.small import drawn, normal, parts, shape
 
 D_MODEL, D_FF = 26, 19
@@ -118,6 +120,22 @@ def test_in_bf16_value_and_gradients_are_near_those_of_fp32(activation, dropout)
         assert near.dtype == torch.float32
         assert (near - exact).norm() <= 0.05 * exact.norm()
     assert torch.equal(found[0][-1], found[1][-1])
+
+
+@pytest.mark.parametrize("bf16", [True, False])
+def test_the_network_in_one_step_is_its_layers_one_after_another(monkeypatch, bf16):
+    """Rounded where they are rounded, so values agree where a sum is not rounded to the other side."""
+    monkeypatch.setattr(products, "_has_bf16", lambda: bf16)
+    module, x = drawn(parts().feed_forward()), normal(3, 5, D_MODEL).requires_grad_()
+    given, upstream = [x, *module.parameters()], normal(3, 5, D_MODEL, seed=2)
+    with torch.autocast("cpu", torch.bfloat16):
+        at_once = module(x)
+        rows = torch.relu(module.W_1(to_rows(x)))
+        one_by_one = from_rows(module.W_2(rows), like=x)
+    assert (at_once - one_by_one).norm() <= 0.004 * one_by_one.norm()
+    for one, other in zip(*(torch.autograd.grad(y, given, upstream) for y in (at_once, one_by_one)), strict=True):
+        assert one.dtype == torch.float32
+        assert (one - other).norm() <= 0.01 * other.norm()
 
 
 def test_a_function_of_ones_own_is_given_what_there_is_and_nothing_else():

@@ -39,6 +39,9 @@ def test_every_way_in_bf16_gives_the_three_products_of_rows_filled_up(way, count
     rows, G, W = way.rows(x), way.rows(grad), way.matrix(weight)
     close = {"atol": 0.02 * count**0.5, "rtol": 0.02}
     torch.testing.assert_close(way.outputs(rows, W)[:count].float(), x @ weight.T, atol=0.1, rtol=0.02)
+    bias = normal(D_OUT, seed=5)
+    positive = way.positive_outputs(rows, W, way.matrix(bias))[:count].float()
+    torch.testing.assert_close(positive, (x @ weight.T + bias).clamp(min=0), atol=0.1, rtol=0.02)
     torch.testing.assert_close(way.to_inputs(G, W)[:count].float(), grad @ weight, atol=0.1, rtol=0.02)
     torch.testing.assert_close(way.to_weight(G, rows).float(), grad.T @ x, **close)
     total = torch.ones_like(weight)
