@@ -54,26 +54,27 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, embedding: Tensor, targets: Tensor, smoothing: float, low: bool) -> Tensor:
-        by, dtype = products(states.device, low, wide=True), states.dtype
+        wide, narrow = (products(states.device, low, wide) for wide in (True, False))  # by the width of what comes out
+        dtype = states.dtype
         with torch.autocast(states.device.type, enabled=False):
             V = embedding.shape[0]
             states = states.to(embedding.dtype)
-            weight, d_states = by.matrix(embedding), torch.empty_like(states)
+            weight, of_narrow = wide.matrix(embedding), narrow.matrix(embedding)
+            d_states = torch.empty_like(states)
             d_embedding = torch.zeros_like(embedding)
             total = torch.zeros((), device=states.device)
             for rows in _chunks(targets):
                 goal = targets[rows, None]
-                inputs = by.rows(states[rows])
-                logits = by.outputs(inputs, weight)[: len(goal)].to(states.dtype)  # (c, V)
+                logits = wide.outputs(wide.rows(states[rows]), weight)[: len(goal)].to(states.dtype)  # (c, V)
                 largest = logits.amax(1, keepdim=True)
                 expected = (1 - smoothing) * logits.gather(1, goal)
                 grad = logits.sub_(largest).exp_()
                 Z = grad.sum(1, keepdim=True)
                 total += (largest + Z.log() - expected).sum()
                 grad.scatter_add_(1, goal, (smoothing - 1) * Z)
-                grad = by.rows(grad)
-                d_states[rows] = by.to_inputs(grad, weight)[: len(goal)] / Z
-                by.to_weight(grad, by.rows(states[rows] / Z), onto=d_embedding)
+                grad = wide.rows(grad)
+                d_states[rows] = narrow.to_inputs(narrow.rows(grad), of_narrow)[: len(goal)] / Z
+                wide.to_weight(grad, wide.rows(states[rows] / Z), onto=d_embedding)
             if smoothing:  # eps / V on every piece: the mean logit, for which no logits are needed
                 mean = embedding.mean(0)
                 total -= smoothing * (states @ mean).sum()
