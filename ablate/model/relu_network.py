@@ -1,8 +1,8 @@
-"""max(0, x W_1 + b_1) W_2 + b_2 as one step of the graph, for products in bf16 on a CPU.
+"""max(0, x W_1 + b_1) W_2 + b_2 as one step of the graph, for training on a CPU.
 
-The inner layer is the widest tensor of a model, and training waits for the memory that it takes. Here ReLU is part of
-the first product, and its gradient is made in the place of what it is the gradient of. 2 to 5 % of a training step
-(benchmarks/LOG.md).
+The inner layer is the widest tensor of a model, and training waits for the memory that it takes. Here the gradient of
+ReLU is made in the place of what it is the gradient of, and in bf16 ReLU is part of the first product: 2 % of a step in
+fp32, 2 to 5 % in bf16 (benchmarks/LOG.md).
 """
 
 from __future__ import annotations
@@ -14,26 +14,30 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ablate.model.layers import Linear
+from ablate.model.linear import is_rounded
 from ablate.model.products import Products, products
 
 
 def relu_network(x: Tensor, first: Linear, second: Linear) -> Tensor:
-    """(..., d_model) -> (..., d_model), in the type of x; both layers have biases."""
-    weights = first.weight, first.bias, second.weight, second.bias
-    out: Tensor = _ReLUNetwork.apply(x, *weights, products(x.device, bf16=True))  # type: ignore[no-untyped-call]
+    """(..., d_model) -> (..., d_model), as `linear` gives it; both layers have biases."""
+    rounded = is_rounded(x)
+    x, by = x if rounded else x.to(first.weight.dtype), products(x.device, rounded)
+    out: Tensor = _ReLUNetwork.apply(  # type: ignore[no-untyped-call]
+        x, first.weight, first.bias, second.weight, second.bias, by
+    )
     return out
 
 
 class _ReLUNetwork(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor, b_2: Tensor, by: Products) -> Tensor:
+        ctx.by, ctx.size, ctx.dtype, ctx.learned = by, x.shape, x.dtype, W_1.dtype
         with torch.autocast("cpu", enabled=False):
             W_1, b_1, W_2, b_2 = (by.matrix(each) for each in (W_1, b_1, W_2, b_2))
             rows = by.rows(x.reshape(-1, x.shape[-1]))
             inner = by.rows(by.positive_outputs(rows, W_1, b_1))
             out = by.outputs(inner, W_2, b_2)
             ctx.save_for_backward(rows, inner, W_1, W_2)
-            ctx.by, ctx.size, ctx.dtype = by, x.shape, x.dtype
             return out[: x[..., 0].numel()].to(x.dtype).view(x.shape)
 
     @staticmethod
@@ -44,9 +48,9 @@ class _ReLUNetwork(torch.autograd.Function):
         with torch.autocast("cpu", enabled=False):
             d_out = grads[0].reshape(n, -1)
             G = by.rows(d_out)
-            d_W_2 = by.to_weight(G, inner).float()
+            d_W_2 = by.to_weight(G, inner).to(ctx.learned)
             d_inner = by.rows(by.to_inputs(G, W_2))
             torch.ops.aten.threshold_backward.grad_input(d_inner, inner, 0, grad_input=d_inner)
-            d_W_1 = by.to_weight(d_inner, rows).float()
+            d_W_1 = by.to_weight(d_inner, rows).to(ctx.learned)
             d_x = by.to_inputs(d_inner, W_1)[:n].to(ctx.dtype).view(ctx.size)
-            return d_x, d_W_1, d_inner.sum(0).float(), d_W_2, d_out.sum(0), None
+            return d_x, d_W_1, d_inner.sum(0).to(ctx.learned), d_W_2, d_out.sum(0), None

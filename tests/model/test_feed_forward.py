@@ -122,6 +122,15 @@ def test_in_bf16_value_and_gradients_are_near_those_of_fp32(activation, dropout)
     assert torch.equal(found[0][-1], found[1][-1])
 
 
+def test_in_fp32_the_network_in_one_step_is_its_layers_one_after_another_to_the_bit():
+    module, x = drawn(parts().feed_forward()), normal(3, 5, D_MODEL).requires_grad_()
+    given, upstream = [x, *module.parameters()], normal(3, 5, D_MODEL, seed=2)
+    ways = module(x), module.W_2(torch.relu(module.W_1(x)))
+    assert torch.equal(*ways)
+    for one, other in zip(*(torch.autograd.grad(y, given, upstream) for y in ways), strict=True):
+        assert torch.equal(one, other)
+
+
 @pytest.mark.parametrize("bf16", [True, False])
 def test_the_network_in_one_step_is_its_layers_one_after_another(monkeypatch, bf16):
     """Rounded where they are rounded, so values agree where a sum is not rounded to the other side."""
