@@ -186,7 +186,8 @@ def peak_memory(config: RowConfig, vocab_size: int, micro_batch_tokens: int, dev
     sides = 1 if c.has_encoder else 2  # tokens of a causal stack over both sides, for one of the longer side
     activations = tokens * (encoder * encoder_layer + sides * decoder * decoder_layer + 2 * 3 * BYTES * d)
     loss = 2 * min(LOGIT_ROWS[device], tokens) * vocab_size * BYTES + vocab_size * d * BYTES
-    return 4 * BYTES * parameters(c, vocab_size) + activations + loss
+    copies = BYTES // 2 if c.precision == "bf16" and device == "cpu" else 0  # of weights, as products take them
+    return (4 * BYTES + copies) * parameters(c, vocab_size) + activations + loss
 
 
 def _weights_kept(c: ModelConfig) -> int:

@@ -87,7 +87,7 @@ class _Search:
         self.best = [Hypothesis([], NEVER)] * B
         self.sentences = torch.arange(B, device=device)  # which sentence each row of the batch is
         self.limits = limits.to(device)
-        self.cache: Cache = model.start(source)
+        self.cache: Cache = model.start(source, beam)
         self.tokens = torch.full((B, 1, 1), BOS, device=device)  # (B, at most K, 1 + t): first, an empty one
         self.scores = torch.zeros((B, 1), device=device)  # log-probabilities
         self.best_scores = torch.full((B,), NEVER, device=device)
@@ -106,7 +106,7 @@ class _Search:
     def _candidates(self, position: int) -> tuple[Tensor, Tensor, Tensor]:
         """The 2K best continuations of each sentence, or all, as `best_continuations` has them."""
         states = self.model.step(self.tokens[:, :, -1], self.cache)
-        at_once = max(1, LOGIT_ROWS[states.device.type] // self.K)  # sentences
+        at_once = max(1, LOGIT_ROWS[states.device.type] // states.shape[1])  # sentences
         parts = zip(states.split(at_once), self.scores.split(at_once), self.limits.split(at_once), strict=True)
         found = [self._best(part, scores, limits == position) for part, scores, limits in parts]
         scores, origins, tokens = (torch.cat(each) for each in zip(*found, strict=True))

@@ -2,12 +2,14 @@
 
 Hypotheses of a sentence share their beginnings, and a beam search gives them other beginnings at every step. Attention
 need not move what it keeps for that: the hypotheses are queries side by side over the tokens of all of them, and each
-is shown its own ancestors. What can not be shown less than all has a row of its own for each hypothesis.
+is shown its own ancestors. Where they are many, that would be work and memory for the square of them, and some mixers
+cannot be shown less than all: there each hypothesis is a row with a past of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,57 +19,70 @@ from ablate.model.positions import PositionalEncoding
 from ablate.model.sight import Sight
 from ablate.model.stack import Layer
 
+MOST_BESIDE = 16  # hypotheses; faster up to there at least, by 13 to 15 % (benchmarks/LOG.md)
+
 
 class Cache:
     """The past of B sentences of K hypotheses each; at the beginning each has a single empty one.
 
-    Every token of every step is a column. What a step has changed holds until the next `select`.
+    Where hypotheses are side by side, every token of every step is a column of their sentence.
     """
 
-    def __init__(self, stack: Iterable[Layer], past: list[Any], source: Tensor) -> None:
+    def __init__(self, stack: Iterable[Layer], past: list[Any], source: Tensor, K: int) -> None:
         """Nothing decoded yet.
 
         Args:
             stack: the layers that decode.
             past: what each of them keeps of the sentences already; None where it keeps nothing.
             source: token ids of the sentences (B, S).
+            K: hypotheses of a sentence, at most.
         """
         B, device = len(source), source.device
         self.past = past
-        self.beside = [layer.mixer.takes_seen for layer in stack]  # whether it keeps sentences, and not hypotheses
+        # Whether each layer keeps sentences, and not hypotheses.
+        self.beside = [layer.mixer.takes_seen and K <= MOST_BESIDE for layer in stack]
+        self.sights: dict[bool, Sight] = {}  # of this step
         self.length = 0  # tokens of each hypothesis
         self.columns = torch.zeros(0, dtype=torch.int64, device=device)  # the place of each
         self.seen = torch.ones(B, 1, 0, dtype=torch.bool, device=device)  # (B, K, columns)
 
     def grow(self, K: int) -> None:
-        """Add a token to each of K hypotheses of every sentence, as many as there are, or K copies of a single one."""
+        """Add a token to each of K hypotheses of every sentence.
+
+        Raises:
+            RuntimeError: there are others than K, and not a single one, of which there can be K copies.
+        """
         B, before, _ = self.seen.shape
+        if before not in (1, K):
+            raise RuntimeError(f"{K} hypotheses a sentence go on from {before}")
         if before != K:
             self.select(torch.arange(B, device=self.seen.device), self.columns.new_zeros(B, K))
         own = torch.eye(K, dtype=torch.bool, device=self.seen.device).expand(B, K, K)
         self.seen = torch.cat([self.seen, own], dim=2)
         self.columns = torch.cat([self.columns, self.columns.new_full((K,), self.length)])
         self.length += 1
+        self.sights.clear()
 
     def mix(self, i: int, layer: Layer, x: Tensor, order: PositionalEncoding) -> Tensor:
         """What layer i makes of the last tokens and what it keeps: (B, K, d_model) -> (B, K, d_model)."""
         B, K, d_model = x.shape
-        if self.beside[i]:
-            mixed, self.past[i] = layer.mix(x, self.past[i], self.sight_of_sentences(i, order))
-            return mixed
-        mixed, self.past[i] = layer.mix(x.reshape(B * K, 1, d_model), self.past[i], self.sight_of_rows(i, order))
+        beside = self.beside[i]
+        if beside not in self.sights:
+            self.sights[beside] = self.sight_of_sentences() if beside else self.sight_of_rows()
+        given = x if beside else x.reshape(B * K, 1, d_model)
+        mixed, self.past[i] = layer.mix(given, self.past[i], replace(self.sights[beside], order=order, layer=i))
         return mixed.view(B, K, d_model)
 
-    def sight_of_sentences(self, i: int, order: PositionalEncoding) -> Sight:
-        """What the last tokens see in layer i, those of a sentence side by side."""
+    def sight_of_sentences(self) -> Sight:
+        """What the last tokens see, those of a sentence side by side."""
         K = self.seen.shape[1]
         seen = None if len(self.columns) == self.length else self.seen[:, None]  # a single one sees all
-        return Sight(self.columns[-K:], self.columns, seen=seen, order=order, layer=i)
+        return Sight(self.columns[-K:], self.columns, seen=seen)
 
-    def sight_of_rows(self, i: int, order: PositionalEncoding) -> Sight:
+    def sight_of_rows(self) -> Sight:
         """The same where each hypothesis is a row."""
         places = torch.arange(self.length, device=self.columns.device)
-        return Sight(places[-1:], places, order=order, layer=i)
+        return Sight(places[-1:], places)
 
     def select(self, stay: Tensor, origins: Tensor) -> None:
         """Go on with some sentences, and in each with some of its hypotheses.

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from ablate.model.cache import Cache
 from ablate.model.parts import Parts
-from ablate.model.positions import PositionalEncoding
 from ablate.model.sight import Sight
 from ablate.model.stack import Layer, Stack
 from ablate.model.transformer import Transformer
@@ -25,25 +24,25 @@ class Continued(Cache):
     A token's place is counted in its own sequence, so the target's follow its source's whatever the padding.
     """
 
-    def __init__(self, stack: Stack[Layer], past: list[Any], source: Tensor) -> None:
-        super().__init__(stack, past, source)
+    def __init__(self, stack: Stack[Layer], past: list[Any], source: Tensor, K: int) -> None:
+        super().__init__(stack, past, source, K)
         self.lengths = (source != 0).sum(1)  # (B,)
         self.of_source = torch.arange(source.shape[1], device=source.device)  # (S,)
 
-    def sight_of_sentences(self, i: int, order: PositionalEncoding) -> Sight:
-        """What the last tokens see in layer i: the source but not its padding, and their own ancestors."""
+    def sight_of_sentences(self) -> Sight:
+        """What the last tokens see: the source but not its padding, and their own ancestors."""
         B, K, _ = self.seen.shape
         keys = torch.cat([self.of_source.expand(B, -1), self.lengths[:, None] + self.columns], dim=1)
         seen = torch.cat([self._real(self.lengths)[:, None].expand(-1, K, -1), self.seen], dim=2)
-        return Sight(keys[:, -K:], keys, seen=seen[:, None], order=order, layer=i)
+        return Sight(keys[:, -K:], keys, seen=seen[:, None])
 
-    def sight_of_rows(self, i: int, order: PositionalEncoding) -> Sight:
+    def sight_of_rows(self) -> Sight:
         """The same where each hypothesis is a row."""
         lengths = self.lengths.repeat_interleave(self.seen.shape[1])
         of_target = torch.arange(self.length, device=lengths.device)
         keys = torch.cat([self.of_source.expand(len(lengths), -1), lengths[:, None] + of_target], dim=1)
         real = torch.cat([self._real(lengths), torch.ones_like(keys[:, -self.length :], dtype=torch.bool)], dim=1)
-        return Sight(keys[:, -1:], keys, real[:, None, None, :], order=order, layer=i)
+        return Sight(keys[:, -1:], keys, real[:, None, None, :])
 
     def leave(self, stay: Tensor) -> None:
         """Go on with some sentences."""
@@ -73,11 +72,11 @@ class DecoderOnly(Transformer):
         of_target = of_target.clamp(max=sequence.shape[1] - 1)  # columns of padding may lie beyond
         return states.gather(1, of_target[:, :, None].expand(-1, -1, states.shape[2]))
 
-    def start(self, source: Tensor) -> Continued:
+    def start(self, source: Tensor, K: int) -> Continued:
         """Token ids (B, S) -> what the stack makes of them."""
         real = source != 0
         _, past = self._stack(source, None if bool(real.all()) else real[:, None, None, :])
-        return Continued(self.decoder, past, source)
+        return Continued(self.decoder, past, source, K)
 
     def step(self, tokens: Tensor, cache: Continued) -> Tensor:
         """One step: tokens (B, K) -> states (B, K, d_model)."""

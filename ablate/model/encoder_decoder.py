@@ -42,8 +42,8 @@ class Memory:
 class Decoded(Cache):
     """The memory of B sentences, and the past of their hypotheses."""
 
-    def __init__(self, stack: Stack[DecoderLayer], memory: Memory, source: Tensor) -> None:
-        super().__init__(stack, [None] * len(stack), source)
+    def __init__(self, stack: Stack[DecoderLayer], memory: Memory, source: Tensor, K: int) -> None:
+        super().__init__(stack, [None] * len(stack), source, K)
         self.memory = memory
 
     def leave(self, stay: Tensor) -> None:
@@ -98,7 +98,7 @@ class EncoderDecoder(Transformer):
         tokens = source != 0
         places = torch.arange(source.shape[1], device=source.device)
         real = packing = None
-        if tokens.is_cuda:  # it would stop to say whether and where there is padding
+        if tokens.device.type != "cpu":  # a GPU would stop to say whether and where there is padding
             real = tokens[:, None, None, :]
         elif not bool(tokens.all()):
             real, packing = tokens[:, None, None, :], Packing(tokens)
@@ -112,9 +112,9 @@ class EncoderDecoder(Transformer):
         x = self.encoder_norm(x)
         return Memory([layer.cross_attention.keys_values(x, of_source) for layer in self.decoder], real)
 
-    def start(self, source: Tensor) -> Decoded:
+    def start(self, source: Tensor, K: int) -> Decoded:
         """Token ids (B, S) -> the encoded source, and no past."""
-        return Decoded(self.decoder, self.encode(source), source)
+        return Decoded(self.decoder, self.encode(source), source, K)
 
     def step(self, tokens: Tensor, cache: Decoded) -> Tensor:
         """One step: tokens (B, K) -> states (B, K, d_model).

@@ -88,7 +88,8 @@ class _Onto(torch.autograd.Function):
     def forward(ctx: Any, residual: Tensor, x: Tensor, kept: Tensor, scale: float) -> Tensor:
         ctx.save_for_backward(kept)
         ctx.scale = scale
-        return torch.addcmul(residual, x, kept, value=scale)  # in one pass over memory
+        with torch.autocast(x.device.type, enabled=False):  # which would convert x first, in passes of its own
+            return torch.addcmul(residual, x, kept, value=scale)
 
     @staticmethod
     @once_differentiable

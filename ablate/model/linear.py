@@ -83,10 +83,10 @@ def is_rounded(x: Tensor) -> bool:
 
 
 def _outputs(by: Products, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return _own(by.outputs(x.reshape(-1, x.shape[-1]), weight, bias), x.shape[:-1])
+    return own(by.outputs(x.reshape(-1, x.shape[-1]), weight, bias), x.shape[:-1])
 
 
-def _own(y: Tensor, size: torch.Size) -> Tensor:
+def own(y: Tensor, size: torch.Size) -> Tensor:
     """Y (M, d) as (*size, d), which counts as no view: what follows may work in its place."""
     return torch.ops.aten._unsafe_view(y, (*size, y.shape[-1]))
 
@@ -112,19 +112,20 @@ class _Linear(torch.autograd.Function):
 class _Linears(torch.autograd.Function):
     """Linear layers of one input on a CPU in autocast: their weights one below another, and so one product.
 
-    What is spread or packed is rounded by then, half as many bytes. The weight too is rounded once, and kept.
+    Where bf16 is at home, what is spread is half as many bytes by then. The weight too is rounded once, and kept.
     """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, by: Products, packing: Packing | None, *layers: Tensor | None) -> Any:
         weights, biases = ([by.matrix(each) for each in some if each is not None] for some in _halves(layers))
         size = x.shape[:-1] if packing is None else packing.size
+        ctx.learned = next(each.dtype for each in layers if each is not None)
         with torch.autocast("cpu", enabled=False):
             rows, W = by.rows(x.reshape(-1, x.shape[-1])), _one(weights)
             Y = by.outputs(rows, W, _one(biases) if biases else None)
             Y = Y[: size.numel()] if packing is None else packing.put(Y)
             parts = Y.split([len(weight) for weight in weights], dim=1)
-            outs = tuple(_own(part.to(x.dtype, copy=len(weights) > 1), size) for part in parts)
+            outs = tuple(own(part.to(x.dtype, copy=len(weights) > 1), size) for part in parts)
         ctx.save_for_backward(rows, W)
         ctx.by, ctx.packing, ctx.size, ctx.dtype, ctx.biased = by, packing, x.shape, x.dtype, bool(biases)
         return outs
@@ -145,7 +146,7 @@ class _Linears(torch.autograd.Function):
             d_x = None
             if ctx.needs_input_grad[0]:
                 d_x = by.to_inputs(G, W)[: ctx.size[:-1].numel()].to(ctx.dtype).view(ctx.size)
-            d_weights = by.to_weight(G, rows).float().split(sizes)
+            d_weights = by.to_weight(G, rows).to(ctx.learned).split(sizes)
             d_biases: list[Tensor | None] = [None] * len(each)
             if ctx.biased:
                 d_biases = [(grad if packing is None else packing.take(grad)).sum(0) for grad in each]
@@ -175,7 +176,7 @@ class _FromRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, size: torch.Size, dtype: torch.dtype, by: Products) -> Tensor:
         ctx.by = by
-        return _own(rows[: size.numel()].to(dtype), size)
+        return own(rows[: size.numel()].to(dtype), size)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:

@@ -18,7 +18,7 @@ class Packing:
     """Where the n tokens of B sentences stand, of the S places that each has."""
 
     def __init__(self, real: Tensor) -> None:
-        """Of places (B, S), true at tokens."""
+        """Of places (B, S), true at tokens, of which there is one at least."""
         self.size = real.shape
         flat = real.flatten()
         self.places = flat.nonzero()[:, 0]  # (n), of B * S

@@ -21,7 +21,8 @@ T5_DISTANCE = 128
 class PositionalEncoding(nn.Module):
     """What a stack knows of order: nothing, unless a method below is overridden.
 
-    Positions are places in a sentence, counted from 0: (T,) where all sentences agree, else (B, T).
+    Positions are places in a sentence, counted from 0: (T,) where all sentences agree, else (B, T). While a beam is
+    decoded, several tokens of a sentence share a place.
     """
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:

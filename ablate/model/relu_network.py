@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ablate.model.layers import Linear
-from ablate.model.linear import is_rounded
+from ablate.model.linear import is_rounded, own
 from ablate.model.products import Products, products
 
 
@@ -38,7 +38,7 @@ class _ReLUNetwork(torch.autograd.Function):
             inner = by.rows(by.positive_outputs(rows, W_1, b_1))
             out = by.outputs(inner, W_2, b_2)
             ctx.save_for_backward(rows, inner, W_1, W_2)
-            return out[: x[..., 0].numel()].to(x.dtype).view(x.shape)
+            return own(out[: x[..., 0].numel()].to(x.dtype), x.shape[:-1])
 
     @staticmethod
     @once_differentiable
@@ -46,7 +46,7 @@ class _ReLUNetwork(torch.autograd.Function):
         rows, inner, W_1, W_2 = ctx.saved_tensors
         by, n = ctx.by, ctx.size[:-1].numel()
         with torch.autocast("cpu", enabled=False):
-            d_out = grads[0].reshape(n, -1)
+            d_out = grads[0].reshape(-1, ctx.size[-1])
             G = by.rows(d_out)
             d_W_2 = by.to_weight(G, inner).to(ctx.learned)
             d_inner = by.rows(by.to_inputs(G, W_2))

@@ -32,7 +32,7 @@ class Series:
         return self.memory[:, : self.length].transpose(1, 2)
 
     def append(self, later: Tensor) -> Series:
-        """This and a later part (B, g, n, d)."""
+        """This and a later part (B, g, n, d), written into this one's memory: without gradients, and once."""
         B, room, g, d = self.memory.shape
         length, memory = self.length + later.shape[2], self.memory
         if length > room:

@@ -30,14 +30,17 @@ class Transformer(nn.Module):
         """Token ids (B, S) and (B, T), padded with 0 at the end -> states of the target's places (B, T, d_model)."""
         raise NotImplementedError
 
-    def start(self, source: Tensor) -> Cache:
-        """Token ids (B, S), padded with 0 at the end -> what decoding begins with."""
+    def start(self, source: Tensor, K: int) -> Cache:
+        """Token ids (B, S), padded with 0 at the end -> what decoding at most K hypotheses a sentence begins with."""
         raise NotImplementedError
 
     def step(self, tokens: Tensor, cache: Any) -> Tensor:
         """One decoding step: tokens (B, K) after those that the cache knows -> states (B, K, d_model).
 
-        The first step may be of any K; then there are as many hypotheses as the cache was left with.
+        Without gradients: what the cache keeps grows in its place.
+
+        Raises:
+            RuntimeError: the cache was left with other than K hypotheses, and not with a single one.
         """
         raise NotImplementedError
 

@@ -75,11 +75,13 @@ def _faults(model: Transformer, again: Transformer) -> Iterator[str]:
             yield f"lets a token see those after it; {hint}"
         if not _near(model(source[1:, :3], target[1:]), states[1:]):
             yield f"lets padding change a sentence; {hint}"
-        cache = model.start(source)
+        cache = model.start(source, 2)
         hypotheses = torch.stack([target, target.flip(0)], dim=1)  # (B, 2, T)
         steps = [model.step(tokens, cache) for tokens in hypotheses.unbind(2)]
         if not _near(torch.stack(steps, dim=2), torch.stack([states, of_other], dim=1)):
             places = "places are in `sight.queries`, `sight.keys`" if by_sight else "each token must be treated alone"
+            if any(isinstance(part, Mechanism) and part.takes_seen for part in parts):
+                places += "; `takes_seen` promises that what `sight.allowed` leaves out is left out"
             yield f"gives other states token by token than at once; {places}"
 
 

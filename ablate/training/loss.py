@@ -59,7 +59,8 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         with torch.autocast(states.device.type, enabled=False):
             V = embedding.shape[0]
             states = states.to(embedding.dtype)
-            weight, of_narrow = wide.matrix(embedding), narrow.matrix(embedding)
+            weight = wide.matrix(embedding)
+            of_narrow = narrow.matrix(weight)
             d_states = torch.empty_like(states)
             d_embedding = torch.zeros_like(embedding)
             total = torch.zeros((), device=states.device)

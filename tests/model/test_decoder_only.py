@@ -86,7 +86,7 @@ def test_decoding_begins_where_each_source_ends(fields):
     model, K = decoder_only(**fields), 2
     sources = sentences(*SOURCE_LENGTHS)
     first = torch.tensor([[2, 5], [7, 2], [11, 13]])
-    states = model.step(first, model.start(sources))
+    states = model.step(first, model.start(sources, K))
     for b, S in enumerate(SOURCE_LENGTHS):
         for k in range(K):
             packed = torch.cat([sources[b : b + 1, :S], first[b : b + 1, k : k + 1]], dim=1)

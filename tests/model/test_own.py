@@ -244,7 +244,9 @@ def test_attention_that_says_it_takes_what_is_seen_and_does_not_is_refused(refus
                     scores = scores.masked_fill(sight.queries[:, None] < sight.keys, -1e9)
                 return scores.softmax(-1) @ V
         """
-    assert refused("attention", source.format(True), architecture=architecture) == f"mymodule:Mine: {STEPS}"
+    promise = "`takes_seen` promises that what `sight.allowed` leaves out is left out"
+    line = refused("attention", source.format(True), architecture=architecture)
+    assert line == f"mymodule:Mine: {STEPS}; {promise}"
     try_out(shape(attention=kept(source.format(False)), architecture=architecture), tmp_path)
 
 

@@ -73,7 +73,7 @@ def test_decoding_step_by_step_is_decoding_at_once(config, source, K, seed):
     """As a beam does: hypotheses are replaced by others of their sentence, and sentences leave."""
     model, random = model_of(config), torch.Generator().manual_seed(seed)
     sources = sentences(*source, seed=seed)
-    cache = model.start(sources)
+    cache = model.start(sources, K)
     left = torch.arange(len(source))
     histories = torch.randint(1, V, (len(source), K, 1), generator=random)
     for _ in range(5):

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from ablate.model import build
+from ablate.model.cache import MOST_BESIDE
 from ablate.model.layers import Dropout
 from tests.model.small import ENCODINGS, V, normal, sentences, shape, small_model
 
@@ -79,7 +80,7 @@ def test_decoding_step_by_step_equals_the_whole_at_once(encoding, K):
     source = sentences(7, 4)
     target = sentences(*[11] * (2 * K), seed=2)
     whole = model(source.repeat_interleave(K, 0), target)  # (2 * K, 11, d_model)
-    cache = model.start(source)
+    cache = model.start(source, K)
     for position in range(11):
         states = model.step(target[:, position].view(2, K), cache)
         torch.testing.assert_close(states.flatten(0, 1), whole[:, position], **CLOSE)
@@ -91,7 +92,7 @@ def test_the_cache_follows_hypotheses_that_are_reordered_and_sentences_that_leav
     """As a beam does: each step, K hypotheses of a sentence are replaced by any of them, with repetition."""
     model, K = small_model(architecture=architecture, positional_encoding=encoding), 3
     source = sentences(7, 4, 5)
-    cache = model.start(source)
+    cache = model.start(source, K)
     left = torch.arange(3)
     histories = torch.full((3, K, 1), 2)
     drawn = torch.Generator().manual_seed(1)
@@ -106,6 +107,33 @@ def test_the_cache_follows_hypotheses_that_are_reordered_and_sentences_that_leav
         histories = torch.stack([histories[b, origins[b]] for b in stay.tolist()])
         left = left[stay]
         histories = torch.cat([histories, torch.randint(1, V, (len(left), K, 1), generator=drawn)], dim=2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "beside"),
+    [({}, True), ({"attention": "local", "attention_window": 2}, True), ({"attention": "linear"}, False),
+     ({"mixer": "lstm"}, False)],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
+@pytest.mark.parametrize("K", [3, MOST_BESIDE + 1])
+def test_a_reordering_moves_no_past_where_hypotheses_are_side_by_side(architecture, fields, beside, K):
+    """And where they are many, or a mixer cannot be shown less than all, each has a row."""
+    model = small_model(architecture=architecture, **fields).eval()
+    cache = model.start(sentences(7, 4), K)
+    for _ in range(2):
+        model.step(torch.full((2, K), 5), cache)
+        before = list(cache.past)
+        cache.select(torch.arange(2), torch.zeros(2, K, dtype=torch.int64))
+        assert [now is then for now, then in zip(cache.past, before, strict=True)] == [beside and K == 3] * len(before)
+
+
+def test_hypotheses_do_not_become_more_or_fewer_by_themselves():
+    model = small_model().eval()
+    cache = model.start(sentences(7, 4), 3)
+    model.step(torch.full((2, 3), 5), cache)
+    with pytest.raises(RuntimeError, match="2 hypotheses a sentence go on from 3"):
+        model.step(torch.full((2, 2), 5), cache)
 
 
 def test_the_mask_is_none_where_no_sentence_is_padded_and_survives_selection():

@@ -45,7 +45,7 @@ class Case:
 
     def logits_by_step(self) -> Tensor:
         """Token by token, with a cache: (tokens of the target, V)."""
-        cache = self.model.start(self.source)
+        cache = self.model.start(self.source, 1)
         states = [self.model.step(tokens, cache) for tokens in self.target.split(1, dim=1)]
         return self.of_tokens(self.model.logits(torch.cat(states, dim=1)))
 
