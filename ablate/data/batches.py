@@ -15,7 +15,7 @@ from torch import Tensor
 from ablate.data.corpus import Side, Split, subset
 from ablate.data.tokenizer import BOS, EOS, PAD
 
-LENGTH_NOISE = 2.0  # tokens: sources this near in length may change places between epochs
+LENGTH_NOISE = 2.0  # tokens: pairs whose sides differ by this much more or less may change places between epochs
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class Batch:
 class BatchOrder:
     """Which sentences form which batch: a pure function of (lengths, batch_tokens, seed, epoch, index, fraction).
 
-    Within an epoch, sentences are sorted by target length and then nearly by source length, cut where
-    the longer sides add up to batch_tokens, and the batches are shuffled. Every epoch has the same
-    number of batches. A batch exceeds its budget by less than one sentence.
+    Within an epoch, pairs are sorted so that neighbours are nearly alike in both lengths; cut where the longer
+    sides add up to batch_tokens; and the batches are shuffled. Every epoch has the same number of batches. A batch
+    exceeds its budget by less than one sentence.
     """
 
     def __init__(self, split: Split, batch_tokens: int, seed: int, fraction: float = 1.0) -> None:
@@ -86,14 +86,30 @@ class BatchOrder:
     def epoch(self, epoch: int) -> list[NDArray[np.int64]]:
         """The batches of an epoch, in order."""
         random = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
-        blurred = random.random(len(self.source))
-        blurred *= LENGTH_NOISE  # in place: of 5 million sentences every copy is felt
-        blurred += self.source
-        order = _sorted_by(self.target, blurred)
+        lean = random.random(len(self.longer))
+        lean *= LENGTH_NOISE  # in place: of 5 million sentences every copy is felt
+        lean += self.source
+        lean -= self.target
+        order = _by_both_lengths(self.longer, lean)
         ends = np.cumsum(self.longer[order], dtype=np.int64)
         starts = np.searchsorted(ends, self.batch_tokens * np.arange(1, self.batches_per_epoch) + 1)
         batches = np.split(order if self.kept is None else self.kept[order], starts)
         return [batches[i] for i in random.permutation(len(batches))]
+
+
+def _by_both_lengths(longer: NDArray[np.uint16], lean: NDArray[np.float64]) -> NDArray[np.int64]:
+    """An order of pairs in which neighbours have nearly the same lengths on both sides.
+
+    By the longer side, and within it by the lean, up in one and down in the next: so the neighbours where the longer
+    side changes lean alike too. Half as much is padding as in an order by target and then by source
+    (benchmarks/LOG.md).
+
+    Args:
+        longer: the length of the longer side.
+        lean: how much longer the source is than the target; is written over.
+    """
+    np.negative(lean, out=lean, where=longer % 2 == 1)
+    return _sorted_by(longer, lean)
 
 
 def _sorted_by(first: NDArray[np.uint16], second: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -144,10 +160,11 @@ def _parts(lengths: NDArray[np.int64], limit: int) -> list[slice]:
 
 
 def eval_batches(split: Split, tokens: int) -> Iterator[tuple[NDArray[np.int64], Batch]]:
-    """Every sentence once, in batches of similar source length; yields (sentences, batch)."""
-    order = np.lexsort((split.target.lengths, split.source.lengths))
-    longer = np.maximum(split.source.lengths, split.target.lengths)[order]
-    cuts = np.flatnonzero(np.diff((np.cumsum(longer) - 1) // tokens)) + 1
+    """Every sentence once, in batches of similar lengths; yields (sentences, batch)."""
+    source, target = (side.lengths.astype(np.uint16) for side in (split.source, split.target))
+    longer = np.maximum(source, target)
+    order = _by_both_lengths(longer, np.subtract(source, target, dtype=np.float64))
+    cuts = np.flatnonzero(np.diff((np.cumsum(longer[order], dtype=np.int64) - 1) // tokens)) + 1
     for sentences in np.split(order, cuts):
         yield sentences, make_batch(split, sentences)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -77,14 +77,14 @@ class MultiHeadAttention(Mixer):
         self.W_V = Linear(c.d_model, self.g * c.d_v, init, bias=c.attention_bias)
         self.W_O = Linear(self.h * c.d_v, c.d_model, init, bias=c.attention_bias)
         self.mechanism = mechanism
-        self.takes_seen, self.takes_packed = mechanism.takes_seen, True
+        self.takes_seen = mechanism.takes_seen
         self.dropout = Dropout(c.attention_dropout, random)
         self.watch: Callable[[Tensor], None] | None = None  # is shown the weights (B, h, T, S)
         self.gate: Tensor | None = None  # (h,), what each head's output is multiplied by
 
     def keys_values(self, x: Tensor, sight: Sight) -> KeysValues:
         """(B, S, d_model), whose places are the queries of `sight` -> keys and values, to attend to once or often."""
-        K, V = self._projected(x, (self.W_K, self.W_V), sight)
+        K, V = self._projected(x, self.W_K, self.W_V)
         return KeysValues(self._rotated(K, sight), V)
 
     def forward(self, x: Tensor, past: KeysValues | Past | None, sight: Sight) -> tuple[Tensor, KeysValues | Past]:
@@ -98,34 +98,33 @@ class MultiHeadAttention(Mixer):
         Returns:
             (B, T, d_model), and the keys and values with those of x.
         """
-        Q, K, V = self._projected(x, (self.W_Q, self.W_K, self.W_V), sight)
+        Q, K, V = self._projected(x, self.W_Q, self.W_K, self.W_V)
         now = KeysValues(self._rotated(K, sight), V)
         seen = now if past is None else past.append(now)
         return self.attend(self._rotated(Q, sight), seen, sight), seen
 
     def over(self, x: Tensor, memory: KeysValues | Past, sight: Sight) -> Tensor:
         """Attention of each position of x (B, T, d_model) over the memory -> (B, T, d_model)."""
-        (Q,) = self._projected(x, (self.W_Q,), sight)
+        (Q,) = self._projected(x, self.W_Q)
         return self.attend(self._rotated(Q, sight), memory, sight)
 
-    def _projected(self, x: Tensor, by: Sequence[Linear], sight: Sight) -> list[Tensor]:
-        """The heads (B, heads, T, d) of each projection of x (B, T, d_model), or of x as `sight` packs it."""
+    def _projected(self, x: Tensor, *by: Linear) -> list[Tensor]:
+        """The heads (B, heads, T, d) of each projection of x (B, T, d_model)."""
         sizes = {self.W_Q: self.h, self.W_K: self.g, self.W_V: self.g}
-        outs = linears(x, [(W.weight, W.bias) for W in by], sight.packing)
+        outs = linears(x, [(W.weight, W.bias) for W in by])
         return [out.unflatten(2, (sizes[W], -1)).transpose(1, 2) for W, out in zip(by, outs, strict=True)]
 
     def _rotated(self, heads: Tensor, sight: Sight) -> Tensor:
         return heads if sight.order is None else sight.order.rotate(heads, sight.queries).to(heads.dtype)
 
     def attend(self, Q: Tensor, memory: KeysValues | Past, sight: Sight) -> Tensor:
-        """Of queries (B, h, T, d_k) over the memory -> (B, T, d_model), packed as x was."""
+        """Of queries (B, h, T, d_k) over the memory -> (B, T, d_model)."""
         K, V = (self._shared(heads) for heads in (memory.K, memory.V))
         sight = replace(sight, scale=self.scale, dropout=self.dropout, watch=self.watch)
         heads = _attend(self.mechanism, Q, K, V, sight)
         if self.gate is not None:
             heads = heads * self.gate[:, None, None]
-        heads = heads.transpose(1, 2).flatten(2)  # (B, T, h * d_v)
-        return self.W_O(heads if sight.packing is None else sight.packing.pack(heads))
+        return self.W_O(heads.transpose(1, 2).flatten(2))  # of (B, T, h * d_v)
 
     def _shared(self, heads: Tensor) -> Tensor:
         return heads if self.g == self.h else heads.repeat_interleave(self.h // self.g, dim=1)  # (B, g -> h, S, d)

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from ablate.model.attention import KeysValues
 from ablate.model.cache import Cache
-from ablate.model.packing import Packing
 from ablate.model.parts import Parts
 from ablate.model.positions import PositionalEncoding
 from ablate.model.sight import Sight
@@ -97,15 +96,11 @@ class EncoderDecoder(Transformer):
         """Token ids (B, S) -> what the decoder asks."""
         tokens = source != 0
         places = torch.arange(source.shape[1], device=source.device)
-        real = packing = None
-        if tokens.device.type != "cpu":  # a GPU would stop to say whether and where there is padding
-            real = tokens[:, None, None, :]
-        elif not bool(tokens.all()):
-            real, packing = tokens[:, None, None, :], Packing(tokens)
-        of_source = Sight(places, places, real, packing=packing)
+        whole = tokens.device.type == "cpu" and bool(tokens.all())  # a GPU would stop to say, and gains little by it
+        real = None if whole else tokens[:, None, None, :]
+        of_source = Sight(places, places, real)
         embed = self.embedding if self.source_embedding is None else self.source_embedding
-        x = self.source_positions.embed(embed(source), places)
-        x = self.embedding_dropout(x if packing is None else packing.pack(x))
+        x = self.embedding_dropout(self.source_positions.embed(embed(source), places))
         for i, layer in enumerate(self.encoder):
             x, _ = layer.mix(x, None, replace(of_source, order=self.source_positions, layer=i))
             x = layer.feed(x)

@@ -2,8 +2,8 @@
 
 On a GPU that is torch's own, and bf16 is torch's autocast. On a CPU autocast would leave all that is between the
 products in bf16 too, where torch's kernels are slow, and round an input anew for each of its products. Here it is
-rounded once; what comes out has the type of what went in; and only between layers that follow one another, or share
-their input, is it kept as products take it (`to_rows`, `from_rows`).
+rounded once, also for several layers that share it (`linears`), and so is the weight; what comes out has the type of
+what went in, but between layers that follow one another, where it is kept as products take it (`to_rows`, `from_rows`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ablate.model.packing import Packing
 from ablate.model.products import Products, products
 
 Weights = tuple[Tensor, Tensor | None]
@@ -38,7 +37,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return _outputs(by, x, weight, bias)  # in a decoding step, what autograd asks for takes as long as the product
 
 
-def linears(x: Tensor, layers: Sequence[Weights], packing: Packing | None = None) -> list[Tensor]:
+def linears(x: Tensor, layers: Sequence[Weights]) -> list[Tensor]:
     """Several linear layers of one input: (..., d_in) -> (..., d_out), each.
 
     In autocast on a CPU they are one product.
@@ -46,13 +45,11 @@ def linears(x: Tensor, layers: Sequence[Weights], packing: Packing | None = None
     Args:
         x: (..., d_in).
         layers: the weight (d_out, d_in) and the bias (d_out) or None of each; all have biases, or none has.
-        packing: given where x is packed, (1, n, d_in), and what comes out is to be spread, (B, S, d_out).
     """
     if not is_rounded(x):
-        outs = [linear(x, *layer) for layer in layers]
-        return outs if packing is None else [packing.spread(out) for out in outs]
+        return [linear(x, *layer) for layer in layers]
     weights, biases = zip(*layers, strict=True)
-    outs = _Linears.apply(x, products(x.device, bf16=True), packing, *weights, *biases)  # type: ignore[no-untyped-call]
+    outs = _Linears.apply(x, products(x.device, bf16=True), *weights, *biases)  # type: ignore[no-untyped-call]
     return list(outs)
 
 
@@ -112,29 +109,27 @@ class _Linear(torch.autograd.Function):
 class _Linears(torch.autograd.Function):
     """Linear layers of one input on a CPU in autocast: their weights one below another, and so one product.
 
-    Where bf16 is at home, what is spread is half as many bytes by then. The weight too is rounded once, and kept.
+    The weight too is rounded once, and kept.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, by: Products, packing: Packing | None, *layers: Tensor | None) -> Any:
+    def forward(ctx: Any, x: Tensor, by: Products, *layers: Tensor | None) -> Any:
         weights, biases = ([by.matrix(each) for each in some if each is not None] for some in _halves(layers))
-        size = x.shape[:-1] if packing is None else packing.size
         ctx.learned = next(each.dtype for each in layers if each is not None)
         with torch.autocast("cpu", enabled=False):
             rows, W = by.rows(x.reshape(-1, x.shape[-1])), _one(weights)
             Y = by.outputs(rows, W, _one(biases) if biases else None)
-            Y = Y[: size.numel()] if packing is None else packing.put(Y)
-            parts = Y.split([len(weight) for weight in weights], dim=1)
-            outs = tuple(own(part.to(x.dtype, copy=len(weights) > 1), size) for part in parts)
+            parts = Y[: x.shape[:-1].numel()].split([len(weight) for weight in weights], dim=1)
+            outs = tuple(own(part.to(x.dtype, copy=len(weights) > 1), x.shape[:-1]) for part in parts)
         ctx.save_for_backward(rows, W)
-        ctx.by, ctx.packing, ctx.size, ctx.dtype, ctx.biased = by, packing, x.shape, x.dtype, bool(biases)
+        ctx.by, ctx.size, ctx.dtype, ctx.biased = by, x.shape, x.dtype, bool(biases)
         return outs
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         rows, W = ctx.saved_tensors
-        by, packing, sizes = ctx.by, ctx.packing, [grad.shape[-1] for grad in grads]
+        by, sizes = ctx.by, [grad.shape[-1] for grad in grads]
         with torch.autocast("cpu", enabled=False):
             each = [grad.reshape(-1, size) for grad, size in zip(grads, sizes, strict=True)]
             G = each[0]
@@ -142,15 +137,15 @@ class _Linears(torch.autograd.Function):
                 G = rows.new_empty(len(G), len(W))
                 for part, grad in zip(G.split(sizes, dim=1), each, strict=True):
                     part.copy_(grad)
-            G = by.rows(G if packing is None else packing.take(G))
+            G = by.rows(G)
             d_x = None
             if ctx.needs_input_grad[0]:
                 d_x = by.to_inputs(G, W)[: ctx.size[:-1].numel()].to(ctx.dtype).view(ctx.size)
             d_weights = by.to_weight(G, rows).to(ctx.learned).split(sizes)
             d_biases: list[Tensor | None] = [None] * len(each)
             if ctx.biased:
-                d_biases = [(grad if packing is None else packing.take(grad)).sum(0) for grad in each]
-        return d_x, None, None, *d_weights, *d_biases
+                d_biases = [grad.sum(0) for grad in each]
+        return d_x, None, *d_weights, *d_biases
 
 
 def _halves(layers: Sequence[Tensor | None]) -> tuple[Sequence[Tensor | None], Sequence[Tensor | None]]:

@@ -14,11 +14,9 @@ class Mixer(nn.Module):
 
     takes_seen: whether a position is mixed with those alone that `sight.seen` says, so that hypotheses of a sentence
         can stand side by side in it; else each is a row of its own.
-    takes_packed: whether it asks `sight.packing`; else it is given sentences with their padding.
     """
 
     takes_seen = False
-    takes_packed = False
 
     def forward(self, x: Tensor, past: Any, sight: Sight) -> tuple[Tensor, Any]:
         """(B, T, d_model), and what earlier positions have left -> (B, T, d_model), and what these leave.

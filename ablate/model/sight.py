@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from ablate.model.layers import Dropout
-from ablate.model.packing import Packing
 from ablate.model.positions import PositionalEncoding
 
 
@@ -20,7 +19,6 @@ class Sight:
     keys, queries: the places of tokens in their sentence, (S,) and (T,) where all sentences agree, else (B, S), (B, T).
     real: (B, 1, 1, S), true where a key is a token and not padding; None where all are.
     seen: (B, 1, T, S), true where a query may see a key wherever it stands; None where it may see all.
-    packing: how the tokens of all sentences are packed in one row; None where each sentence is a row.
     causal: a query sees keys up to its own place. Padding at the end is then behind every token, and needs no mask.
     order: the positional encoding, for what it does inside attention; None in attention over another sequence.
     layer: which layer asks.
@@ -33,7 +31,6 @@ class Sight:
     keys: Tensor
     real: Tensor | None = None
     seen: Tensor | None = None
-    packing: Packing | None = None
     causal: bool = False
     order: PositionalEncoding | None = None
     layer: int = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from torch import Tensor, nn
@@ -28,16 +27,8 @@ class Layer(nn.Module):
         """Sub-layers that a kind of layer has between its two, drawn in their place."""
 
     def mix(self, x: Tensor, past: Any, sight: Sight) -> tuple[Tensor, Any]:
-        """Mix the sequence with itself and its past, and say what it leaves.
-
-        (B, T, d_model) -> (B, T, d_model), or (1, n, d_model) -> (1, n, d_model) where `sight` packs tokens.
-        """
-        given, packing = self.around_mixer.before(x), sight.packing
-        if packing is None or self.mixer.takes_packed:
-            mixed, left = self.mixer(given, past, sight)
-        else:
-            mixed, left = self.mixer(packing.spread(given), past, replace(sight, packing=None))
-            mixed = packing.pack(mixed)
+        """Mix the sequence with itself and its past: (B, T, d_model) -> (B, T, d_model), and what it leaves."""
+        mixed, left = self.mixer(self.around_mixer.before(x), past, sight)
         return self.around_mixer.after(x, mixed), left
 
     def feed(self, x: Tensor) -> Tensor:

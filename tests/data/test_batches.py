@@ -119,7 +119,16 @@ def padding(batches):
     return 1 - real / elements
 
 
-@pytest.mark.parametrize(("batch_tokens", "share"), [(1000, 0.08), (2000, 0.12), (5000, 0.2)])
+def test_neighbours_are_alike_on_both_sides_where_the_longer_one_changes():
+    split = split_of_lengths([(9, 4), (4, 9), (9, 9), (10, 4), (4, 10), (10, 10)] * 20)
+    kinds = [
+        {(int(split.source.lengths[i]), int(split.target.lengths[i])) for i in batch}
+        for batch in BatchOrder(split, 360, seed=1).epoch(0)
+    ]
+    assert {(4, 9), (4, 10)} in kinds
+
+
+@pytest.mark.parametrize(("batch_tokens", "share"), [(1000, 0.05), (2000, 0.07), (5000, 0.1)])
 def test_little_is_padding(batch_tokens, share):
     order = BatchOrder(REALISTIC, batch_tokens, seed=1)
     unsorted = np.array_split(np.random.default_rng(0).permutation(len(REALISTIC)), order.batches_per_epoch)
@@ -242,9 +251,10 @@ def test_evaluation_takes_every_sentence_once(lengths, tokens):
     assert sorted(seen) == list(range(len(split)))
 
 
-def test_evaluation_batches_hold_sentences_of_similar_source_length():
-    lengths = [REALISTIC.source.lengths[sentences] for sentences, _ in eval_batches(REALISTIC, 5000)]
-    assert all(a.max() <= b.min() for a, b in pairwise(lengths))
+def test_evaluation_batches_hold_sentences_of_similar_lengths():
+    batches = [sentences for sentences, _ in eval_batches(REALISTIC, 5000)]
+    assert all(a.max() <= b.min() for a, b in pairwise(longer(REALISTIC)[sentences] for sentences in batches))
+    assert padding(batches) < 0.1
 
 
 def test_a_budget_below_the_longest_sentence_is_refused():

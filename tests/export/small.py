@@ -21,11 +21,11 @@ base:
   d_ff: 128
   h: 3
   dropout: 0.0
-  train_steps: 250
+  train_steps: 400
   batch_tokens: 1024
   warmup_steps: 100
-  eval_every: 250
-  checkpoint_every: 250
+  eval_every: 400
+  checkpoint_every: 400
   max_positions: 256
   beam: 1
 rows:

@@ -6,7 +6,6 @@ import torch.nn.functional as F
 
 from ablate.model import products
 from ablate.model.linear import from_rows, linear, linears, to_rows
-from ablate.model.packing import Packing
 from tests.model.small import normal
 
 D_IN, D_OUT = 13, 7
@@ -133,22 +132,17 @@ def test_the_output_is_a_tensor_of_its_own_that_an_activation_may_work_in_place_
 
 
 @pytest.mark.parametrize("low", [False, True])
-@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("biased", [False, True])
-def test_several_layers_of_one_input_are_each_of_them_alone(biased, packed, low):
-    """Values and gradients, for layers of different sizes, spread where the input is packed."""
-    real = torch.arange(4) < torch.tensor([4, 2, 3])[:, None]
-    packing = Packing(real) if packed else None
-    x = normal(1, 9, D_IN) if packed else normal(3, 4, D_IN)
+def test_several_layers_of_one_input_are_each_of_them_alone(biased, low):
+    """Values and gradients, for layers of different sizes."""
+    x = normal(3, 4, D_IN)
     widths = (3, 7, 5)
     weights = [normal(d, D_IN, seed=d) for d in widths]
     biases = [normal(d, seed=d + 1) if biased else None for d in widths]
     given = [value.requires_grad_() for value in (x, *weights, *biases) if value is not None]
     with torch.autocast("cpu", torch.bfloat16, enabled=low):
-        found = linears(x, list(zip(weights, biases, strict=True)), packing)
+        found = linears(x, list(zip(weights, biases, strict=True)))
     expected = [F.linear(x, weight, bias) for weight, bias in zip(weights, biases, strict=True)]
-    if packing is not None:
-        expected = [packing.spread(y) for y in expected]
     close = {"atol": 0.1, "rtol": 0.02} if low else {"atol": 1e-5, "rtol": 1e-5}
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, **close)  # types and shapes too

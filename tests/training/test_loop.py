@@ -139,7 +139,7 @@ def test_a_copy_task_is_learned_until_unseen_sentences_are_copied(training):
     trainer.run()
     losses = [record["loss"] for record in records(run) if "loss" in record]
     assert losses[0] > 0.8 * math.log(13)
-    assert losses[-1] < 0.1
+    assert losses[-1] < 0.2
     sources = torch.zeros(20, 7, dtype=torch.int64)
     for i in range(20):
         sources[i, : len(unseen[i]) + 1] = torch.tensor([*unseen[i].tolist(), 3])
