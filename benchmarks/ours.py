@@ -24,6 +24,7 @@ from ablate.decoding.translate import translate_ids
 from ablate.model import Transformer, build
 
 WARM_UP, SEGMENTS = 6.0, 3  # seconds, and parts of the measured time whose median counts
+LEAST_STEPS = 2  # of the optimizer in each part: batches differ in how much of them is padding
 FORCED = 16  # tokens of every translation, so that a model's quality does not change the work
 REPETITIONS = 3
 
@@ -37,8 +38,8 @@ def train(size: str, precision: str, ids: Path | None, seconds: float) -> dict[s
 
 
 def _steps(trainer_: Any, seconds: float) -> float:
-    start, tokens = time.perf_counter(), trainer_.at.tokens
-    while time.perf_counter() - start < seconds:
+    start, tokens, last = time.perf_counter(), trainer_.at.tokens, trainer_.at.step + LEAST_STEPS
+    while time.perf_counter() - start < seconds or trainer_.at.step < last:
         trainer_._step(trainer_.at.step + 1)
     return float(trainer_.at.tokens - tokens) / (time.perf_counter() - start)
 

@@ -114,7 +114,8 @@ class _Search:
 
     def _best(self, states: Tensor, scores: Tensor, at_limit: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The same of some sentences, by states (B, K, d_model), scores (B, K), and who may only end (B)."""
-        log_probs = self.model.logits(states).float().log_softmax(-1)
+        logits = self.model.logits(states).float()
+        log_probs = torch.log_softmax(logits, -1, out=logits)  # in its place: 2 to 4 % of a search
         log_probs[:, :, PAD] = NEVER
         log_probs[:, :, BOS] = NEVER
         if bool(at_limit.any()):
