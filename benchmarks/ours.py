@@ -1,6 +1,6 @@
 """One measurement of ours, as one JSON line; the other benchmarks start it in an environment of their choosing.
 
-python benchmarks/ours.py train XS|S|base fp32|bf16 [--ids FILE] [--threads 2] [--seconds 12]
+python benchmarks/ours.py train XS|S|base fp32|bf16 [--ids FILE] [--threads 2]
 python benchmarks/ours.py decode XS|S|base fp32 [--beam 4] [--ids FILE] [--threads 2]
 python benchmarks/ours.py curve XS fp32 --steps 200 [--dropout 0]       the loss, every 50 steps
 """
@@ -23,22 +23,25 @@ from ablate.data.tokenizer import EOS
 from ablate.decoding.translate import translate_ids
 from ablate.model import Transformer, build
 
-WARM_UP, SEGMENTS = 6.0, 3  # seconds, and parts of the measured time whose median counts
-LEAST_STEPS = 2  # of the optimizer in each part: batches differ in how much of them is padding
+SEGMENTS = 3  # parts of the measured time, whose median counts
+# Seconds, and steps at least. In bf16 a number of rows that was not met yet costs a second of compiling at base, once in
+# a run of thousands of steps; and batches differ in how much of them is padding.
+WARM_UP, MEASURED = (6.0, 10), (12.0, 9)
 FORCED = 16  # tokens of every translation, so that a model's quality does not change the work
 REPETITIONS = 3
 
 
-def train(size: str, precision: str, ids: Path | None, seconds: float) -> dict[str, Any]:
+def train(size: str, precision: str, ids: Path | None) -> dict[str, Any]:
     """Real target tokens a second of the product's training step."""
     trainer_ = trainer(row(size, precision), split(ids, TRAIN))
-    _steps(trainer_, WARM_UP)
-    rates = [_steps(trainer_, seconds / SEGMENTS) for _ in range(SEGMENTS)]
+    _steps(trainer_, *WARM_UP)
+    seconds, steps = MEASURED
+    rates = [_steps(trainer_, seconds / SEGMENTS, steps // SEGMENTS) for _ in range(SEGMENTS)]
     return {"tokens_per_s": statistics.median(rates), "low": min(rates), "high": max(rates)}
 
 
-def _steps(trainer_: Any, seconds: float) -> float:
-    start, tokens, last = time.perf_counter(), trainer_.at.tokens, trainer_.at.step + LEAST_STEPS
+def _steps(trainer_: Any, seconds: float, least: int) -> float:
+    start, tokens, last = time.perf_counter(), trainer_.at.tokens, trainer_.at.step + least
     while time.perf_counter() - start < seconds or trainer_.at.step < last:
         trainer_._step(trainer_.at.step + 1)
     return float(trainer_.at.tokens - tokens) / (time.perf_counter() - start)
@@ -103,14 +106,13 @@ def main() -> None:
     parser.add_argument("--ids", type=Path)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--beam", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=12.0)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--dropout", type=float, default=0.1)
     a = parser.parse_args()
     torch.set_num_threads(a.threads)
     torch.set_flush_denormal(True)
     if a.task == "train":
-        found = train(a.size, a.precision, a.ids, a.seconds)
+        found = train(a.size, a.precision, a.ids)
     elif a.task == "curve":
         found = curve(a.size, a.precision, a.ids, a.steps, a.dropout)
     else:
