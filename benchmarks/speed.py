@@ -5,7 +5,8 @@
 
 Ours runs in the environment that the product gives its workers, so with an allocator that keeps what it has; peers run
 as their users run them, and with `--kept-peers` once more with that allocator. All sides take turns within every
-round, and what counts is the median over the rounds. In the sizes of `--grid`, ours also trains a run a core at once.
+round, and what counts is the median over the rounds. Ours warms up for 6 s and 10 steps at least; peers have a
+warm-up of their own. In the sizes of `--grid`, ours also trains a run a core at once.
 The unit of training is real target tokens a second, padding left out; of decoding, sentences a second of 1000, each
 translation forced to 16 tokens. Beside each figure of ours stands its ratio to the best peer, in fp32 of those in fp32,
 and behind that the ratio to the best peer that has the allocator too.

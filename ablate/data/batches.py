@@ -15,7 +15,7 @@ from torch import Tensor
 from ablate.data.corpus import Side, Split, subset
 from ablate.data.tokenizer import BOS, EOS, PAD
 
-LENGTH_NOISE = 2.0  # tokens: pairs whose sides differ by this much more or less may change places between epochs
+LENGTH_NOISE = 2.0  # tokens: pairs as long as each other whose leans differ by less may change places between epochs
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class BatchOrder:
 
     def __init__(self, split: Split, batch_tokens: int, seed: int, fraction: float = 1.0) -> None:
         self.kept = None if fraction == 1 else subset(len(split), fraction)  # None: all
-        lengths = [side.lengths.astype(np.uint16) for side in (split.source, split.target)]  # a side has at most 60,001
+        lengths = [_short(side) for side in (split.source, split.target)]
         self.source, self.target = lengths if self.kept is None else (side[self.kept] for side in lengths)
         self.longer = np.maximum(self.source, self.target)
         if int(self.longer.max()) > batch_tokens:
@@ -97,12 +97,17 @@ class BatchOrder:
         return [batches[i] for i in random.permutation(len(batches))]
 
 
+def _short(side: Side) -> NDArray[np.uint16]:
+    """The lengths of a side's sentences, none of which has more than 60,001 tokens."""
+    return side.lengths.astype(np.uint16)
+
+
 def _by_both_lengths(longer: NDArray[np.uint16], lean: NDArray[np.float64]) -> NDArray[np.int64]:
     """An order of pairs in which neighbours have nearly the same lengths on both sides.
 
-    By the longer side, and within it by the lean, up in one and down in the next: so the neighbours where the longer
-    side changes lean alike too. Half as much is padding as in an order by target and then by source
-    (benchmarks/LOG.md).
+    By the longer side, and within it by the lean, up where that side is even and down where it is odd: so the
+    neighbours where it changes mostly lean alike too. Half as much is padding as in an order by target and then by
+    source (benchmarks/LOG.md).
 
     Args:
         longer: the length of the longer side.
@@ -121,7 +126,7 @@ def _sorted_by(first: NDArray[np.uint16], second: NDArray[np.float64]) -> NDArra
         group = order[end - size : end]
         seconds = second[group]
         by_second = np.argsort(seconds)
-        if np.any(np.diff(seconds[by_second]) == 0):  # hardly ever; the fast sort may leave equal ones in any order
+        if np.any(np.diff(seconds[by_second]) == 0):  # hardly ever in training; the fast sort leaves them in any order
             by_second = np.argsort(seconds, kind="stable")
         order[end - size : end] = group[by_second]
     return order
@@ -161,7 +166,7 @@ def _parts(lengths: NDArray[np.int64], limit: int) -> list[slice]:
 
 def eval_batches(split: Split, tokens: int) -> Iterator[tuple[NDArray[np.int64], Batch]]:
     """Every sentence once, in batches of similar lengths; yields (sentences, batch)."""
-    source, target = (side.lengths.astype(np.uint16) for side in (split.source, split.target))
+    source, target = (_short(side) for side in (split.source, split.target))
     longer = np.maximum(source, target)
     order = _by_both_lengths(longer, np.subtract(source, target, dtype=np.float64))
     cuts = np.flatnonzero(np.diff((np.cumsum(longer[order], dtype=np.int64) - 1) // tokens)) + 1

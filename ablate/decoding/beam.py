@@ -115,7 +115,8 @@ class _Search:
     def _best(self, states: Tensor, scores: Tensor, at_limit: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The same of some sentences, by states (B, K, d_model), scores (B, K), and who may only end (B)."""
         logits = self.model.logits(states).float()
-        log_probs = torch.log_softmax(logits, -1, out=logits)  # in its place: 2 to 4 % of a search
+        # In its place, which is 3 % of a search and more: each number is read a last time when it is written.
+        log_probs = torch.log_softmax(logits, -1, out=logits)
         log_probs[:, :, PAD] = NEVER
         log_probs[:, :, BOS] = NEVER
         if bool(at_limit.any()):

@@ -95,6 +95,11 @@ class RoundedWithin(Products):
         with _rounding():
             return super().outputs(x, weight, bias)
 
+    def to_inputs(self, grad: Tensor, weight: Tensor) -> Tensor:
+        """G W."""
+        with _rounding():
+            return super().to_inputs(grad, weight)
+
     def to_weight(self, grad: Tensor, x: Tensor, onto: Tensor | None = None) -> Tensor:
         """G^T X."""
         with _rounding():

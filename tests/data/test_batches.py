@@ -94,10 +94,10 @@ def test_epochs_and_seeds_form_other_batches_in_another_order():
 
 
 def test_sentences_of_nearly_equal_length_meet_now_and_then():
-    split = split_of_lengths([(10, 12)] * 20 + [(11, 12)] * 20 + [(14, 12)] * 20)
+    split = split_of_lengths([(7, 12)] * 20 + [(10, 12)] * 20 + [(11, 12)] * 20)
     met = [set(split.source.lengths[batch]) for epoch in range(5) for batch in BatchOrder(split, 240, 1).epoch(epoch)]
     assert {10, 11} in met
-    assert not any({10, 14} <= lengths for lengths in met)
+    assert not any({7, 10} <= lengths for lengths in met)
 
 
 def test_seed_and_epoch_do_not_stand_for_one_another():
@@ -125,7 +125,7 @@ def test_neighbours_are_alike_on_both_sides_where_the_longer_one_changes():
         {(int(split.source.lengths[i]), int(split.target.lengths[i])) for i in batch}
         for batch in BatchOrder(split, 360, seed=1).epoch(0)
     ]
-    assert {(4, 9), (4, 10)} in kinds
+    assert {(4, 9), (4, 10)} in kinds or {(9, 4), (10, 4)} in kinds
 
 
 @pytest.mark.parametrize(("batch_tokens", "share"), [(1000, 0.05), (2000, 0.07), (5000, 0.1)])

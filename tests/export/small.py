@@ -11,6 +11,7 @@ from ablate.export.source import Source
 from ablate.model import build
 from tests.model.small import drawn
 
+# Long enough for translations to end by themselves: where they do not, each library has a limit of its own.
 STUDY = """\
 study: exported
 data: {corpus: toy, vocab_size: 200, max_length: 64}

@@ -57,7 +57,7 @@ def test_a_sentence_is_encoded_alike_alone_and_beside_others(encoding):
 
 
 def test_padding_of_the_source_changes_nothing_in_bf16_either():
-    """To the rounding of bf16: what products of other sizes round is not the same."""
+    """To the rounding of bf16: products of other sizes round otherwise."""
     model, source, target = small_model(), sentences(2, 7, 4), sentences(5, 5, 5, seed=2)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         together = model(source, target)
