@@ -15,7 +15,7 @@ from torch import Tensor
 from ablate.data.corpus import Side, Split, subset
 from ablate.data.tokenizer import BOS, EOS, PAD
 
-LENGTH_NOISE = 2.0  # tokens: pairs as long as each other whose leans differ by less may change places between epochs
+LENGTH_NOISE = 2.0  # tokens: of pairs with longer sides alike, shorter ones this near may change places between epochs
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class BatchOrder:
 
     def __init__(self, split: Split, batch_tokens: int, seed: int, fraction: float = 1.0) -> None:
         self.kept = None if fraction == 1 else subset(len(split), fraction)  # None: all
-        lengths = [_short(side) for side in (split.source, split.target)]
+        lengths = [_lengths(side) for side in (split.source, split.target)]
         self.source, self.target = lengths if self.kept is None else (side[self.kept] for side in lengths)
         self.longer = np.maximum(self.source, self.target)
         if int(self.longer.max()) > batch_tokens:
@@ -97,7 +97,7 @@ class BatchOrder:
         return [batches[i] for i in random.permutation(len(batches))]
 
 
-def _short(side: Side) -> NDArray[np.uint16]:
+def _lengths(side: Side) -> NDArray[np.uint16]:
     """The lengths of a side's sentences, none of which has more than 60,001 tokens."""
     return side.lengths.astype(np.uint16)
 
@@ -166,7 +166,7 @@ def _parts(lengths: NDArray[np.int64], limit: int) -> list[slice]:
 
 def eval_batches(split: Split, tokens: int) -> Iterator[tuple[NDArray[np.int64], Batch]]:
     """Every sentence once, in batches of similar lengths; yields (sentences, batch)."""
-    source, target = (_short(side) for side in (split.source, split.target))
+    source, target = (_lengths(side) for side in (split.source, split.target))
     longer = np.maximum(source, target)
     order = _by_both_lengths(longer, np.subtract(source, target, dtype=np.float64))
     cuts = np.flatnonzero(np.diff((np.cumsum(longer[order], dtype=np.int64) - 1) // tokens)) + 1
