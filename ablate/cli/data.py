@@ -20,7 +20,7 @@ from ablate.cli.options import (
 )
 from ablate.store import Results
 
-app = typer.Typer(help="Corpora: which there are, what one holds, prepare one.", no_args_is_help=True)
+app = typer.Typer(help="Corpora: which there are, what one holds, prepare one.")
 
 
 class Format(str, Enum):

@@ -27,6 +27,8 @@ def _told(fault: Any, context: Any) -> str:
     if kind == "NoSuchOption" and option:
         near = did_you_mean(option, _options(context)) or f"; there are {listed(_options(context))}"
         return f'no such option "{_shown(option)}"{near}'
+    if message == "Missing command.":
+        return f"no command is given: {listed(list(context.command.commands))}"
     given = re.search(r"No such command '(.*?)'\.", message, re.DOTALL)
     if given:
         verbs = list(context.command.commands)

@@ -16,17 +16,27 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-def faults_of(error: ValidationError) -> list[tuple[str, str]]:
-    """A validation error as (field, message) pairs; the field is "" for a rule over several fields."""
-    return [(str(e["loc"][0]) if e["loc"] else "", _message(e)) for e in error.errors()]
+def faults_of(error: ValidationError, section: type[Section] = Section) -> list[tuple[str, str]]:
+    """A validation error as (field, message) pairs; the field is "" for a rule over several fields.
+
+    Args:
+        error: what is wrong.
+        section: whose fields are meant, where some of them must be given: it knows what they are.
+    """
+    found = []
+    for each in error.errors():
+        name = str(each["loc"][0]) if each["loc"] else ""
+        field = section.model_fields.get(name)
+        found.append((name, _message(each, field.description if field else None)))
+    return found
 
 
-def _message(error: Any) -> str:
+def _message(error: Any, meaning: str | None) -> str:
     """One line: what was given and what is allowed."""
     if error["type"] == "value_error":  # raised by a validator of ours: already a sentence
         return str(error["ctx"]["error"])
     if error["type"] == "missing":
-        return "must be given"
+        return f"must be given: {meaning}" if meaning else "must be given"
     given = shown(error["input"])
     if error["type"] == "literal_error":
         names = re.findall(r"'([^']*)'", error["ctx"]["expected"])

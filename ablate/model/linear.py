@@ -132,12 +132,7 @@ class _Linears(torch.autograd.Function):
         by, sizes = ctx.by, [grad.shape[-1] for grad in grads]
         with torch.autocast("cpu", enabled=False):
             each = [grad.reshape(-1, size) for grad, size in zip(grads, sizes, strict=True)]
-            G = each[0]
-            if len(each) > 1:
-                G = rows.new_empty(len(G), len(W))
-                for part, grad in zip(G.split(sizes, dim=1), each, strict=True):
-                    part.copy_(grad)
-            G = by.rows(G)
+            G = by.rows(*each)
             d_x = None
             if ctx.needs_input_grad[0]:
                 d_x = by.to_inputs(G, W)[: ctx.size[:-1].numel()].to(ctx.dtype).view(ctx.size)

@@ -12,7 +12,7 @@ in parts.
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -26,9 +26,9 @@ from torch import Tensor
 class Products:
     """Torch's own. M rows of inputs (M, d_in) meet a weight (d_out, d_in), both as `rows` and `matrix` give them."""
 
-    def rows(self, x: Tensor) -> Tensor:
-        """Inputs, or gradients of outputs, as these products take them; rows of zeros may follow."""
-        return x
+    def rows(self, *parts: Tensor) -> Tensor:
+        """Inputs, or gradients of outputs, side by side as these products take them; rows of zeros may follow."""
+        return _one(parts)
 
     def matrix(self, weight: Tensor) -> Tensor:
         """A weight, or a bias, as these products take it."""
@@ -57,9 +57,9 @@ class Products:
 class Rounded(Products):
     """Of operands rounded to bf16: summed up in fp32, and then rounded again."""
 
-    def rows(self, x: Tensor) -> Tensor:
+    def rows(self, *parts: Tensor) -> Tensor:
         """In bf16."""
-        return x.to(torch.bfloat16)
+        return _one(parts).to(torch.bfloat16)
 
     def matrix(self, weight: Tensor) -> Tensor:
         """In bf16."""
@@ -67,16 +67,19 @@ class Rounded(Products):
 
 
 class RoundedInSizes(Rounded):
-    """The same by oneDNN, with rows of zeros behind the others."""
+    """The same by oneDNN, with rows of zeros behind the others. What follows a product is part of it."""
 
-    def rows(self, x: Tensor) -> Tensor:
+    def rows(self, *parts: Tensor) -> Tensor:
         """In bf16, filled up."""
-        return _filled(x, size_for(len(x)), torch.bfloat16)
+        return _filled(parts, size_for(len(parts[0])), torch.bfloat16)
+
+    def outputs(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """X W^T + b."""
+        return _pointwise(x, weight, bias, "none")
 
     def positive_outputs(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """max(0, X W^T + b), by oneDNN as a part of the product."""
-        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "relu", [], "")
-        return y
+        """max(0, X W^T + b)."""
+        return _pointwise(x, weight, bias, "relu")
 
 
 class RoundedWithin(Products):
@@ -86,9 +89,9 @@ class RoundedWithin(Products):
     code for a number of rows takes longer to compile here, and keeps megabytes: there are fewer numbers.
     """
 
-    def rows(self, x: Tensor) -> Tensor:
+    def rows(self, *parts: Tensor) -> Tensor:
         """Filled up to a power of two."""
-        return _filled(x, max(64, 1 << (len(x) - 1).bit_length()), x.dtype)
+        return _filled(parts, max(64, 1 << (len(parts[0]) - 1).bit_length()), parts[0].dtype)
 
     def outputs(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """X W^T + b."""
@@ -143,14 +146,14 @@ class OneDNN(Products):
         """G^T X."""
         total = grad.new_zeros(grad.shape[1], x.shape[1]) if onto is None else onto
         for start, stop, size in self._parts(len(x)):
-            G, X = (_filled(each[start:stop], size, each.dtype) for each in (grad, x))
+            G, X = (_filled([each[start:stop]], size, each.dtype) for each in (grad, x))
             total += _by_onednn(G.T, X.T)
         return total
 
     def _by_rows(self, a: Tensor, b: Tensor) -> Tensor:
         out = a.new_empty(len(a), len(b))
         for start, stop, size in self._parts(len(a)):
-            out[start:stop] = _by_onednn(_filled(a[start:stop], size, a.dtype), b)[: stop - start]
+            out[start:stop] = _by_onednn(_filled([a[start:stop]], size, a.dtype), b)[: stop - start]
         return out
 
     def _parts(self, rows: int) -> Iterator[tuple[int, int, int]]:
@@ -168,8 +171,13 @@ def _by_onednn(a: Tensor, b: Tensor) -> Tensor:
     """A B^T."""
     if a.dtype != torch.float32:
         return a @ b.T
-    product: Tensor = torch.ops.mkldnn._linear_pointwise(a.contiguous(), b.contiguous(), None, "none", [], "")
-    return product
+    return _pointwise(a.contiguous(), b.contiguous(), None, "none")
+
+
+def _pointwise(x: Tensor, weight: Tensor, bias: Tensor | None, then: str) -> Tensor:
+    """X W^T + b by oneDNN, and a function of each entry."""
+    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, then, [], "")
+    return y
 
 
 def products(device: torch.device, bf16: bool, wide: bool = False) -> Products:
@@ -189,14 +197,19 @@ def size_for(rows: int) -> int:
     return max(64, -(-rows // step) * step)
 
 
-def _filled(x: Tensor, rows: int, dtype: torch.dtype) -> Tensor:
-    """Of a type, with rows of zeros behind those of x."""
-    if len(x) == rows:
-        return x.to(dtype)
-    out = x.new_empty(rows, x.shape[1], dtype=dtype)
-    out[: len(x)] = x
-    out[len(x) :] = 0
+def _filled(parts: Sequence[Tensor], rows: int, dtype: torch.dtype) -> Tensor:
+    """Tensors of as many rows side by side, of a type, with rows of zeros behind theirs."""
+    if len(parts) == 1 and len(parts[0]) == rows:
+        return parts[0].to(dtype)
+    out = parts[0].new_empty(rows, sum(part.shape[1] for part in parts), dtype=dtype)
+    for place, part in zip(out.split([part.shape[1] for part in parts], dim=1), parts, strict=True):
+        place[: len(part)] = part
+    out[len(parts[0]) :] = 0
     return out
+
+
+def _one(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=1)
 
 
 @contextmanager

@@ -50,7 +50,14 @@ class _ReLUNetwork(torch.autograd.Function):
             G = by.rows(d_out)
             d_W_2 = by.to_weight(G, inner).to(ctx.learned)
             d_inner = by.rows(by.to_inputs(G, W_2))
-            torch.ops.aten.threshold_backward.grad_input(d_inner, inner, 0, grad_input=d_inner)
+            _relu_backward(d_inner, inner)
             d_W_1 = by.to_weight(d_inner, rows).to(ctx.learned)
             d_x = by.to_inputs(d_inner, W_1)[:n].to(ctx.dtype).view(ctx.size)
             return d_x, d_W_1, d_inner.sum(0).to(ctx.learned), d_W_2, d_out.sum(0), None
+
+
+def _relu_backward(grad: Tensor, y: Tensor) -> None:
+    """Take away, in its place, the gradient of y = max(0, ...) where y is 0."""
+    if y.dtype == torch.bfloat16:  # a number above 0 is an integer above 0 in the same bits: twice as fast, unconverted
+        grad, y = grad.view(torch.int16), y.view(torch.int16)
+    torch.ops.aten.threshold_backward.grad_input(grad, y, 0, grad_input=grad)

@@ -142,7 +142,7 @@ class _Reader:
             data = resolve_data({key: value.value for key, value in settings.items()})
             return data.model_copy(update={"folder": self.place(settings["folder"])}) if data.folder else data
         except ValidationError as error:
-            self.invalid(faults_of(error), settings, node.mark)
+            self.invalid(faults_of(error, DataConfig), settings, node.mark)
         except ValueError as error:
             self.report(settings["corpus"].mark if "corpus" in settings else node.mark, str(error))
         return None

@@ -90,6 +90,7 @@ def test_a_wrong_option_s_value_is_a_line_with_the_nearest_match(given, verb, wo
     ("words", "line"),
     [
         (["paln"], 'ablate: no such command "paln"; did you mean "plan"?; `ablate --help` tells more'),
+        (["data"], "ablate data: no command is given: list, show or prepare; `ablate data --help` tells more"),
         (["xyz"], 'ablate: no such command "xyz"; there are init, plan, '),
         (["plan"], "ablate plan: STUDY is missing; `ablate plan --help` tells more"),
         (["plan", "STUDY", "--format", "xml"], 'ablate plan: --format: "xml" is not rich or json; '),

@@ -379,7 +379,10 @@ def test_every_fault_comes_at_once_in_the_files_order(faults):
         ("study: t\ndata: {}", [f"table3.yaml:2:7: data needs a corpus: {KNOWN}"]),
         (
             "study: t\ndata: {corpus: files, train: a, dev: b}",
-            ["table3.yaml:2:7: direction: must be given", "table3.yaml:2:7: test: must be given"],
+            [
+                "table3.yaml:2:7: direction: must be given: source-target, as in en-de",
+                "table3.yaml:2:7: test: must be given: test split: BLEU is measured here; also sacrebleu:NAME",
+            ],
         ),
         (HEAD + "base: 3", ['table3.yaml:3:7: base is a mapping of fields; here is "3"']),
         (HEAD + "base: {h: 3}", ["table3.yaml:3:7: h=3 does not divide d_model=512: set d_k, or change h or d_model"]),
