@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's YAML file.", show_default=False)]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or the beginning of it.", show_default=False)]
-ResultsRoot = Annotated[Path, typer.Option("--results", metavar="DIR", help="The results root.")]
+ResultsRoot = Annotated[Path, typer.Option("--results", metavar="DIR", file_okay=False, help="The results root.")]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="Override a field of base, or data.FIELD. May be repeated."),

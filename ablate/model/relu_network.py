@@ -2,7 +2,7 @@
 
 The inner layer is the widest tensor of a model, and training waits for the memory that it takes. Here the gradient of
 ReLU is made in the place of what it is the gradient of, and in bf16 ReLU is part of the first product: 2 % of a step in
-fp32, 2 to 5 % in bf16 (benchmarks/LOG.md).
+fp32, 4 to 8 % in bf16 (benchmarks/LOG.md).
 """
 
 from __future__ import annotations
