@@ -49,7 +49,7 @@ def _plainly(message: str) -> str:
     what, _, matter = message.partition(": ")
     if what.startswith("Invalid value for "):
         what = what.removeprefix("Invalid value for ")
-        matter = re.sub(r"^[Dd]ir\w* ('.*') is a file\.?$", r"\1 is a file, and must be a folder", matter)
+        matter = re.sub(r"^[Dd]ir\w* (['\"])(.*)\1 is a file\.?$", r'"\2" is a file, and must be a folder', matter)
         return f"{what.strip(chr(39))}: {matter.replace('Input should', 'should').partition(', unable')[0]}"
     missing = re.fullmatch(r"Missing (?:argument|option) '(.*?)'(?:\. Choose from:? (.*))?", message)
     if missing:

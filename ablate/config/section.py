@@ -16,17 +16,17 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-def faults_of(error: ValidationError, section: type[Section] = Section) -> list[tuple[str, str]]:
+def faults_of(error: ValidationError, section: type[Section] | None = None) -> list[tuple[str, str]]:
     """A validation error as (field, message) pairs; the field is "" for a rule over several fields.
 
     Args:
         error: what is wrong.
-        section: whose fields are meant, where some of them must be given: it knows what they are.
+        section: whose fields are meant; their descriptions tell what is missing.
     """
     found = []
     for each in error.errors():
         name = str(each["loc"][0]) if each["loc"] else ""
-        field = section.model_fields.get(name)
+        field = section.model_fields.get(name) if section else None
         found.append((name, _message(each, field.description if field else None)))
     return found
 
@@ -36,7 +36,7 @@ def _message(error: Any, meaning: str | None) -> str:
     if error["type"] == "value_error":  # raised by a validator of ours: already a sentence
         return str(error["ctx"]["error"])
     if error["type"] == "missing":
-        return f"must be given: {meaning}" if meaning else "must be given"
+        return f"must be given ({meaning})" if meaning else "must be given"
     given = shown(error["input"])
     if error["type"] == "literal_error":
         names = re.findall(r"'([^']*)'", error["ctx"]["expected"])

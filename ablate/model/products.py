@@ -28,7 +28,7 @@ class Products:
 
     def rows(self, *parts: Tensor) -> Tensor:
         """Inputs, or gradients of outputs, side by side as these products take them; rows of zeros may follow."""
-        return _one(parts)
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
     def matrix(self, weight: Tensor) -> Tensor:
         """A weight, or a bias, as these products take it."""
@@ -59,7 +59,7 @@ class Rounded(Products):
 
     def rows(self, *parts: Tensor) -> Tensor:
         """In bf16."""
-        return _one(parts).to(torch.bfloat16)
+        return _filled(parts, len(parts[0]), torch.bfloat16)
 
     def matrix(self, weight: Tensor) -> Tensor:
         """In bf16."""
@@ -67,11 +67,19 @@ class Rounded(Products):
 
 
 class RoundedInSizes(Rounded):
-    """The same by oneDNN, with rows of zeros behind the others. What follows a product is part of it."""
+    """The same by oneDNN, with rows of zeros behind the others."""
 
     def rows(self, *parts: Tensor) -> Tensor:
         """In bf16, filled up."""
         return _filled(parts, size_for(len(parts[0])), torch.bfloat16)
+
+
+class RoundedAtOnce(RoundedInSizes):
+    """The same; biases and ReLU are part of the product.
+
+    On x86 alone: on ARM processors oneDNN is quick at the product by itself, and this one is its reference, a hundred
+    times slower.
+    """
 
     def outputs(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """X W^T + b."""
@@ -188,7 +196,9 @@ def products(device: torch.device, bf16: bool, wide: bool = False) -> Products:
         return _exact_on_cpu()
     if not _has_bf16():
         return RoundedBefore()
-    return RoundedWithin() if wide else RoundedInSizes()
+    if wide:
+        return RoundedWithin()
+    return RoundedAtOnce() if _is_x86() else RoundedInSizes()
 
 
 def size_for(rows: int) -> int:
@@ -198,18 +208,15 @@ def size_for(rows: int) -> int:
 
 
 def _filled(parts: Sequence[Tensor], rows: int, dtype: torch.dtype) -> Tensor:
-    """Tensors of as many rows side by side, of a type, with rows of zeros behind theirs."""
-    if len(parts) == 1 and len(parts[0]) == rows:
+    """Tensors of n rows side by side, of a type, with rows of zeros behind theirs."""
+    n = len(parts[0])
+    if len(parts) == 1 and n == rows:
         return parts[0].to(dtype)
     out = parts[0].new_empty(rows, sum(part.shape[1] for part in parts), dtype=dtype)
     for place, part in zip(out.split([part.shape[1] for part in parts], dim=1), parts, strict=True):
-        place[: len(part)] = part
-    out[len(parts[0]) :] = 0
+        place[:n].copy_(part)
+    out[n:] = 0
     return out
-
-
-def _one(parts: Sequence[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=1)
 
 
 @contextmanager
@@ -238,5 +245,8 @@ def _has_bf16() -> bool:
     """Whether this processor has instructions for products in bf16; without them oneDNN emulates those."""
     if not (torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()):
         return False
-    x86 = platform.machine() in ("x86_64", "AMD64")
-    return not x86 or torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return not _is_x86() or torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+
+
+def _is_x86() -> bool:
+    return platform.machine() in ("x86_64", "AMD64")

@@ -2,7 +2,7 @@
 
 The inner layer is the widest tensor of a model, and training waits for the memory that it takes. Here the gradient of
 ReLU is made in the place of what it is the gradient of, and in bf16 ReLU is part of the first product: 2 % of a step in
-fp32, 4 to 8 % in bf16 (benchmarks/LOG.md).
+fp32, 2 to 5 % in bf16 (benchmarks/LOG.md).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _ReLUNetwork(torch.autograd.Function):
 
 
 def _relu_backward(grad: Tensor, y: Tensor) -> None:
-    """Take away, in its place, the gradient of y = max(0, ...) where y is 0."""
+    """Take away, in its place, the gradient of y = max(0, ...) where y is 0; y is no NaN, whose sign would count."""
     if y.dtype == torch.bfloat16:  # a number above 0 is an integer above 0 in the same bits: twice as fast, unconverted
         grad, y = grad.view(torch.int16), y.view(torch.int16)
     torch.ops.aten.threshold_backward.grad_input(grad, y, 0, grad_input=grad)

@@ -108,7 +108,10 @@ def test_a_wrong_option_s_value_is_a_line_with_the_nearest_match(given, verb, wo
         (["run", "STUDY", "--device", "tpu"], 'ablate run: --device: "tpu" is not auto, cpu or cuda'),
         (["run", "STUDY", "--budget", "soon"], '--budget: "soon" is not a time such as 2h, 90min, 1d12h or 8gpu-hours'),
         (["status", "STUDY", "--results"], "ablate"),
-        (["data", "list", "--results", __file__], f"ablate data list: --results: '{__file__}' is a file, and must be"),
+        (
+            ["data", "list", "--results", __file__],
+            f'ablate data list: --results: "{__file__}" is a file, and must be a folder; `',
+        ),
         (["translate"], "ablate translate: RUN is missing; "),
         (["translate", "abc", "--beam", "0"], "ablate translate: --beam: "),
         (["export", "abc", "DIR"], "ablate export: --to is missing: huggingface or ctranslate2; "),

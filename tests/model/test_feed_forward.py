@@ -9,6 +9,7 @@ from ablate.config import resolve_row
 from ablate.model import products
 from ablate.model.feed_forward import ACTIVATIONS, Activation
 from ablate.model.linear import from_rows, to_rows
+from ablate.model.relu_network import _relu_backward
 from tests.model.small import drawn, normal, parts, shape
 
 D_MODEL, D_FF = 26, 19
@@ -120,6 +121,15 @@ def test_in_bf16_value_and_gradients_are_near_those_of_fp32(activation, dropout)
         assert near.dtype == torch.float32
         assert (near - exact).norm() <= 0.05 * exact.norm()
     assert torch.equal(found[0][-1], found[1][-1])
+
+
+def test_relu_has_the_gradient_of_every_number_that_bf16_knows():
+    y = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(torch.bfloat16)
+    y = y[~y.isnan()]
+    grad = normal(len(y)).bfloat16()
+    expected = torch.where(y.float() > 0, grad, 0)
+    _relu_backward(grad, y)
+    assert torch.equal(grad, expected)
 
 
 def test_in_fp32_the_network_in_one_step_is_its_layers_one_after_another_to_the_bit():

@@ -6,7 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ablate.model import products
-from ablate.model.products import OneDNN, Products, RoundedBefore, RoundedInSizes, RoundedWithin, size_for
+from ablate.model.products import (
+    OneDNN,
+    Products,
+    RoundedAtOnce,
+    RoundedBefore,
+    RoundedInSizes,
+    RoundedWithin,
+    size_for,
+)
 from tests.model.small import normal
 
 D_IN, D_OUT = 13, 7
@@ -31,7 +39,9 @@ def test_every_way_in_fp32_gives_the_three_products(way, rows):
 
 
 @pytest.mark.parametrize(
-    "way", [RoundedInSizes(), RoundedWithin(), RoundedBefore()], ids=["in bf16", "within", "before"]
+    "way",
+    [RoundedInSizes(), RoundedAtOnce(), RoundedWithin(), RoundedBefore()],
+    ids=["in bf16", "at once", "within", "before"],
 )
 @pytest.mark.parametrize("count", [1, 37, 64, 330])
 def test_every_way_in_bf16_gives_the_three_products_of_rows_filled_up(way, count):
@@ -47,6 +57,35 @@ def test_every_way_in_bf16_gives_the_three_products_of_rows_filled_up(way, count
     total = torch.ones_like(weight)
     assert way.to_weight(G, rows, onto=total) is total
     torch.testing.assert_close(total, 1 + grad.T @ x, **close)
+
+
+@pytest.mark.parametrize("way", [Products(), RoundedInSizes(), RoundedWithin(), RoundedBefore()])
+@pytest.mark.parametrize("count", [37, 64])
+def test_rows_side_by_side_are_the_rows_of_what_is_side_by_side(way, count):
+    one, other = normal(count, D_IN), normal(count, D_OUT, seed=2)
+    together = way.rows(one, other)
+    assert torch.equal(together, way.rows(torch.cat([one, other], dim=1)))
+    assert not together[count:].any()
+    with pytest.raises(RuntimeError):
+        way.rows(one, other[1:])
+
+
+@pytest.mark.parametrize("bias", [None, normal(128, seed=3).bfloat16()], ids=["no bias", "bias"])
+def test_what_is_part_of_a_product_in_bf16_is_what_follows_one_to_the_bit(bias):
+    x, weight = normal(640, 128).bfloat16(), normal(128, 128, seed=2).bfloat16()
+    assert torch.equal(RoundedAtOnce().outputs(x, weight, bias), RoundedInSizes().outputs(x, weight, bias))
+    if bias is not None:
+        ways = [way.positive_outputs(x, weight, bias) for way in (RoundedAtOnce(), RoundedInSizes())]
+        assert torch.equal(*ways)
+
+
+@pytest.mark.parametrize(
+    ("machine", "way"), [("x86_64", RoundedAtOnce), ("AMD64", RoundedAtOnce), ("aarch64", RoundedInSizes)]
+)
+def test_on_arm_nothing_is_part_of_a_product(monkeypatch, machine, way):
+    monkeypatch.setattr(products, "_has_bf16", lambda: True)
+    monkeypatch.setattr(products.platform, "machine", lambda: machine)
+    assert type(products.products(torch.device("cpu"), bf16=True)) is way
 
 
 @pytest.mark.parametrize(("way", "most"), [(RoundedInSizes(), 60), (RoundedWithin(), 9)], ids=["in bf16", "within"])

@@ -380,8 +380,8 @@ def test_every_fault_comes_at_once_in_the_files_order(faults):
         (
             "study: t\ndata: {corpus: files, train: a, dev: b}",
             [
-                "table3.yaml:2:7: direction: must be given: source-target, as in en-de",
-                "table3.yaml:2:7: test: must be given: test split: BLEU is measured here; also sacrebleu:NAME",
+                "table3.yaml:2:7: direction: must be given (source-target, as in en-de)",
+                "table3.yaml:2:7: test: must be given (test split: BLEU is measured here; also sacrebleu:NAME)",
             ],
         ),
         (HEAD + "base: 3", ['table3.yaml:3:7: base is a mapping of fields; here is "3"']),
