@@ -24,8 +24,8 @@ from ablate.decoding.translate import translate_ids
 from ablate.model import Transformer, build
 
 SEGMENTS = 3  # parts of the measured time, whose median counts
-# Seconds, and steps at least: batches differ in how much of them is padding, and at base in bf16 each number of rows
-# costs a second of compiling when it is first met.
+# Seconds, and steps at least: batches differ in how much of them is padding, and at base in bf16 a number of rows
+# that is new costs up to a second, for code that oneDNN compiles and for memory.
 WARM_UP, MEASURED = (6.0, 10), (12.0, 9)
 FORCED = 16  # tokens of every translation, so that a model's quality does not change the work
 REPETITIONS = 3

@@ -1,8 +1,8 @@
 """max(0, x W_1 + b_1) W_2 + b_2 as one step of the graph, for training on a CPU.
 
 The inner layer is the widest tensor of a model, and training waits for the memory that it takes. Here the gradient of
-ReLU is made in the place of what it is the gradient of, and in bf16 ReLU is part of the first product: 2 % of a step in
-fp32, 2 to 5 % in bf16 (benchmarks/LOG.md).
+ReLU is made in the place of what it is the gradient of, and in bf16 on x86 ReLU is part of the first product: 2 % of a
+step in fp32, 2 to 5 % in bf16 (benchmarks/LOG.md).
 """
 
 from __future__ import annotations
