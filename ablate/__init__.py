@@ -4,7 +4,7 @@ Data flows one way: study -> rows -> runs -> (corpus -> batches -> model -> trai
 scores) -> results on disk -> table. `docs/architecture.md` draws the floors.
 """
 
-from ablate.frame import load
+from ablate.report.results import load
 
 __all__ = ["load"]
 __version__ = "0.2.0.dev0"

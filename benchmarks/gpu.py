@@ -3,9 +3,9 @@
     python benchmarks/gpu.py [--sizes XS S base big] [--tokens 4096 25000] [--ids FILE] [--vocab 37000]
                              [--peak TFLOPS] [--device cuda|cpu] [--seconds 20]
 
-FLOPs are counted exactly (`ablate/cost.py`): matrix products alone, an encoder's weights meeting source tokens only and
-a decoder's target tokens only, padding left out; a step is three forward passes. Utilisation is what of the peak that
-comes to. `--device cpu` is there to try the script out.
+FLOPs are counted exactly (`ablate/config/cost.py`): matrix products alone, an encoder's weights meeting source tokens
+only and a decoder's target tokens only, padding left out; a step is three forward passes. Utilisation is the share of
+the peak. `--device cpu` is there to try the script out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 from workload import TEST, TRAIN, row, split, trainer
 
 from ablate.config import DecodingConfig
-from ablate.cost import FORWARD_AND_BACKWARD, Lengths, flops_per_step, forward_flops
+from ablate.config.cost import FORWARD_AND_BACKWARD, Lengths, flops_per_step, forward_flops
 from ablate.data.corpus import Sums
 from ablate.decoding.translate import translate_ids
 from ablate.model import build

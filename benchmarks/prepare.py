@@ -28,8 +28,8 @@ import psutil
 
 from ablate.config import resolve_data
 from ablate.data.corpus import Corpus
-from ablate.data.places import files_source
 from ablate.data.prepare import prepare
+from ablate.data.resolve_sources import files_source
 from ablate.launch.devices import worker_environment
 from ablate.store.machine import cores
 

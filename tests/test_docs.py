@@ -12,7 +12,7 @@ import pytest
 
 from ablate.config import PRESETS, DataConfig, DecodingConfig, ModelConfig, TrainingConfig
 from ablate.config.data import CORPORA, RowDataConfig
-from ablate.config.own import Variants
+from ablate.config.plugins import Variants
 from ablate.config.resolve import SYMBOL_OF
 from tests.cli.inside import inside
 from tests.commands import PAGE, commands, page

@@ -78,7 +78,7 @@ def test_the_verdict_s_example_has_every_row_of_its_study_and_only_words_that_ar
 def test_every_word_of_a_verdict_is_explained():
     from typing import get_args
 
-    from ablate.significance.verdict import Word
+    from ablate.stats.verdict import Word
 
     page = (ROOT / "docs/verdict.md").read_text().split("## The words")[1]
     assert [word for word in get_args(Word) if word and word not in page] == []

@@ -12,7 +12,7 @@ from typing import Any
 from ablate.analysis.importance import Importances
 from ablate.analysis.measures import Measures, measures
 from ablate.analysis.weights import View, Weights
-from ablate.scoring.perplexity import perplexity_of
+from ablate.metrics.perplexity import perplexity_of
 
 DIGITS = 6
 

@@ -13,8 +13,8 @@ import torch
 
 from ablate.analysis.heads import Attention, Kind
 from ablate.data.corpus import Split
+from ablate.metrics.perplexity import nats_per_token
 from ablate.model import Transformer
-from ablate.scoring.perplexity import nats_per_token
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from ablate.analysis.heads import Attention, Kind
 from ablate.config import DecodingConfig
-from ablate.config.own import unpinned
+from ablate.config.plugins import unpinned
 from ablate.data.tokenizer import BOS, EOS
 from ablate.decoding import translate_ids
 from ablate.errors import UsageError
 from ablate.model import Transformer
-from ablate.runner.serve import Opened, refuse_too_long
+from ablate.run.inference import Opened, refuse_too_long
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.console import Console
 
 from ablate.analysis.importance import Importances
+from ablate.metrics.perplexity import perplexity_of
 from ablate.report.plan_text import plain_table
-from ablate.scoring.perplexity import perplexity_of
 
 BAR = 24  # columns of the largest
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ablate.analysis.heads import Attention
     from ablate.analysis.importance import Importances
-    from ablate.runner.serve import Opened
+    from ablate.run.inference import Opened
 
 
 class Kind(str, Enum):
@@ -74,7 +74,7 @@ def command(
     refuse_undrawable(out or [])
     folder = find_run(Results(results), run)
     from ablate.analysis.heads import attentions
-    from ablate.runner.serve import open_run
+    from ablate.run.inference import open_run
 
     opened = open_run(folder, Results(results), pick_device(device))
     among = attentions(opened.model, [one.value for one in kind or ()], layer or ())

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ablate.cli.options import DEFAULT_RESULTS, Overrides, ResultsRoot, Rows, Seeds, StudyFile, study_and_results
-from ablate.report.units import size
+from ablate.formatting import size
 
 
 def command(

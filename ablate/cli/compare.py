@@ -84,9 +84,9 @@ def _with_sentences(found: Comparison, root: Results, count: int) -> Comparison:
 
 def _of_seed(found: Comparison, root: Results, seed: int, count: int) -> Comparison:
     from ablate.data.corpus import Corpus
+    from ablate.metrics.sacrebleu import sentence_scores
     from ablate.report.compare import differing_most
-    from ablate.scoring.metrics import sentence_scores
-    from ablate.store.measured import translations
+    from ablate.store.score_cache import translations
 
     table = found.table
     corpus = Corpus(root.corpora / table.corpora[0])

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from ablate.cli.screen import Screen, can_repaint
 from ablate.cli.status import where
-from ablate.report.standing import ENDED, Standing, Standings, run_labels
-from ablate.report.units import duration, plural
+from ablate.formatting import duration, plural
+from ablate.report.progress import ENDED, Standing, Standings, run_labels
 from ablate.store import Results
-from ablate.store.states import failure_of, read_progress
+from ablate.store.status import failure_of, read_progress
 from ablate.study import Study
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Live:
 
     def _show(self, screen: Screen) -> None:
         """Draw the table; a study of thousands of runs is looked at less often, for that takes its time."""
-        from ablate.report.standing_text import lines
+        from ablate.report.progress_text import lines
 
         began, size = time.monotonic(), self.console.size
         if began >= self.rest_until:

@@ -114,7 +114,7 @@ def measured(study: Study, results: Results) -> None:
 
     Where results cannot be written, say so and go on without them.
     """
-    from ablate.scoring.measured import measure_missing
+    from ablate.metrics.scoring import measure_missing
 
     bar: list[tuple[Progress, TaskID]] = []
 

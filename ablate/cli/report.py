@@ -114,7 +114,7 @@ def _attention(table: Table, root: Results, sentence: str) -> Attention:
     from ablate.analysis.heads import attentions
     from ablate.analysis.weights import view
     from ablate.page.page import Attention
-    from ablate.runner.serve import open_run
+    from ablate.run.inference import open_run
 
     opened = open_run(root.run(run.id), root)
     found = view(opened, sentence, None, attentions(opened.model, [], ()))

@@ -21,9 +21,9 @@ from ablate.cli.options import (
     warn_of_other_text,
 )
 from ablate.errors import UsageError
-from ablate.report.units import duration, plural
+from ablate.formatting import duration, plural
 from ablate.store import Results, RunFolder, State
-from ablate.store.states import damage_of, failure_of, last_lines, read_progress, was_killed
+from ablate.store.status import damage_of, failure_of, last_lines, read_progress, was_killed
 
 if TYPE_CHECKING:
     from ablate.study import Study

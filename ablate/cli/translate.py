@@ -23,7 +23,7 @@ def command(
     """Translate standard input, a sentence a line, with a trained run."""
     folder = find_run(Results(results), run)
     sentences = _read()
-    from ablate.runner.serve import translate_text
+    from ablate.run.inference import translate_text
 
     for line in translate_text(folder, Results(results), sentences, beam, alpha):
         print(line)

@@ -37,7 +37,7 @@ def command(
 
 def _stored(study: Study, results: Results) -> int:
     """Look at the study's runs and its corpus; the number of faults."""
-    from ablate.report.units import plural
+    from ablate.formatting import plural
     from ablate.store.audit import Audit, audit
     from ablate.store.corpora import known_corpus
 
@@ -66,7 +66,7 @@ def _rehearsed(study: Study, row: Row, results: Results, device: Device, steps: 
     from ablate.cli.attention import pick_device
     from ablate.data.prepare import prepare
     from ablate.launch.devices import micro_batch, places
-    from ablate.runner.rehearse import rehearse
+    from ablate.run.resume_check import rehearse
 
     run, chosen = study.runs_of(row)[0], pick_device(device)
     corpus = prepare(run.data, study.data_folder, results.corpora, typer.echo)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from ablate.config.own import Variants
+from ablate.config.plugins import Variants
 from ablate.config.section import Section
 
 # Sizes are bounded so that a typing error is refused here and not by the machine's memory.

@@ -7,7 +7,7 @@ from typing import Any
 
 from ablate.config.data import CORPORA, HUB, HUB_SPLITS, LAYOUTS, DataConfig, RowDataConfig
 from ablate.config.decoding import DecodingConfig
-from ablate.config.effect import refuse, settled, without_effect
+from ablate.config.inactive import refuse, settled, without_effect
 from ablate.config.model import MAX_SIZE, ModelConfig
 from ablate.config.training import TrainingConfig
 from ablate.errors import did_you_mean, listed

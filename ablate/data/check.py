@@ -8,8 +8,8 @@ from pathlib import Path
 from ablate.config import DataConfig
 from ablate.data.columns import PARQUET, refuse_parquet
 from ablate.data.named import NAMED
-from ablate.data.places import sources_of
 from ablate.data.remote import OnHub
+from ablate.data.resolve_sources import sources_of
 from ablate.data.sources import Aligned, Tables
 from ablate.errors import DataError
 from ablate.store.corpora import remembered

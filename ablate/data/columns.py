@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from ablate.data.io import open_bytes, readable
 from ablate.data.lines import read_lines
-from ablate.data.opening import open_bytes, readable
 from ablate.errors import DataError, did_you_mean, listed
 
 PARQUET = ".parquet"

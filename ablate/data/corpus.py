@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from ablate.cost import Lengths
+from ablate.config.cost import Lengths
 from ablate.data.encoding import IDS, Encoded
 from ablate.data.tokenizer import Tokenizer
 from ablate.errors import Damaged, StoreError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from ablate.data.opening import BLOCK, open_bytes, readable
+from ablate.data.io import BLOCK, open_bytes, readable
 from ablate.errors import DataError
 
 MAX_LINE_BYTES = 1 << 20

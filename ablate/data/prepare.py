@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config import DataConfig
+from ablate.data.builder import Work, not_usual
 from ablate.data.corpus import FORMAT, Corpus
-from ablate.data.places import SPLITS, sources_of
+from ablate.data.resolve_sources import SPLITS, sources_of
 from ablate.data.sources import Source
-from ablate.data.work import Work, not_usual
 from ablate.errors import Damaged, DataError
 from ablate.store.corpora import MANIFEST, remember, remembered
 from ablate.store.files import sync_folder

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from ablate.data import toy
 from ablate.data.columns import Names, Row, read_rows, suffix_of
+from ablate.data.io import signature, text_hash
 from ablate.data.lines import read_lines
-from ablate.data.opening import signature, text_hash
 from ablate.errors import DataError
 
 

@@ -14,7 +14,7 @@ from ablate.config import DataConfig, DecodingConfig, ModelConfig, RowConfig
 from ablate.errors import StoreError, UsageError
 from ablate.export.forms import FORMS, Form
 from ablate.export.source import Source
-from ablate.runner.serve import Opened, open_run
+from ablate.run.inference import Opened, open_run
 from ablate.store import Results, RunFolder
 from ablate.store.files import read_json, sync_file, sync_folder, write_json
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config import ModelConfig
-from ablate.config.own import unpinned
+from ablate.config.plugins import unpinned
 from ablate.errors import listed
 from ablate.export import ctranslate, llama, marian
 from ablate.export.source import Source

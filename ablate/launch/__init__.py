@@ -1,6 +1,6 @@
 """Where units run: worker processes on this machine."""
 
 from ablate.launch.launch import Launch, launch
-from ablate.launch.pool import Watcher
+from ablate.launch.local import Watcher
 
 __all__ = ["Launch", "Watcher", "launch"]

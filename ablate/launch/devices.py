@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from ablate.config import RowConfig
-from ablate.cost import peak_memory
+from ablate.config.cost import peak_memory
 from ablate.errors import UsageError
 from ablate.store.machine import cores
 

@@ -11,18 +11,18 @@ from typing import Any
 
 from ablate.config import DataConfig, DecodingConfig
 from ablate.config.identity import NOT_IDENTITY
-from ablate.config.own import references
+from ablate.config.plugins import references
 from ablate.data.corpus import Corpus
 from ablate.data.prepare import prepare
 from ablate.errors import Damaged, StoreError
 from ablate.launch.devices import Device, Place, micro_batch, places
-from ablate.launch.pool import Pool, Watcher
+from ablate.launch.local import Pool, Watcher
 from ablate.launch.space import check_space
-from ablate.runner.unit import Unit
+from ablate.run.job import Unit
 from ablate.store import Results, RunFolder, State, state_of
 from ablate.store.cleaning import size_of
 from ablate.store.files import read_json, write_bytes, write_json
-from ablate.store.states import damage_of, was_killed
+from ablate.store.status import damage_of, was_killed
 from ablate.study import Run, Study
 
 
@@ -117,7 +117,7 @@ def _try_out(study: Study, runs: Iterable[Run], results: Results) -> None:
         c, own = run.config, references(run.config)
         together = (own, c.architecture, c.attention, c.positional_encoding)  # some do not go with one's own
         if own and together not in tried:
-            from ablate.model.trial import try_out
+            from ablate.model.plugin_check import try_out
 
             try_out(run.config, results.run(run.id).sources)
             tried.add(together)

@@ -7,10 +7,9 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from ablate import cost
-from ablate.config import RowConfig
+from ablate.config import RowConfig, cost
 from ablate.errors import StoreError
-from ablate.report.units import size
+from ablate.formatting import size
 from ablate.store.checkpoints import GENERATIONS
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.loggers.interface import LoggedRun, Logger, Point, Sink
-from ablate.report.standing import run_labels
+from ablate.report.progress import run_labels
 from ablate.store import Results
 from ablate.store.files import read_json
 from ablate.study import Study

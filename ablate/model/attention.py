@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from ablate.config import ModelConfig
+from ablate.kernels.linear import linears
+from ablate.model.attention_context import AttentionContext
+from ablate.model.growable_tensor import GrowableTensor
 from ablate.model.layers import Dropout, Linear
-from ablate.model.linear import linears
 from ablate.model.mechanisms import Mechanism
-from ablate.model.mixer import Mixer
-from ablate.model.series import Series
-from ablate.model.sight import Sight
+from ablate.model.token_mixer import TokenMixer
 
 
 @dataclass(frozen=True)
@@ -30,15 +30,15 @@ class KeysValues:
 
     def append(self, later: KeysValues) -> Past:
         """These and later ones, along the sequence."""
-        return Past(Series.of(self.K), Series.of(self.V)).append(later)
+        return Past(GrowableTensor.of(self.K), GrowableTensor.of(self.V)).append(later)
 
 
 @dataclass(frozen=True)
 class Past:
     """Keys and values that grow position by position."""
 
-    keys: Series
-    values: Series
+    keys: GrowableTensor
+    values: GrowableTensor
 
     @property
     def K(self) -> Tensor:
@@ -59,7 +59,7 @@ class Past:
         return Past(self.keys.select(rows), self.values.select(rows))
 
 
-class MultiHeadAttention(Mixer):
+class MultiHeadAttention(TokenMixer):
     """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O; projections without biases, as the paper has them.
 
     With fewer heads of keys and values than of queries, each serves a group of neighbouring query heads.
@@ -82,12 +82,14 @@ class MultiHeadAttention(Mixer):
         self.watch: Callable[[Tensor], None] | None = None  # is shown the weights (B, h, T, S)
         self.gate: Tensor | None = None  # (h,), what each head's output is multiplied by
 
-    def keys_values(self, x: Tensor, sight: Sight) -> KeysValues:
+    def keys_values(self, x: Tensor, sight: AttentionContext) -> KeysValues:
         """(B, S, d_model), whose places are the queries of `sight` -> keys and values, to attend to once or often."""
         K, V = self._projected(x, self.W_K, self.W_V)
         return KeysValues(self._rotated(K, sight), V)
 
-    def forward(self, x: Tensor, past: KeysValues | Past | None, sight: Sight) -> tuple[Tensor, KeysValues | Past]:
+    def forward(
+        self, x: Tensor, past: KeysValues | Past | None, sight: AttentionContext
+    ) -> tuple[Tensor, KeysValues | Past]:
         """Self-attention: each position of x over those of the past and of x itself.
 
         Args:
@@ -103,7 +105,7 @@ class MultiHeadAttention(Mixer):
         seen = now if past is None else past.append(now)
         return self.attend(self._rotated(Q, sight), seen, sight), seen
 
-    def over(self, x: Tensor, memory: KeysValues | Past, sight: Sight) -> Tensor:
+    def over(self, x: Tensor, memory: KeysValues | Past, sight: AttentionContext) -> Tensor:
         """Attention of each position of x (B, T, d_model) over the memory -> (B, T, d_model)."""
         (Q,) = self._projected(x, self.W_Q)
         return self.attend(self._rotated(Q, sight), memory, sight)
@@ -114,10 +116,10 @@ class MultiHeadAttention(Mixer):
         outs = linears(x, [(W.weight, W.bias) for W in by])
         return [out.unflatten(2, (sizes[W], -1)).transpose(1, 2) for W, out in zip(by, outs, strict=True)]
 
-    def _rotated(self, heads: Tensor, sight: Sight) -> Tensor:
+    def _rotated(self, heads: Tensor, sight: AttentionContext) -> Tensor:
         return heads if sight.order is None else sight.order.rotate(heads, sight.queries).to(heads.dtype)
 
-    def attend(self, Q: Tensor, memory: KeysValues | Past, sight: Sight) -> Tensor:
+    def attend(self, Q: Tensor, memory: KeysValues | Past, sight: AttentionContext) -> Tensor:
         """Of queries (B, h, T, d_k) over the memory -> (B, T, d_model)."""
         K, V = (self._shared(heads) for heads in (memory.K, memory.V))
         sight = replace(sight, scale=self.scale, dropout=self.dropout, watch=self.watch)
@@ -130,7 +132,7 @@ class MultiHeadAttention(Mixer):
         return heads if self.g == self.h else heads.repeat_interleave(self.h // self.g, dim=1)  # (B, g -> h, S, d)
 
 
-def _attend(mechanism: Mechanism, Q: Tensor, K: Tensor, V: Tensor, sight: Sight) -> Tensor:
+def _attend(mechanism: Mechanism, Q: Tensor, K: Tensor, V: Tensor, sight: AttentionContext) -> Tensor:
     """The mechanism, in fp32 also where the products around it are in bf16: everywhere on a CPU, else unless it says.
 
     It is a small part of the work, and on a CPU torch's bf16 kernel is many times slower at sentences' lengths

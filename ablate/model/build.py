@@ -9,7 +9,7 @@ import torch
 from ablate.config import ModelConfig
 from ablate.model.decoder_only import DecoderOnly
 from ablate.model.encoder_decoder import EncoderDecoder
-from ablate.model.parts import Parts
+from ablate.model.parts import ModelBuilder
 from ablate.model.transformer import Transformer
 
 ARCHITECTURES: dict[str, type[Transformer]] = {"encoder-decoder": EncoderDecoder, "decoder-only": DecoderOnly}
@@ -33,5 +33,5 @@ def build(
     """
     init = torch.Generator().manual_seed(seed)
     random = torch.Generator(device).manual_seed(seed)
-    parts = Parts(config, vocab_size, init, random, sources)
+    parts = ModelBuilder(config, vocab_size, init, random, sources)
     return ARCHITECTURES[config.architecture](parts).to(device)

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ablate.model.attention_context import AttentionContext
 from ablate.model.positions import PositionalEncoding
-from ablate.model.sight import Sight
 from ablate.model.stack import Layer
 
 MOST_BESIDE = 16  # hypotheses; faster up to there at least, by 13 to 15 % (benchmarks/LOG.md)
@@ -41,7 +41,7 @@ class Cache:
         self.past = past
         # Whether each layer keeps sentences, and not hypotheses.
         self.beside = [layer.mixer.takes_seen and K <= MOST_BESIDE for layer in stack]
-        self.sights: dict[bool, Sight] = {}  # of this step
+        self.sights: dict[bool, AttentionContext] = {}  # of this step
         self.length = 0  # tokens of each hypothesis
         self.columns = torch.zeros(0, dtype=torch.int64, device=device)  # the place of each
         self.seen = torch.ones(B, 1, 0, dtype=torch.bool, device=device)  # (B, K, columns)
@@ -73,16 +73,16 @@ class Cache:
         mixed, self.past[i] = layer.mix(given, self.past[i], replace(self.sights[beside], order=order, layer=i))
         return mixed.view(B, K, d_model)
 
-    def sight_of_sentences(self) -> Sight:
+    def sight_of_sentences(self) -> AttentionContext:
         """What the last tokens see, those of a sentence side by side."""
         K = self.seen.shape[1]
         seen = None if len(self.columns) == self.length else self.seen[:, None]  # a single one sees all
-        return Sight(self.columns[-K:], self.columns, seen=seen)
+        return AttentionContext(self.columns[-K:], self.columns, seen=seen)
 
-    def sight_of_rows(self) -> Sight:
+    def sight_of_rows(self) -> AttentionContext:
         """The same where each hypothesis is a row."""
         places = torch.arange(self.length, device=self.columns.device)
-        return Sight(places[-1:], places)
+        return AttentionContext(places[-1:], places)
 
     def select(self, stay: Tensor, origins: Tensor) -> None:
         """Go on with some sentences, and in each with some of its hypotheses.

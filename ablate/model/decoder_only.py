@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ablate.model.attention_context import AttentionContext
 from ablate.model.cache import Cache
-from ablate.model.parts import Parts
-from ablate.model.sight import Sight
+from ablate.model.parts import ModelBuilder
 from ablate.model.stack import Layer, Stack
 from ablate.model.transformer import Transformer
 
@@ -29,20 +29,20 @@ class Continued(Cache):
         self.lengths = (source != 0).sum(1)  # (B,)
         self.of_source = torch.arange(source.shape[1], device=source.device)  # (S,)
 
-    def sight_of_sentences(self) -> Sight:
+    def sight_of_sentences(self) -> AttentionContext:
         """What the last tokens see: the source but not its padding, and their own ancestors."""
         B, K, _ = self.seen.shape
         keys = torch.cat([self.of_source.expand(B, -1), self.lengths[:, None] + self.columns], dim=1)
         seen = torch.cat([self._real(self.lengths)[:, None].expand(-1, K, -1), self.seen], dim=2)
-        return Sight(keys[:, -K:], keys, seen=seen[:, None])
+        return AttentionContext(keys[:, -K:], keys, seen=seen[:, None])
 
-    def sight_of_rows(self) -> Sight:
+    def sight_of_rows(self) -> AttentionContext:
         """The same where each hypothesis is a row."""
         lengths = self.lengths.repeat_interleave(self.seen.shape[1])
         of_target = torch.arange(self.length, device=lengths.device)
         keys = torch.cat([self.of_source.expand(len(lengths), -1), lengths[:, None] + of_target], dim=1)
         real = torch.cat([self._real(lengths), torch.ones_like(keys[:, -self.length :], dtype=torch.bool)], dim=1)
-        return Sight(keys[:, -1:], keys, real[:, None, None, :])
+        return AttentionContext(keys[:, -1:], keys, real[:, None, None, :])
 
     def leave(self, stay: Tensor) -> None:
         """Go on with some sentences."""
@@ -55,7 +55,7 @@ class Continued(Cache):
 class DecoderOnly(Transformer):
     """A single causal stack. What tells it where the source ends is the two marks between the sides."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ModelBuilder) -> None:
         super().__init__(parts)
         self.positions = parts.positions(causal=True)
         self.decoder = Stack(Layer(parts, self.positions, causal=True) for _ in range(parts.config.depths[1]))
@@ -98,7 +98,7 @@ class DecoderOnly(Transformer):
         x = self.embedding_dropout(self.positions.embed(self.embedding(sequence), places))
         past = []
         for i, layer in enumerate(self.decoder):
-            sight = Sight(places, places, real, causal=True, order=self.positions, layer=i)
+            sight = AttentionContext(places, places, real, causal=True, order=self.positions, layer=i)
             x, left = layer.mix(x, None, sight)
             x = layer.feed(x)
             past.append(left)

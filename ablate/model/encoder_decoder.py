@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from ablate.model.attention import KeysValues
+from ablate.model.attention_context import AttentionContext
 from ablate.model.cache import Cache
-from ablate.model.parts import Parts
+from ablate.model.parts import ModelBuilder
 from ablate.model.positions import PositionalEncoding
-from ablate.model.sight import Sight
 from ablate.model.stack import Layer, Stack
 from ablate.model.transformer import Transformer
 
@@ -31,11 +31,11 @@ class Memory:
         real = None if self.real is None else self.real.index_select(0, rows)
         return Memory([layer.select(rows) for layer in self.layers], real)
 
-    def sight(self, queries: int) -> Sight:
+    def sight(self, queries: int) -> AttentionContext:
         """What queries see of the source: all of its tokens."""
         keys = self.layers[0].K
         places = torch.arange(max(queries, keys.shape[2]), device=keys.device)
-        return Sight(places[:queries], places[: keys.shape[2]], self.real)
+        return AttentionContext(places[:queries], places[: keys.shape[2]], self.real)
 
 
 class Decoded(Cache):
@@ -53,14 +53,14 @@ class Decoded(Cache):
 class DecoderLayer(Layer):
     """Masked self-attention, attention over the source, then the feed-forward network."""
 
-    def __init__(self, parts: Parts, positions: PositionalEncoding) -> None:
+    def __init__(self, parts: ModelBuilder, positions: PositionalEncoding) -> None:
         super().__init__(parts, positions, causal=True)
 
-    def _make_between(self, parts: Parts) -> None:
+    def _make_between(self, parts: ModelBuilder) -> None:
         self.cross_attention = parts.cross_attention()
         self.around_cross_attention = parts.around()
 
-    def ask(self, x: Tensor, memory: KeysValues, sight: Sight) -> Tensor:
+    def ask(self, x: Tensor, memory: KeysValues, sight: AttentionContext) -> Tensor:
         """Attention over the source: (B, T, d_model) -> (B, T, d_model)."""
         around = self.around_cross_attention
         return around.after(x, self.cross_attention.over(around.before(x), memory, sight))
@@ -69,7 +69,7 @@ class DecoderLayer(Layer):
 class EncoderDecoder(Transformer):
     """The paper's model: a stack of encoder layers, a stack of decoder layers that ask what it made of the source."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ModelBuilder) -> None:
         super().__init__(parts)
         depth, of_decoder = parts.config.depths
         self.source_embedding = None if parts.config.tied_embeddings == "all" else parts.embedding()
@@ -87,7 +87,7 @@ class EncoderDecoder(Transformer):
         x = self.embedding_dropout(self.target_positions.embed(self.embedding(target), places))
         over_source = memory.sight(target.shape[1])
         for i, (layer, keys_values) in enumerate(zip(self.decoder, memory.layers, strict=True)):
-            sight = Sight(places, places, causal=True, order=self.target_positions, layer=i)
+            sight = AttentionContext(places, places, causal=True, order=self.target_positions, layer=i)
             x, _ = layer.mix(x, None, sight)
             x = layer.feed(layer.ask(x, keys_values, over_source))
         return self.decoder_norm(x)
@@ -98,7 +98,7 @@ class EncoderDecoder(Transformer):
         places = torch.arange(source.shape[1], device=source.device)
         whole = tokens.device.type == "cpu" and bool(tokens.all())  # a GPU would stop to say, and gains little by it
         real = None if whole else tokens[:, None, None, :]
-        of_source = Sight(places, places, real)
+        of_source = AttentionContext(places, places, real)
         embed = self.embedding if self.source_embedding is None else self.source_embedding
         x = self.embedding_dropout(self.source_positions.embed(embed(source), places))
         for i, layer in enumerate(self.encoder):

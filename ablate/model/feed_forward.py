@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.config import ModelConfig
+from ablate.kernels.linear import from_rows, is_rounded, to_rows
+from ablate.kernels.relu_network import relu_network
 from ablate.model.layers import Dropout, Linear
-from ablate.model.linear import from_rows, is_rounded, to_rows
-from ablate.model.relu_network import relu_network
 
 
 class Activation(nn.Module):

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from ablate.model.linear import linear
+from ablate.kernels.linear import linear
 
 
 class Linear(nn.Module):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ablate.config import ModelConfig
 from ablate.config.model import LINEAR_CHUNK
-from ablate.model.sight import Sight
+from ablate.model.attention_context import AttentionContext
 
 EPS = 1e-6  # added to sums of linear weights, which may all be 0, as its authors do
 
@@ -35,7 +35,7 @@ class Mechanism(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
 
-    def forward(self, Q: Tensor, K: Tensor, V: Tensor, sight: Sight) -> Tensor:
+    def forward(self, Q: Tensor, K: Tensor, V: Tensor, sight: AttentionContext) -> Tensor:
         """Q (B, h, T, d_k), K (B, h, S, d_k), V (B, h, S, d_v) -> heads (B, h, T, d_v)."""
         raise NotImplementedError("define forward(self, Q, K, V, sight)")
 
@@ -48,7 +48,7 @@ class Full(Mechanism):
     takes_seen = True
     window: int | None = None
 
-    def forward(self, Q: Tensor, K: Tensor, V: Tensor, sight: Sight) -> Tensor:
+    def forward(self, Q: Tensor, K: Tensor, V: Tensor, sight: AttentionContext) -> Tensor:
         """(B, h, T, d_v)."""
         if sight.is_plain:
             # Then padding is behind every token. torch takes the first query to be at the first key.
@@ -74,7 +74,7 @@ class Local(Full):
 class Linear(Mechanism):
     """phi(Q) (phi(K)^T V) over its sum, with phi(x) = elu(x) + 1: linear in length (Katharopoulos et al., 2020)."""
 
-    def forward(self, Q: Tensor, K: Tensor, V: Tensor, sight: Sight) -> Tensor:
+    def forward(self, Q: Tensor, K: Tensor, V: Tensor, sight: AttentionContext) -> Tensor:
         """(B, h, T, d_v)."""
         Q, K = F.elu(Q) + 1, F.elu(K) + 1
         if sight.watch is not None or (sight.causal and Q.shape[2] != K.shape[2]):  # a past is behind the queries
@@ -85,7 +85,7 @@ class Linear(Mechanism):
         sums = _causal_sums(Q, K, V) if sight.causal else Q @ (K.transpose(-1, -2) @ V)
         return sums[..., :-1] / (sums[..., -1:] + EPS)
 
-    def _quadratic(self, Q: Tensor, K: Tensor, V: Tensor, sight: Sight) -> Tensor:
+    def _quadratic(self, Q: Tensor, K: Tensor, V: Tensor, sight: AttentionContext) -> Tensor:
         """The same by way of the weights, which are otherwise never formed."""
         weights, allowed = Q @ K.transpose(-1, -2), sight.allowed()
         weights = weights if allowed is None else weights * allowed

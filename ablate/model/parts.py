@@ -10,22 +10,22 @@ import torch
 from torch import nn
 
 from ablate.config import ModelConfig
-from ablate.config.own import reference, unpinned
+from ablate.config.plugins import reference, unpinned
 from ablate.errors import StudyError
 from ablate.model.attention import MultiHeadAttention
 from ablate.model.feed_forward import ACTIVATIONS, Activation, FeedForward
 from ablate.model.layers import Dropout, Embedding
 from ablate.model.mechanisms import MECHANISMS, Full, Mechanism
-from ablate.model.mixer import Mixer
 from ablate.model.norms import NORMS, PostNorm, PreNorm
-from ablate.model.own import load
+from ablate.model.plugins import load
 from ablate.model.positions import POSITIONS, PositionalEncoding
 from ablate.model.recurrence import LSTM
+from ablate.model.token_mixer import TokenMixer
 
 Part = TypeVar("Part", bound=nn.Module)
 
 
-class Parts:
+class ModelBuilder:
     """Makes the parts of one model, drawing their weights one after another."""
 
     def __init__(
@@ -61,7 +61,7 @@ class Parts:
             "positional_encoding", POSITIONS, PositionalEncoding, self.config, causal=causal, init=self.init
         )
 
-    def mixer(self, positions: PositionalEncoding) -> Mixer:
+    def mixer(self, positions: PositionalEncoding) -> TokenMixer:
         """Self-attention among the tokens of one stack, whose positional encoding acts in it."""
         mechanism = self._variant("attention", MECHANISMS, Mechanism, self.config)
         if positions.biases and not mechanism.takes_bias:
@@ -71,7 +71,7 @@ class Parts:
             )
         return MultiHeadAttention(self.config, self.config.n_heads, mechanism, self.init, self.random)
 
-    def recurrence(self, causal: bool) -> Mixer:
+    def recurrence(self, causal: bool) -> TokenMixer:
         """An LSTM in the place of self-attention."""
         return LSTM(self.config.d_model, causal, self.init)
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from ablate.model.mixer import Mixer
-from ablate.model.sight import Sight
+from ablate.model.attention_context import AttentionContext
+from ablate.model.token_mixer import TokenMixer
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Recurrent:
         return Recurrent(self.state.index_select(1, rows), self.cell.index_select(1, rows))
 
 
-class LSTM(Mixer):
+class LSTM(TokenMixer):
     """A long short-term memory of width d_model (Hochreiter and Schmidhuber, 1997); both ways where it may look ahead.
 
     Looking both ways, each direction has half of the width. On a CPU its own products are in fp32 whatever the
@@ -38,13 +38,13 @@ class LSTM(Mixer):
         for parameter in self.cells.parameters():
             nn.init.uniform_(parameter, -(width**-0.5), width**-0.5, generator=init)
 
-    def forward(self, x: Tensor, past: Recurrent | None, sight: Sight) -> tuple[Tensor, Recurrent]:
+    def forward(self, x: Tensor, past: Recurrent | None, sight: AttentionContext) -> tuple[Tensor, Recurrent]:
         """(B, T, d_model) -> (B, T, d_model), and the state after each sentence's last token."""
         device = x.device.type
         with torch.autocast(device, enabled=device != "cpu" and torch.is_autocast_enabled(device)):
             return self._run(x, past, sight)
 
-    def _run(self, x: Tensor, past: Recurrent | None, sight: Sight) -> tuple[Tensor, Recurrent]:
+    def _run(self, x: Tensor, past: Recurrent | None, sight: AttentionContext) -> tuple[Tensor, Recurrent]:
         if past is not None:
             out, (state, cell) = self.cells(x, (past.state, past.cell))
             return out, Recurrent(state, cell)

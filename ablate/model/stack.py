@@ -7,15 +7,15 @@ from typing import Any, Generic, TypeVar
 
 from torch import Tensor, nn
 
-from ablate.model.parts import Parts
+from ablate.model.attention_context import AttentionContext
+from ablate.model.parts import ModelBuilder
 from ablate.model.positions import PositionalEncoding
-from ablate.model.sight import Sight
 
 
 class Layer(nn.Module):
     """Self-attention (or what stands in its place), then the feed-forward network: an encoder's layer (3.1)."""
 
-    def __init__(self, parts: Parts, positions: PositionalEncoding, causal: bool) -> None:
+    def __init__(self, parts: ModelBuilder, positions: PositionalEncoding, causal: bool) -> None:
         super().__init__()
         self.mixer = parts.recurrence(causal) if parts.config.mixer == "lstm" else parts.mixer(positions)
         self.around_mixer = parts.around()
@@ -23,10 +23,10 @@ class Layer(nn.Module):
         self.feed_forward = parts.feed_forward()
         self.around_feed_forward = parts.around()
 
-    def _make_between(self, parts: Parts) -> None:
+    def _make_between(self, parts: ModelBuilder) -> None:
         """Sub-layers that a kind of layer has between its two, drawn in their place."""
 
-    def mix(self, x: Tensor, past: Any, sight: Sight) -> tuple[Tensor, Any]:
+    def mix(self, x: Tensor, past: Any, sight: AttentionContext) -> tuple[Tensor, Any]:
         """Mix the sequence with itself and its past: (B, T, d_model) -> (B, T, d_model), and what it leaves."""
         mixed, left = self.mixer(self.around_mixer.before(x), past, sight)
         return self.around_mixer.after(x, mixed), left

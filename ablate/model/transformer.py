@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.model.cache import Cache
-from ablate.model.parts import Parts
+from ablate.model.parts import ModelBuilder
 
 
 class Transformer(nn.Module):
@@ -19,7 +19,7 @@ class Transformer(nn.Module):
     product with the vocabulary in pieces.
     """
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ModelBuilder) -> None:
         super().__init__()
         self.config = parts.config
         self.embedding = parts.embedding()

@@ -9,10 +9,10 @@ from html import escape
 from importlib.resources import files
 
 from ablate.config.metrics import PPL
-from ablate.page import content, svg
-from ablate.page.facts import provenance, settings
+from ablate.page import points, svg
+from ablate.page.provenance import provenance, settings
 from ablate.page.samples import Sample
-from ablate.page.words import summary
+from ablate.page.summary import summary
 from ablate.report.curves import Curve
 from ablate.report.html import mark, table_html
 from ablate.report.layout import by_labels
@@ -85,7 +85,7 @@ def _table(table: Table) -> str:
 def _against(table: Table) -> str:
     figures = []
     for metric in (table.main, table.perplexity):
-        found = content.intervals(table, metric)
+        found = points.intervals(table, metric)
         if any(one.mean is not None for one in found):
             figures.append(_figure(metric.title, svg.intervals(found, metric), _way(metric.more_is_better)))
     return _grid(figures)
@@ -99,10 +99,10 @@ def _way(more_is_better: bool) -> str:
 
 def _curves(curves: Sequence[Curve]) -> str:
     figures = []
-    for panel in content.panels(curves):
+    for panel in points.panels(curves):
         legend = "".join(
             f'<li class="{panel.look(curve.row)}" data-row="{escape(curve.row, quote=True)}">'
-            f"{escape(content.short(curve.row, curve.group))}</li>"
+            f"{escape(points.short(curve.row, curve.group))}</li>"
             for curve in panel.curves
         )
         figures.append(_figure(panel.group, svg.curves(panel, PPL), "", f'<ul class="legend">{legend}</ul>'))
@@ -112,8 +112,8 @@ def _curves(curves: Sequence[Curve]) -> str:
 
 def _cost(table: Table) -> str:
     figures = []
-    for cost, across in content.COSTS.items():
-        found = content.spots(table, cost)
+    for cost, across in points.COSTS.items():
+        found = points.spots(table, cost)
         if len(found) > 1:
             figures.append(_figure(f"By {across}", svg.spots(found, table.main, across), ""))
     return _grid(figures) + ('<p class="note">Lines: standard deviation over seeds.</p>' if figures else "")

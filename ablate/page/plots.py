@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from ablate.config.metrics import PPL, Metric
-from ablate.page import content
+from ablate.page import points
 from ablate.page.axis import LOG_FROM, label
 from ablate.page.labels import place
 from ablate.report.curves import Curve
@@ -47,14 +47,14 @@ def write_figures(table: Table, curves: Sequence[Curve], folder: Path) -> list[s
 def _figures(table: Table, curves: Sequence[Curve]) -> dict[str, Callable[[], Figure]]:
     found: dict[str, Callable[[], Figure]] = {}
     for metric in (table.main, table.perplexity):
-        lines = content.intervals(table, metric)
+        lines = points.intervals(table, metric)
         if any(one.mean is not None for one in lines):
             found[f"against-base-{metric.name}"] = partial(_intervals, lines, metric)
-    panels = content.panels(curves)
+    panels = points.panels(curves)
     if panels:
         found["learning-curves"] = partial(_curves, panels)
-    for cost, name in content.COSTS.items():
-        spots = content.spots(table, cost)
+    for cost, name in points.COSTS.items():
+        spots = points.spots(table, cost)
         if len(spots) > 1:
             found[f"cost-{cost}"] = partial(_spots, spots, table.main, name)
     return found
@@ -77,7 +77,7 @@ def _style() -> Iterator[None]:
         yield
 
 
-def _intervals(found: Sequence[content.Interval], metric: Metric) -> Figure:
+def _intervals(found: Sequence[points.Interval], metric: Metric) -> Figure:
     figure = Figure((COLUMN, 0.55 + 0.19 * len(found)))
     axes = figure.add_subplot()
     axes.axvline(0, color=BASE, linewidth=0.8)
@@ -94,21 +94,21 @@ def _intervals(found: Sequence[content.Interval], metric: Metric) -> Figure:
     return figure
 
 
-def _curves(panels: Sequence[content.Panel]) -> Figure:
+def _curves(panels: Sequence[points.Panel]) -> Figure:
     across = min(3, len(panels))
     down = -(-len(panels) // across)
     legend = 0.13 * max(len(panel.curves) for panel in panels)
     figure = Figure((COLUMN if across == 1 else 7.0, (2.0 + legend) * down))
     for number, panel in enumerate(panels, 1):
         axes = figure.add_subplot(down, across, number)
-        values = [value for curve in panel.curves for points in curve.by_seed.values() for _, value in points]
+        values = [value for curve in panel.curves for seed_points in curve.by_seed.values() for _, value in seed_points]
         for curve in panel.curves:
             look = panel.look(curve.row)
             colour = BASE if look == "base" else COLOURS[int(look[1:])]
-            for points in curve.by_seed.values():
-                axes.plot(*zip(*points, strict=True), color=colour, linewidth=0.5, alpha=0.5)
+            for seed_points in curve.by_seed.values():
+                axes.plot(*zip(*seed_points, strict=True), color=colour, linewidth=0.5, alpha=0.5)
             if curve.mean:
-                name, style = content.short(curve.row, curve.group), "--" if look == "base" else "-"
+                name, style = points.short(curve.row, curve.group), "--" if look == "base" else "-"
                 axes.plot(*zip(*curve.mean, strict=True), style, color=colour, linewidth=1.3, label=_plain(name, 30))
         if max(values) / min(values) > LOG_FROM:
             _log(axes, "y")
@@ -119,7 +119,7 @@ def _curves(panels: Sequence[content.Panel]) -> Figure:
     return figure
 
 
-def _spots(found: Sequence[content.Spot], metric: Metric, cost: str) -> Figure:
+def _spots(found: Sequence[points.Spot], metric: Metric, cost: str) -> Figure:
     figure = Figure((COLUMN, 2.6))
     axes = figure.add_subplot()
     for spot in found:
@@ -140,7 +140,7 @@ def _spots(found: Sequence[content.Spot], metric: Metric, cost: str) -> Figure:
     return figure
 
 
-def _name(axes: Axes, points: float, found: Sequence[content.Spot]) -> None:
+def _name(axes: Axes, points: float, found: Sequence[points.Spot]) -> None:
     """Names beside the spots, as far as there is room; `points` to a pixel."""
     places = axes.transData.transform([(spot.cost, spot.score) for spot in found]) * points
     box = axes.get_window_extent()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ablate.report.table import Table
 from ablate.store import Results
-from ablate.store.measured import translations
+from ablate.store.score_cache import translations
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from html import escape
 
 from ablate.config.metrics import Metric
+from ablate.formatting import signed
 from ablate.page.axis import Axis, axis, label
-from ablate.page.content import Interval, Panel, Spot
 from ablate.page.labels import place
-from ablate.report.units import signed
+from ablate.page.points import Interval, Panel, Spot
 
 WIDTH = 360  # units of every figure: as wide as a phone, so that its letters are never small
 _LETTER, _LINE = 6.2, 12.0  # about as wide and as high as a letter is

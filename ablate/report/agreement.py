@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ablate.report.table import Table, TableRow
-from ablate.significance.ranks import kendall
+from ablate.stats.ranks import kendall
 
 WARNING = (
     "Small corpora and short trainings reverse effects of size and of regularisation: a larger model may lose, and "

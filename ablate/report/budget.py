@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ablate.errors import UsageError
+from ablate.formatting import duration, plural
 from ablate.report.plan import Plan
-from ablate.report.units import duration, plural
 from ablate.study import Row, Study
 
 _UNITS = {"d": 86_400.0, "h": 3600.0, "min": 60.0, "m": 60.0, "s": 1.0}

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ablate.config.metrics import Metric
+from ablate.formatting import duration, millions, number, plural, scaled, signed, spread
 from ablate.report.table import Table, TableRow
-from ablate.report.units import duration, millions, number, plural, scaled, signed, spread
-from ablate.significance.bootstrap import RESAMPLES
-from ablate.significance.paired import LEVEL
-from ablate.significance.verdict import Verdict
+from ablate.stats.bootstrap import RESAMPLES
+from ablate.stats.paired import LEVEL
+from ablate.stats.verdict import Verdict
 
 Mark = Callable[[str], str]  # how a best value is marked
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ablate.report.against_base import against_base
-from ablate.report.against_base import as_json as verdict_json
 from ablate.report.curves import Curve, evaluations
 from ablate.report.table import Table, TableRow
-from ablate.significance.verdict import Verdict
+from ablate.report.verdicts import against_base
+from ablate.report.verdicts import as_json as verdict_json
+from ablate.stats.verdict import Verdict
 from ablate.store import Results
 
 

@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.text import Text
 
 from ablate.config.metrics import METRICS
+from ablate.formatting import duration, millions, scaled, signed, spread
 from ablate.report.compare import Comparison, Translated
 from ablate.report.plan_text import plain_table, print_wide
-from ablate.report.units import duration, millions, scaled, signed, spread
-from ablate.significance.paired import LEVEL
-from ablate.significance.verdict import Verdict, p_text
+from ablate.stats.paired import LEVEL
+from ablate.stats.verdict import Verdict, p_text
 
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDEST = 40  # evaluations of a curve that are drawn

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ablate import cost
-from ablate.cost import Lengths
+from ablate.config import cost
+from ablate.config.cost import Lengths
 from ablate.report.scores import Scores
 from ablate.store import Results, RunFolder
 from ablate.store.corpora import lengths_in
-from ablate.store.states import provenance_of
+from ablate.store.status import provenance_of
 from ablate.study import Row, Study
 
 

@@ -10,12 +10,12 @@ from typing import Any
 from ablate.config import resolve_row
 from ablate.config.identity import NOT_IDENTITY
 from ablate.config.metrics import ON_TRANSLATIONS, PPL_CHAR
-from ablate.config.own import unpinned
+from ablate.config.plugins import unpinned
+from ablate.formatting import thousands
 from ablate.report import columns
 from ablate.report.agreement import agreement_lines
 from ablate.report.columns import Column, Mark
 from ablate.report.table import Table, TableRow
-from ablate.report.units import thousands
 
 # Table 3's columns: the paper's letter, and the field.
 SETTINGS = (

@@ -8,16 +8,15 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ablate import cost
-from ablate.config import RowConfig
-from ablate.cost import Lengths
+from ablate.config import RowConfig, cost
+from ablate.config.cost import Lengths
 from ablate.errors import StoreError
 from ablate.store import Results, RunFolder, State, state_of
 from ablate.store.checkpoints import GENERATIONS
 from ablate.store.corpora import known_lengths, lengths_in
 from ablate.store.files import read_json
 from ablate.store.machine import machine
-from ablate.store.states import read_progress
+from ablate.store.status import read_progress
 from ablate.study import Row, Run, Study
 
 # Results of other studies are looked through for this machine's rate, but not all of a large root.

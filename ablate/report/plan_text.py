@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ablate import cost
-from ablate.config.own import references
+from ablate.config import cost
+from ablate.config.plugins import references
+from ablate.formatting import duration, plural, scaled, size, thousands
 from ablate.report.plan import Plan
-from ablate.report.units import duration, plural, scaled, size, thousands
-from ablate.store.states import STATES, State
+from ablate.store.status import STATES, State
 
 STYLES: dict[str, str] = {
     "done": "green",

@@ -10,7 +10,7 @@ from ablate.report.render import as_json, comma_separated, markdown
 from ablate.report.table import Table
 from ablate.store import Results
 from ablate.store.files import write_bytes
-from ablate.store.states import damage_of, provenance_of
+from ablate.store.status import damage_of, provenance_of
 
 
 def publish(table: Table, results: Results) -> None:

@@ -7,11 +7,11 @@ import io
 import json
 from typing import TYPE_CHECKING, Any, Literal
 
-from ablate.report.against_base import as_json as verdict_json
 from ablate.report.agreement import agreements_json
 from ablate.report.layout import SETTINGS, Layout, bare, layouts
 from ablate.report.scores import Scores
 from ablate.report.table import Table, TableRow
+from ablate.report.verdicts import as_json as verdict_json
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ablate.config import RowConfig
-from ablate.config.own import unpinned
-from ablate.report.units import duration, plural
+from ablate.config.plugins import unpinned
+from ablate.formatting import duration, plural
 from ablate.store import RunFolder
 from ablate.store.audit import Audit
-from ablate.store.states import failure_of, last_lines, read_progress, standing
+from ablate.store.status import failure_of, last_lines, read_progress, standing
 
 LOG_LINES = 8
 

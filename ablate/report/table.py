@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ablate import cost
+from ablate.config import cost
 from ablate.config.metrics import METRICS, PPL, PPL_CHAR, Metric
 from ablate.paper import BASE, FIELDS, TABLE3, PaperRow
-from ablate.report.against_base import Measurements, against_base
-from ablate.report.against_base import as_json as verdict_json
-from ablate.report.comparable import Comparison
 from ablate.report.costs import Cost, cost_of
+from ablate.report.provenance_diff import Comparison
 from ablate.report.scores import Scores
-from ablate.significance.verdict import Verdict
+from ablate.report.verdicts import Measurements, against_base
+from ablate.report.verdicts import as_json as verdict_json
+from ablate.stats.verdict import Verdict
 from ablate.store import Results, State, state_of
-from ablate.store.measured import read_measured
-from ablate.store.states import damage_of, provenance_of, read_progress
+from ablate.store.score_cache import read_measured
+from ablate.store.status import damage_of, provenance_of, read_progress
 from ablate.study import Row, Study
 
 

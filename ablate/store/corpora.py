@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config import DataConfig
+from ablate.config.cost import Lengths
 from ablate.config.identity import INTRODUCED_DATA
-from ablate.cost import Lengths
 from ablate.errors import Damaged
 from ablate.store.files import read_json, write_json
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ablate.config.metrics import DEFAULT_METRICS, ON_TRANSLATIONS, PPL
-from ablate.study.nodes import Node
 from ablate.study.rows import Report, unknown
 from ablate.study.select import MAX_SEEDS
+from ablate.study.yaml_nodes import Node
 
 
 def read_seeds(node: Node | None, report: Report) -> tuple[int, ...]:

@@ -11,17 +11,17 @@ from typing import Any
 from pydantic import ValidationError
 
 from ablate.config import DataConfig, RowConfig, canonical, resolve_data, resolve_row
-from ablate.config.effect import NoEffect
+from ablate.config.inactive import NoEffect
 from ablate.config.resolve import SYMBOL_OF, provisional
 from ablate.config.section import faults_of
 from ablate.errors import StudyError, listed
-from ablate.study.fit import misfits
+from ablate.study.check_data import misfits
 from ablate.study.lists import read_metrics, read_seeds
-from ablate.study.nodes import Mark, Node, file_text, read_text
-from ablate.study.pins import Pins
+from ablate.study.resolve_plugins import Pins
 from ablate.study.rows import MAX_ROWS, Draft, drafts, known_fields, single_value, unknown
 from ablate.study.select import MAX_RUNS, Selection, select
 from ablate.study.study import Row, Study
+from ablate.study.yaml_nodes import Mark, Node, file_text, read_text
 
 SECTIONS = ("study", "data", "base", "seeds", "metrics", "rows")
 MAX_FAULTS = 100  # printed

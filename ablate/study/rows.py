@@ -12,7 +12,7 @@ from ablate.config import PRESETS, canonical, field_names
 from ablate.config.resolve import SYMBOLS
 from ablate.errors import did_you_mean, listed
 from ablate.study.expressions import Expression
-from ablate.study.nodes import Mark, Node
+from ablate.study.yaml_nodes import Mark, Node
 
 MAX_ROWS = 10_000
 

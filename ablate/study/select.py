@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from ablate.errors import UsageError, did_you_mean
-from ablate.study.nodes import Mark
 from ablate.study.study import Row, Study
+from ablate.study.yaml_nodes import Mark
 
 MAX_SEEDS = 1000
 MAX_RUNS = 100_000

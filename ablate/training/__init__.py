@@ -1,6 +1,6 @@
 """Training: the paper's recipe, interruptible at every step."""
 
 from ablate.training.loop import Trainer
-from ablate.training.position import Diverged, Trained
+from ablate.training.progress import Diverged, Trained
 
 __all__ = ["Diverged", "Trained", "Trainer"]

@@ -29,8 +29,8 @@ from ablate.training.loss import smoothed_cross_entropy
 from ablate.training.memory import is_out_of_memory, release
 from ablate.training.metrics import MetricsLog
 from ablate.training.optimizer import Optimizer
-from ablate.training.position import Diverged, Position, Report, Trained
 from ablate.training.precision import autocast
+from ablate.training.progress import Diverged, Position, Report, Trained
 from ablate.training.saving import Saver, Snapshot
 from ablate.training.schedule import learning_rate
 

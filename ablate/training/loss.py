@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ablate.config.training import LOGIT_ROWS
-from ablate.model.products import products
+from ablate.kernels.cpu_matmul import products
 
 
 def smoothed_cross_entropy(states: Tensor, embedding: Tensor, targets: Tensor, smoothing: float) -> Tensor:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from safetensors.torch import save
 
-from ablate.config.own import digest
+from ablate.config.plugins import digest
 from ablate.model import build
-from ablate.runner.serve import open_run
+from ablate.run.inference import open_run
 from ablate.store import Results, checkpoints
 from ablate.store.files import write_json
 from ablate.store.layout import RESULT_FORMAT

@@ -7,7 +7,7 @@ import torch
 
 from ablate.analysis.heads import attentions
 from ablate.analysis.importance import importances, passes
-from ablate.scoring.perplexity import nats_per_token, perplexity
+from ablate.metrics.perplexity import nats_per_token, perplexity
 from tests.model.small import small_model
 from tests.training.in_memory import split_of
 

@@ -7,7 +7,7 @@ import torch
 
 from ablate.analysis.heads import attentions
 from ablate.analysis.weights import view, watched
-from ablate.config.own import digest
+from ablate.config.plugins import digest
 from ablate.data.tokenizer import BOS, EOS
 from ablate.errors import DataError, UsageError
 from tests.analysis.runs import SENTENCE, TRANSLATION, opened

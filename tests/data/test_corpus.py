@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ablate.cost import Lengths
+from ablate.config.cost import Lengths
 from ablate.data.corpus import Corpus, Side, Sums
 from ablate.errors import StoreError
 from tests.data.small import PAIRS

@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from ablate.data.lines import MAX_LINE_BYTES
-from ablate.data.places import files_source
+from ablate.data.resolve_sources import files_source
 from ablate.errors import DataError
 
 LANGUAGES = ("en", "de")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ablate.config import resolve_data
-from ablate.data import toy, work
+from ablate.data import builder, toy
 from ablate.data.encoding import Encoder
 from ablate.data.prepare import prepare
 from ablate.data.tokenizer import UNK
@@ -146,7 +146,7 @@ job = json.loads(sys.argv[1])
 def make(corpora):
     return prepare(resolve_data(job["settings"]), Path(job["folder"]), Path(corpora))
 
-def child(work, *given):  # a process with everything loaded
+def child(builder, *given):  # a process with everything loaded
     pid = os.fork()
     if pid == 0:
         try:
@@ -204,8 +204,8 @@ def test_a_killed_preparation_leaves_nothing_that_counts(files):
     files.write()
     script = """
 import pathlib
-from ablate.data import work
-work.AT_ONCE, work.COMMIT_EVERY = 7, 3
+from ablate.data import builder
+builder.AT_ONCE, builder.COMMIT_EVERY = 7, 3
 def die(*given, **named):
     os.kill(os.getpid(), signal.SIGKILL)
 def die_after(times, function):
@@ -213,13 +213,13 @@ def die_after(times, function):
     return lambda *given: die() if len(calls) == times else (calls.append(1), function(*given))[1]
 def die_at(point, corpora):
     if point == "vocabulary":
-        work.train_tokenizer = die
+        builder.train_tokenizer = die
     elif point == "ids":
-        work.Work._write_held = die
+        builder.Work._write_held = die
     elif point == "a commit":
-        work.SideWriter.commit = die_after(3, work.SideWriter.commit)
+        builder.SideWriter.commit = die_after(3, builder.SideWriter.commit)
     elif point == "manifest":
-        work.Work._publish = die
+        builder.Work._publish = die
     elif point == "its place":
         replace = pathlib.Path.replace
         pathlib.Path.replace = lambda self, to: die() if self.is_dir() else replace(self, to)
@@ -249,8 +249,8 @@ def test_a_preparation_that_was_stopped_learns_no_second_vocabulary_and_goes_on_
     files, monkeypatch
 ):
     whole = files.write().prepare()
-    monkeypatch.setattr(work, "AT_ONCE", 10)
-    monkeypatch.setattr(work, "COMMIT_EVERY", 4)
+    monkeypatch.setattr(builder, "AT_ONCE", 10)
+    monkeypatch.setattr(builder, "COMMIT_EVERY", 4)
     other = Files(files.folder, files.corpora / "other")
     encoded = []
 
@@ -272,7 +272,7 @@ def test_a_preparation_that_was_stopped_learns_no_second_vocabulary_and_goes_on_
         return encode(self, sentences)
 
     monkeypatch.setattr(Encoder, "__call__", counted)
-    monkeypatch.setattr(work, "train_tokenizer", None)
+    monkeypatch.setattr(builder, "train_tokenizer", None)
     corpus = other.prepare()
     assert corpus.manifest == whole.manifest
     assert sum(again) == 2 * (20 + 20 + 200 - 80)  # two commits of 40 pairs were kept
@@ -284,7 +284,7 @@ def test_a_preparation_that_fails_counts_for_nothing(files, monkeypatch):
     def full(*given):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(work.SideWriter, "add", full)
+    monkeypatch.setattr(builder.SideWriter, "add", full)
     with pytest.raises(OSError, match="No space left"):
         files.prepare()
     assert list(files.corpora.glob("[!.]*/")) == []
@@ -393,7 +393,7 @@ def test_another_test_side_takes_over_the_rest_and_is_as_if_prepared_alone(files
     first = files.write(other=PAIRS["test"][:7]).prepare(drop_identical=True)
     alone = Files(files.folder, tmp_path / "alone").prepare(test="other", drop_identical=True)
     with monkeypatch.context() as none:
-        none.setattr(work, "train_tokenizer", None)  # learned once
+        none.setattr(builder, "train_tokenizer", None)  # learned once
         second = files.prepare(test="other", drop_identical=True)
     assert second.id == alone.id != first.id
     assert second.training == first.training

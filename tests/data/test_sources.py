@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from ablate.config import resolve_data
-from ablate.data.places import files_source, sources_of
+from ablate.data.resolve_sources import files_source, sources_of
 from ablate.errors import DataError
 from tests.data.small import SETTINGS
 
@@ -190,7 +190,7 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path):
     write(tmp_path / "train.parquet")
     script = (
         "import sys; sys.modules['pyarrow'] = None\n"
-        "from ablate.data.places import files_source\n"
+        "from ablate.data.resolve_sources import files_source\n"
         "try: list(files_source(sys.argv[1], ('en', 'de')).pairs())\n"
         "except Exception as error: print(error)"
     )

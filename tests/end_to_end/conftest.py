@@ -78,4 +78,4 @@ def no_workers(monkeypatch):
     def refuse(place):
         raise AssertionError("a worker was started")
 
-    monkeypatch.setattr("ablate.launch.pool._Worker", refuse)
+    monkeypatch.setattr("ablate.launch.local._Worker", refuse)

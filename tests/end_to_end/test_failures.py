@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from ablate.config import DecodingConfig
-from ablate.runner.carry_out import carry_out
-from ablate.runner.unit import Unit
+from ablate.run.job import Unit
+from ablate.run.pipeline import carry_out
 from ablate.store.files import write_json
 from tests.end_to_end.studies import outcome
 
@@ -54,7 +54,7 @@ def test_a_run_that_fails_is_told_left_alone_and_repaired_on_request(copy, calm,
     assert "Traceback" in run.log.read_text()
 
     with monkeypatch.context() as no_workers:
-        no_workers.setattr("ablate.launch.pool._Worker", None)
+        no_workers.setattr("ablate.launch.local._Worker", None)
         again = copy.run()
     assert again.code == 1
     assert again.out == table_of(copy)
@@ -132,7 +132,7 @@ def in_a_terminal(words, columns):
 
 def test_a_terminal_sees_the_work_go_on_and_then_a_table_that_fits(copy):
     take_back(copy.folder(LABEL))
-    often = "from ablate.launch import pool; pool.TICK_SECONDS = 0.02"  # the run may take less than a tick
+    often = "from ablate.launch import local; local.TICK_SECONDS = 0.02"  # the run may take less than a tick
     begin = f"{often}; from ablate.cli import main; main()"
     words = [sys.executable, "-c", begin, "run", str(copy.file), "--results", str(copy.root)]
     code, sent = in_a_terminal(words, columns=80)

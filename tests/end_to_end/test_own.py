@@ -10,8 +10,8 @@ import torch
 
 from ablate.config import DecodingConfig
 from ablate.errors import Interrupted
-from ablate.runner.carry_out import carry_out
-from ablate.runner.unit import Unit
+from ablate.run.job import Unit
+from ablate.run.pipeline import carry_out
 from ablate.store.files import read_json
 from tests.cli.inside import inside
 from tests.end_to_end.conftest import Trained

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ablate.runner.serve import Opened, open_run
+from ablate.run.inference import Opened, open_run
 from ablate.store import Results
 from ablate.study import read_study
 from tests.cli.inside import inside

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from ablate.errors import Damaged, StoreError
-from ablate.runner.execution import Execution
+from ablate.run.execution import Execution
 from ablate.store import RunFolder, checkpoints
 from ablate.store.files import read_json, write_json
 from ablate.training import loop

@@ -22,8 +22,8 @@ from ablate.config import DecodingConfig, resolve_data, resolve_row
 from ablate.config.identity import NOT_IDENTITY, decoding_id
 from ablate.data.prepare import prepare
 from ablate.report.publish import publish
-from ablate.runner import execution, worker
-from ablate.runner.unit import Unit
+from ablate.run import execution, worker
+from ablate.run.job import Unit
 from ablate.store import Results, RunFolder, lease
 from ablate.store.files import write_json
 from ablate.training import loop

@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from ablate.launch import pool
+from ablate.launch import local
 from ablate.launch.devices import Place
-from ablate.launch.pool import Pool
-from ablate.runner.unit import Unit
+from ablate.launch.local import Pool
+from ablate.run.job import Unit
 from ablate.store import Results
 
 # Reads units as a worker does; what it does with a run's first, second ... attempt stands in the run's folder.
@@ -90,10 +90,10 @@ def play(tmp_path, monkeypatch):
     start = subprocess.Popen
 
     def popen(command, **options):
-        assert command[1:3] == ["-m", "ablate.runner.worker"]
+        assert command[1:3] == ["-m", "ablate.run.worker"]
         return start([sys.executable, "-S", "-E", "-c", PLAYER], **options)
 
-    monkeypatch.setattr(pool.subprocess, "Popen", popen)
-    monkeypatch.setattr(pool, "BUSY_SECONDS", 0.05)
-    monkeypatch.setattr(pool, "TICK_SECONDS", 0.02)
+    monkeypatch.setattr(local.subprocess, "Popen", popen)
+    monkeypatch.setattr(local, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(local, "TICK_SECONDS", 0.02)
     return Play(tmp_path)

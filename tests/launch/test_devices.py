@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from ablate.config import resolve_row
-from ablate.cost import peak_memory
+from ablate.config.cost import peak_memory
 from ablate.errors import UsageError
 from ablate.launch import devices
 from ablate.launch.devices import (

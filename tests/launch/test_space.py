@@ -4,8 +4,7 @@ from collections import namedtuple
 
 import pytest
 
-from ablate import cost
-from ablate.config import resolve_row
+from ablate.config import cost, resolve_row
 from ablate.errors import StoreError
 from ablate.launch import space
 from ablate.launch.space import check_space

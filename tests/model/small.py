@@ -5,7 +5,7 @@ import torch
 from ablate.config import resolve_row
 from ablate.data.tokenizer import EOS
 from ablate.model import build
-from ablate.model.parts import Parts
+from ablate.model.parts import ModelBuilder
 
 V = 31
 SIZES = {
@@ -22,7 +22,7 @@ def shape(**fields):
 
 def parts(**fields):
     """What makes the parts of a model of this shape; they are drawn with seed 1."""
-    return Parts(shape(**fields), V, torch.Generator().manual_seed(1), torch.Generator().manual_seed(1))
+    return ModelBuilder(shape(**fields), V, torch.Generator().manual_seed(1), torch.Generator().manual_seed(1))
 
 
 def places(count, first=0):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ablate.model.attention import KeysValues
-from ablate.model.sight import Sight
+from ablate.model.attention_context import AttentionContext
 from tests.model.small import drawn, normal, parts, places, real
 
 D_MODEL, H, D_K, D_V = 13, 3, 5, 11  # h * d_k = 15 and h * d_v = 33 are not d_model
@@ -21,13 +21,13 @@ def attention(**fields):
 
 def over(module, x, y, seen=None):
     """Attention of all of x over all of y, or what of it is `seen` (B, 1, 1, S)."""
-    memory = module.keys_values(y, Sight(places(y.shape[1]), places(y.shape[1])))
-    return module.over(x, memory, Sight(places(x.shape[1]), places(y.shape[1]), seen))
+    memory = module.keys_values(y, AttentionContext(places(y.shape[1]), places(y.shape[1])))
+    return module.over(x, memory, AttentionContext(places(x.shape[1]), places(y.shape[1]), seen))
 
 
 def causal(module, x):
     """Self-attention of x, each position over itself and those before it."""
-    return module(x, None, Sight(places(x.shape[1]), places(x.shape[1]), causal=True))
+    return module(x, None, AttentionContext(places(x.shape[1]), places(x.shape[1]), causal=True))
 
 
 def by_the_formula(module, x, y, allowed, scale=D_K**-0.5):
@@ -168,9 +168,12 @@ def test_attention_over_the_source_may_have_another_number_of_heads(self_heads, 
 @pytest.mark.parametrize("split", [1, 3, 6])
 def test_keys_and_values_may_come_in_two_parts(split):
     module, (x, y) = attention(), x_and_y()
-    before, after = Sight(places(split), places(split)), Sight(places(S - split, split), places(S - split, split))
+    before, after = (
+        AttentionContext(places(split), places(split)),
+        AttentionContext(places(S - split, split), places(S - split, split)),
+    )
     two = module.keys_values(y[:, :split], before).append(module.keys_values(y[:, split:], after))
-    torch.testing.assert_close(module.over(x, two, Sight(places(T), places(S))), over(module, x, y))
+    torch.testing.assert_close(module.over(x, two, AttentionContext(places(T), places(S))), over(module, x, y))
 
 
 @pytest.mark.parametrize("kv_heads", [1, 3])
@@ -179,7 +182,7 @@ def test_what_the_past_leaves_is_gone_on_from(kv_heads):
     whole, left = causal(module, x)
     out, past = causal(module, x[:, :4])
     for t in range(4, S):
-        more, past = module(x[:, t : t + 1], past, Sight(places(1, t), places(t + 1)))
+        more, past = module(x[:, t : t + 1], past, AttentionContext(places(1, t), places(t + 1)))
         out = torch.cat([out, more], dim=1)
     torch.testing.assert_close(out, whole)
     assert left.K.shape == past.K.shape == (2, kv_heads, S, D_K)
@@ -240,7 +243,7 @@ def watched(module, *args):
 @every_watched
 def test_watched_weights_sum_to_one_see_nothing_ahead_and_give_the_heads(fields):
     module, positions = self_attention(**fields)
-    x, sight = normal(2, S, D_MODEL), Sight(places(S), places(S), causal=True, order=positions)
+    x, sight = normal(2, S, D_MODEL), AttentionContext(places(S), places(S), causal=True, order=positions)
     expected, left = module(x, None, sight)
     out, weights = watched(module, x, None, sight)
     torch.testing.assert_close(out, expected, **CLOSE)
@@ -268,7 +271,7 @@ def test_watched_weights_are_none_on_padding():
 @pytest.mark.parametrize("head", range(H))
 def test_a_gate_of_zero_removes_a_head_and_of_one_leaves_it(head, fields):
     module, positions = self_attention(**fields)
-    x, sight = normal(2, S, D_MODEL), Sight(places(S), places(S), causal=True, order=positions)
+    x, sight = normal(2, S, D_MODEL), AttentionContext(places(S), places(S), causal=True, order=positions)
     whole, _ = module(x, None, sight)
     gate = torch.ones(H)
     module.gate = gate.clone()
@@ -329,5 +332,5 @@ def test_queries_side_by_side_see_each_its_own_keys():
     module, x = attention(), normal(2, S, D_MODEL)
     seen = torch.rand(2, S, S, generator=torch.Generator().manual_seed(1)) < 0.6
     seen |= torch.eye(S, dtype=torch.bool)
-    out, _ = module(x, None, Sight(places(S), places(S), seen=seen[:, None]))
+    out, _ = module(x, None, AttentionContext(places(S), places(S), seen=seen[:, None]))
     torch.testing.assert_close(out, by_the_formula(module, x, x, lambda b, t, s: bool(seen[b, t, s])), **CLOSE)

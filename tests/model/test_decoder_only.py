@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ablate.model.sight import Sight
+from ablate.model.attention_context import AttentionContext
 from tests.model.small import ENCODINGS, V, normal, places, sentences, small_model
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
@@ -28,7 +28,7 @@ def language_model(model, tokens):
     at = places(tokens.shape[1])
     x = model.positions.embed(model.embedding(tokens), at)
     for i, layer in enumerate(model.decoder):
-        sight = Sight(at, at, causal=True, order=model.positions, layer=i)
+        sight = AttentionContext(at, at, causal=True, order=model.positions, layer=i)
         x = layer.feed(layer.mix(x, None, sight)[0])
     return model.decoder_norm(x)
 

@@ -6,9 +6,9 @@ import math
 import pytest
 import torch
 
+from ablate.model.attention_context import AttentionContext
 from ablate.model.mechanisms import MECHANISMS
 from ablate.model.positions import POSITIONS, T5_DISTANCE, buckets, slopes
-from ablate.model.sight import Sight
 from tests.model.small import drawn, normal, parts, places, real, shape
 
 H, D_K, D_V, CLIP = 3, 6, 7, 3
@@ -30,7 +30,7 @@ def attended(encoding, causal, lengths, layer=1, **fields):
     T = max(lengths)
     x = normal(len(lengths), T, made.config.d_model)
     seen = None if causal else real(*lengths)
-    out, _ = module(x, None, Sight(places(T), places(T), seen, causal=causal, order=positions, layer=layer))
+    out, _ = module(x, None, AttentionContext(places(T), places(T), seen, causal=causal, order=positions, layer=layer))
     return module, positions, x, out
 
 
@@ -264,7 +264,7 @@ def test_local_attention_takes_the_same_biases_within_its_window(causal, encodin
     positions = positions_of(encoding, causal)
     Q, K, V = normal(2, H, T, D_K), normal(2, H, T, D_K, seed=2), normal(2, H, T, D_V, seed=3)
     out = MECHANISMS["local"](shape(attention="local", attention_window=window, **SIZES))(
-        Q, K, V, Sight(places(T), places(T), causal=causal, order=positions, layer=1)
+        Q, K, V, AttentionContext(places(T), places(T), causal=causal, order=positions, layer=1)
     )
     far = (torch.arange(T)[:, None] - torch.arange(T)).abs() > window
     scores = Q @ K.transpose(-1, -2) + positions.bias(1, Q, places(T), places(T))

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from ablate.config import resolve_row
-from ablate.model import products
+from ablate.kernels import cpu_matmul
+from ablate.kernels.linear import from_rows, to_rows
+from ablate.kernels.relu_network import _relu_backward
 from ablate.model.feed_forward import ACTIVATIONS, Activation
-from ablate.model.linear import from_rows, to_rows
-from ablate.model.relu_network import _relu_backward
 from tests.model.small import drawn, normal, parts, shape
 
 D_MODEL, D_FF = 26, 19
@@ -144,7 +144,7 @@ def test_in_fp32_the_network_in_one_step_is_its_layers_one_after_another_to_the_
 @pytest.mark.parametrize("bf16", [True, False])
 def test_the_network_in_one_step_is_its_layers_one_after_another(monkeypatch, bf16):
     """Rounded where they are rounded, so values agree where a sum is not rounded to the other side."""
-    monkeypatch.setattr(products, "_has_bf16", lambda: bf16)
+    monkeypatch.setattr(cpu_matmul, "_has_bf16", lambda: bf16)
     module, x = drawn(parts().feed_forward()), normal(3, 5, D_MODEL).requires_grad_()
     given, upstream = [x, *module.parameters()], normal(3, 5, D_MODEL, seed=2)
     with torch.autocast("cpu", torch.bfloat16):

@@ -7,9 +7,9 @@ import torch
 
 from ablate.config.model import LINEAR_CHUNK
 from ablate.model import mechanisms
+from ablate.model.attention_context import AttentionContext
 from ablate.model.mechanisms import MECHANISMS
 from ablate.model.positions import POSITIONS
-from ablate.model.sight import Sight
 from tests.model.small import normal, places, real, shape, small_model
 
 B, H, D_K, D_V = 2, 3, 5, 7
@@ -64,7 +64,7 @@ every_way = pytest.mark.parametrize("watch", [None, watch_nothing], ids=["fused"
 def test_local_attention_reaches_so_many_tokens_to_either_side_and_no_further(watch, causal, window):
     T = 11
     Q, K, V = queries_keys_values(T, T)
-    sight = Sight(places(T), places(T), causal=causal, scale=SCALE, watch=watch)
+    sight = AttentionContext(places(T), places(T), causal=causal, scale=SCALE, watch=watch)
     expected = naive(Q, K, V, softmaxed, lambda b, t, s: abs(t - s) <= window and (s <= t or not causal))
     local = mechanism("local", attention_window=window)
     torch.testing.assert_close(local(Q, K, V, sight), expected.float(), atol=1e-5, rtol=1e-5)
@@ -77,7 +77,7 @@ def test_local_attention_sees_no_padding_and_padding_never_makes_anything_nan(wa
     """Of 11 places the first sentence has 4: from the fifth on, a window of 2 reaches none of its tokens."""
     T, lengths, window = 11, (4, 11), 2
     Q, K, V = queries_keys_values(T, T)
-    sight = Sight(places(T), places(T), real(*lengths), scale=SCALE, watch=watch)
+    sight = AttentionContext(places(T), places(T), real(*lengths), scale=SCALE, watch=watch)
     inputs = [x.requires_grad_() for x in (Q, K, V)]
     out = mechanism("local", attention_window=window)(*inputs, sight)
     near = [[abs(t - s) <= window and s < n for s in range(T)] for n in lengths for t in range(T)]
@@ -96,7 +96,7 @@ def test_local_attention_goes_by_places_and_not_by_columns(watch):
     queries = torch.tensor([[4], [3]])
     seen = torch.tensor([[True] * 5, [True, True, False, True, True]])
     Q, K, V = queries_keys_values(1, 5)
-    sight = Sight(queries, keys, seen[:, None, None, :], scale=SCALE, watch=watch)
+    sight = AttentionContext(queries, keys, seen[:, None, None, :], scale=SCALE, watch=watch)
     near = [[False, False, True, True, True], [False, True, False, True, True]]
     expected = naive(Q, K, V, softmaxed, lambda b, t, s: near[b][s])
     out = mechanism("local", attention_window=2)(Q, K, V, sight)
@@ -108,7 +108,7 @@ def test_local_attention_goes_by_places_and_not_by_columns(watch):
 def test_linear_attention_is_its_quadratic_form(watch, T):
     lengths = (6, 9)
     Q, K, V = queries_keys_values(T, 9)
-    sight = Sight(places(T), places(9), real(*lengths), watch=watch)
+    sight = AttentionContext(places(T), places(9), real(*lengths), watch=watch)
     expected = naive(Q, K, V, kernel, lambda b, t, s: s < lengths[b])
     torch.testing.assert_close(mechanism("linear")(Q, K, V, sight), expected.float(), atol=1e-5, rtol=1e-5)
 
@@ -119,7 +119,7 @@ def test_causal_linear_attention_is_its_quadratic_form_however_it_is_cut(monkeyp
     T = 11
     monkeypatch.setattr(mechanisms, "LINEAR_CHUNK", chunk)
     Q, K, V = queries_keys_values(T, T)
-    sight = Sight(places(T), places(T), causal=True, watch=watch)
+    sight = AttentionContext(places(T), places(T), causal=True, watch=watch)
     expected = naive(Q, K, V, kernel, lambda b, t, s: s <= t)
     torch.testing.assert_close(mechanism("linear")(Q, K, V, sight), expected.float(), atol=1e-5, rtol=1e-5)
 
@@ -128,7 +128,7 @@ def test_causal_linear_attention_leaves_padding_out_too(monkeypatch):
     monkeypatch.setattr(mechanisms, "LINEAR_CHUNK", 3)
     T, lengths = 7, (4, 7)
     Q, K, V = queries_keys_values(T, T)
-    out = mechanism("linear")(Q, K, V, Sight(places(T), places(T), real(*lengths), causal=True))
+    out = mechanism("linear")(Q, K, V, AttentionContext(places(T), places(T), real(*lengths), causal=True))
     expected = naive(Q, K, V, kernel, lambda b, t, s: s <= t and s < lengths[b])
     torch.testing.assert_close(out, expected.float(), atol=1e-5, rtol=1e-5)
 
@@ -137,7 +137,7 @@ def test_causal_linear_attention_leaves_padding_out_too(monkeypatch):
 def test_the_chunks_of_a_long_sequence_join(T):
     """The quadratic form in matrices, which the one above is for a few numbers."""
     Q, K, V = queries_keys_values(T, T, torch.float64)
-    out = mechanism("linear")(Q, K, V, Sight(places(T), places(T), causal=True))
+    out = mechanism("linear")(Q, K, V, AttentionContext(places(T), places(T), causal=True))
     phi_Q, phi_K = (torch.where(x > 0, x + 1, x.exp()) for x in (Q, K))
     weights = torch.einsum("bhtd,bhsd->bhts", phi_Q, phi_K) * torch.ones(T, T).tril()
     expected = weights @ V / (weights.sum(-1, keepdim=True) + mechanisms.EPS)
@@ -151,7 +151,7 @@ def test_linear_weights_that_are_all_zero_give_zeros_and_finite_gradients(watch,
     T = 5
     Q, K, V = queries_keys_values(T, T)
     inputs = [x.detach().requires_grad_() for x in (Q, K - 40, V)]
-    out = mechanism("linear")(*inputs, Sight(places(T), places(T), causal=causal, watch=watch))
+    out = mechanism("linear")(*inputs, AttentionContext(places(T), places(T), causal=causal, watch=watch))
     assert not out.any()
     out.sum().backward()
     assert all(bool(x.grad.isfinite().all()) for x in inputs)
@@ -168,7 +168,7 @@ def test_queries_keys_and_values_in_bf16_give_heads_in_bf16(name, encoding):
     order = POSITIONS[encoding](config, True, torch.Generator().manual_seed(1)).requires_grad_(False)
     T = 11
     Q, K, V = queries_keys_values(T, T)
-    sight = Sight(places(T), places(T), causal=True, order=order, scale=SCALE)
+    sight = AttentionContext(places(T), places(T), causal=True, order=order, scale=SCALE)
     expected = MECHANISMS[name](config)(Q, K, V, sight)
     out = MECHANISMS[name](config)(*(x.bfloat16() for x in (Q, K, V)), sight)
     assert out.dtype == torch.bfloat16

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from ablate.model.attention_context import AttentionContext
 from ablate.model.encoder_decoder import DecoderLayer
-from ablate.model.sight import Sight
 from ablate.model.stack import Layer
 from tests.model.small import drawn, normal, parts, places, real, sentences, small_model
 
@@ -121,7 +121,7 @@ def test_the_encoder_layer_is_torchs(padded, with_padding, fields):
     theirs = torch_encoder_layer(ours, fields)
     x = normal(B, S, HEADS["d_model"]).requires_grad_()
     tokens = padded if with_padding else torch.ones_like(padded)
-    sight = Sight(places(S), places(S), padded[:, None, None, :] if with_padding else None)
+    sight = AttentionContext(places(S), places(S), padded[:, None, None, :] if with_padding else None)
     mine = ours.feed(ours.mix(x, None, sight)[0])[tokens]
     other = theirs(x, src_key_padding_mask=~padded if with_padding else None)[tokens]
     torch.testing.assert_close(mine, other, **EQUAL)
@@ -136,9 +136,9 @@ def test_the_decoder_layer_is_torchs(padded, with_padding, fields):
     theirs = torch_decoder_layer(ours, fields)
     x = normal(B, T, HEADS["d_model"]).requires_grad_()
     source = normal(B, S, HEADS["d_model"], seed=2).requires_grad_()
-    of_source = Sight(places(T), places(S), padded[:, None, None, :] if with_padding else None)
-    memory = ours.cross_attention.keys_values(source, Sight(places(S), places(S)))
-    mixed, _ = ours.mix(x, None, Sight(places(T), places(T), causal=True))
+    of_source = AttentionContext(places(T), places(S), padded[:, None, None, :] if with_padding else None)
+    memory = ours.cross_attention.keys_values(source, AttentionContext(places(S), places(S)))
+    mixed, _ = ours.mix(x, None, AttentionContext(places(T), places(T), causal=True))
     mine = ours.feed(ours.ask(mixed, memory, of_source))
     other = theirs(
         x, source, tgt_mask=not_ahead(T), memory_key_padding_mask=~padded if with_padding else None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load, save
 
 from ablate.config import ModelConfig, resolve_row
-from ablate.cost import parameters
+from ablate.config.cost import parameters
 from ablate.model import build
 from ablate.training.loss import smoothed_cross_entropy
 from ablate.training.optimizer import Optimizer

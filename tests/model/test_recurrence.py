@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from ablate.model.attention import MultiHeadAttention
+from ablate.model.attention_context import AttentionContext
 from ablate.model.recurrence import LSTM, Recurrent
-from ablate.model.sight import Sight
 from tests.model.small import normal, parts, places, real, sentences, small_model
 
 D_MODEL = 26
@@ -31,7 +31,7 @@ def test_padded_sentences_come_out_as_torchs_lstm_gives_them_one_by_one(causal):
     ours, x = recurrence(causal), normal(len(LENGTHS), T, D_MODEL)
     theirs = torchs(ours, causal)
     seen = real(*LENGTHS)
-    out, left = ours(x, None, Sight(places(T), places(T), seen, causal=causal))
+    out, left = ours(x, None, AttentionContext(places(T), places(T), seen, causal=causal))
     assert out.shape == x.shape
     for b, length in enumerate(LENGTHS):
         alone, (state, cell) = theirs(x[b : b + 1, :length])
@@ -44,16 +44,16 @@ def test_padded_sentences_come_out_as_torchs_lstm_gives_them_one_by_one(causal):
 @pytest.mark.parametrize("causal", [False, True])
 def test_without_padding_it_is_torchs_lstm(causal):
     ours, x = recurrence(causal), normal(3, T, D_MODEL)
-    out, _ = ours(x, None, Sight(places(T), places(T), causal=causal))
+    out, _ = ours(x, None, AttentionContext(places(T), places(T), causal=causal))
     torch.testing.assert_close(out, torchs(ours, causal)(x)[0], **CLOSE)
 
 
 @pytest.mark.parametrize("split", [1, 4, 8])
 def test_what_the_past_leaves_is_gone_on_from(split):
     ours, x = recurrence(causal=True), normal(3, T, D_MODEL)
-    whole, end = ours(x, None, Sight(places(T), places(T), causal=True))
-    first, left = ours(x[:, :split], None, Sight(places(split), places(split), causal=True))
-    second, both = ours(x[:, split:], left, Sight(places(T - split, split), places(T)))
+    whole, end = ours(x, None, AttentionContext(places(T), places(T), causal=True))
+    first, left = ours(x[:, :split], None, AttentionContext(places(split), places(split), causal=True))
+    second, both = ours(x[:, split:], left, AttentionContext(places(T - split, split), places(T)))
     torch.testing.assert_close(torch.cat([first, second], dim=1), whole, **CLOSE)
     torch.testing.assert_close((both.state, both.cell), (end.state, end.cell), **CLOSE)
 
@@ -68,7 +68,7 @@ def test_rows_of_the_past_are_selected_in_the_order_asked_for():
 @pytest.mark.parametrize(("causal", "expected"), [(True, lambda s: s <= 4), (False, lambda s: True)])
 def test_an_encoder_looks_both_ways_and_a_decoder_back(causal, expected):
     ours, x = recurrence(causal), normal(1, T, D_MODEL).requires_grad_()
-    out, _ = ours(x, None, Sight(places(T), places(T), causal=causal))
+    out, _ = ours(x, None, AttentionContext(places(T), places(T), causal=causal))
     (gradient,) = torch.autograd.grad(out[0, 4] @ normal(D_MODEL), x)
     assert (gradient[0].abs().sum(1) > 0).tolist() == [expected(s) for s in range(T)]
 

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from ablate import cost
-from ablate.config import resolve_row
-from ablate.cost import Lengths, forward_flops, parameters
+from ablate.config import cost, resolve_row
+from ablate.config.cost import Lengths, forward_flops, parameters
 from ablate.model import build, mechanisms
 from ablate.model.build import ARCHITECTURES
-from ablate.model.parts import Parts
+from ablate.model.parts import ModelBuilder
 from tests.model.random_shapes import LONGEST, shapes
 from tests.model.small import ENCODINGS, V, sentences, small_model
 
@@ -49,7 +48,7 @@ def built_on_paper(config, vocab_size):
     """A model without memory behind its weights."""
     with torch.device("meta"):
         generator = torch.Generator("cpu")
-        return ARCHITECTURES[config.architecture](Parts(config, vocab_size, generator, generator))
+        return ARCHITECTURES[config.architecture](ModelBuilder(config, vocab_size, generator, generator))
 
 
 def counted(model):

@@ -2,10 +2,10 @@
 
 import pytest
 
+from ablate.metrics.scoring import measure_missing
 from ablate.page.page import page
 from ablate.page.samples import samples
 from ablate.report.curves import curves_of
-from ablate.scoring.measured import measure_missing
 from tests.report.fakes import SMALL, Fake, study_from
 
 # A sentence that would be markup, if the page let it.

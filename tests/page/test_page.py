@@ -6,9 +6,9 @@ from html import unescape
 
 import pytest
 
-from ablate.page import content
+from ablate.page import points
 from ablate.page.page import Attention
-from ablate.page.words import summary
+from ablate.page.summary import summary
 from tests.page.conftest import REFERENCES, SOURCES
 from tests.report.test_html import Tags
 
@@ -117,7 +117,7 @@ def test_the_summary_says_what_can_be_told(whole, fake):
 def test_a_panel_has_base_and_its_group_in_colours_of_their_own(whole):
     from ablate.report.curves import curves_of
 
-    found = content.panels(curves_of(whole.table(), whole.results))
+    found = points.panels(curves_of(whole.table(), whole.results))
     assert [(panel.group, [curve.row for curve in panel.curves]) for panel in found] == [
         ("A", ["base", "A h=1", "A h=2"]),
         ("D", ["base", "D dropout=0.3"]),

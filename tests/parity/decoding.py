@@ -18,7 +18,7 @@ from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel
 from ablate.data.corpus import Side, Split
 from ablate.data.tokenizer import BOS, EOS, PAD
 from ablate.decoding import Hypothesis, beam_search
-from ablate.scoring.perplexity import perplexity
+from ablate.metrics.perplexity import perplexity
 from tests.parity import llama, marian
 from tests.parity.cases import Case, pad
 from tests.parity.row import Pairs, Row

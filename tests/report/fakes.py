@@ -7,14 +7,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ablate.cost import Lengths
+from ablate.config.cost import Lengths
 from ablate.data.corpus import FORMAT
 from ablate.report.table import Table, table_of
 from ablate.store import Results, RunFolder
 from ablate.store.files import write_bytes, write_json
 from ablate.store.layout import RESULT_FORMAT
 from ablate.store.machine import machine
-from ablate.store.states import process_mark
+from ablate.store.status import process_mark
 from ablate.study import Row, Selection, Study, read_study
 
 STUDIES = Path(__file__).parents[2] / "studies"

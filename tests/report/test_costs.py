@@ -2,8 +2,8 @@
 
 import pytest
 
-from ablate import cost
-from ablate.cost import Lengths
+from ablate.config import cost
+from ablate.config.cost import Lengths
 from ablate.report.columns import costs, costs_meaning
 from ablate.store.files import read_json, write_json
 

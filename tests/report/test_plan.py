@@ -6,8 +6,8 @@ import statistics
 
 import pytest
 
-from ablate import cost
-from ablate.cost import Lengths
+from ablate.config import cost
+from ablate.config.cost import Lengths
 from ablate.report.plan import RATE_SAMPLES, measured_rates, plan_of
 from ablate.report.plan_text import print_plan, print_status
 from ablate.store import Results

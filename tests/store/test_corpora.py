@@ -3,7 +3,7 @@
 from dataclasses import asdict
 
 from ablate.config import resolve_data
-from ablate.cost import Lengths
+from ablate.config.cost import Lengths
 from ablate.store.corpora import known_lengths, lengths_in, remember
 from ablate.store.files import write_json
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from ablate.config import field_names
 from ablate.errors import AblateError, StudyError
-from ablate.study import Selection, nodes, read_study
-from ablate.study.nodes import MAX_BYTES
+from ablate.study import Selection, read_study, yaml_nodes
+from ablate.study.yaml_nodes import MAX_BYTES
 
 MAPPING = "a study is a mapping of study, data, base, seeds, metrics or rows"
 HEAD = "study: t\ndata: {corpus: toy}\n"
@@ -174,7 +174,7 @@ def test_an_endless_file_is_refused():
 
 
 def test_the_values_of_a_file_are_counted_and_bounded(faults, monkeypatch):
-    monkeypatch.setattr(nodes, "MAX_NODES", 20_000)  # a tenth, for a test in a tenth of the time
+    monkeypatch.setattr(yaml_nodes, "MAX_NODES", 20_000)  # a tenth, for a test in a tenth of the time
     with at_most(megabytes=10):
         [line] = faults(group(f"each: {{h: [{'1,' * 300_000}]}}"))
     assert line.endswith(": more than 20000 values")

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from ablate.config import own as config_own
-from ablate.config.own import digest
+from ablate.config import plugins as config_plugins
+from ablate.config.plugins import digest
 from ablate.errors import StudyError
 from ablate.study import Selection, read_study
 from tests.cli.inside import inside
@@ -104,7 +104,7 @@ def test_a_base_that_a_row_leaves_without_effect_is_not_in_the_rows_run(read):
 
 
 def test_a_study_that_names_none_looks_for_none(read, monkeypatch):
-    monkeypatch.setattr(config_own, "PathFinder", None)
+    monkeypatch.setattr(config_plugins, "PathFinder", None)
     study = read(HEAD + "rows: {A: {each: {attention: [local]}}}")
     assert (len(study.rows), study.sources) == (2, {})
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablate.study.nodes import read_text
 from ablate.study.rows import MAX_ROWS, drafts
+from ablate.study.yaml_nodes import read_text
 
 HEAD = "study: table3\ndata: {corpus: toy}\n"
 FIELDS = ["N", "h", "d_k", "d_v", "dropout", "beam"]

@@ -14,9 +14,9 @@ from ablate.config import DataConfig, RowConfig
 from ablate.config.resolve import SYMBOLS
 from ablate.errors import StudyError
 from ablate.study import read_study
-from ablate.study.nodes import read_text
 from ablate.study.reader import SECTIONS
 from ablate.study.schema import schema, sections
+from ablate.study.yaml_nodes import read_text
 
 ROOT = Path(__file__).parents[2]
 STUDIES = sorted([*ROOT.glob("studies/*.yaml"), *TEMPLATES.glob("*.yaml")])

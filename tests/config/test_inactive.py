@@ -1,0 +1,161 @@
+"""What has no effect is refused where it is written, and makes no run of its own where it is inherited."""
+
+import pytest
+
+from ablate.config import resolve_data, resolve_row, run_id
+from ablate.config.inactive import NoEffect, without_effect
+
+DATA = resolve_data({"corpus": "toy"})
+NO_ATTENTION = "mixer=lstm in a decoder-only model, which has no attention"
+OTHER = {"architecture": "decoder-only", "mixer": "lstm"}
+
+# (the field, a value, what stands beside it, why it has no effect)
+IDLE = [
+    ("attention_window", 4, {}, "attention other than local"),
+    ("attention_window", 4, {"attention": "linear"}, "attention other than local"),
+    ("relative_clip", 4, {}, "positional_encoding other than relative"),
+    ("relative_clip", 4, {"positional_encoding": "t5"}, "positional_encoding other than relative"),
+    ("norm", "rmsnorm", {"norm_position": "none"}, "norm_position=none"),
+    ("norm", "module:Class", {"norm_position": "none"}, "norm_position=none"),
+    ("attention", "local", {"mixer": "lstm"}, "mixer=lstm"),
+    ("attention_window", 4, {"mixer": "lstm", "attention": "local"}, "mixer=lstm"),
+    ("encoder_layers", 2, {"architecture": "decoder-only"}, "architecture=decoder-only"),
+    ("n_cross_heads", 2, {"architecture": "decoder-only"}, "architecture=decoder-only"),
+    ("n_layers", 3, {"architecture": "decoder-only", "decoder_layers": 2},
+     "architecture=decoder-only and decoder_layers set"),
+    ("n_layers", 3, {"encoder_layers": 2, "decoder_layers": 4}, "encoder_layers and decoder_layers both set"),
+    ("attention_scale", 1, {"architecture": "decoder-only", "attention": "linear"},
+     "attention=linear in a decoder-only model"),
+    ("attention_dropout", 0.1, {"architecture": "decoder-only", "attention": "linear"},
+     "attention=linear in a decoder-only model"),
+    ("schedule", "cosine", {"train_steps": 4000}, "train_steps that do not go beyond warmup_steps"),
+    ("schedule", "constant", {"train_steps": 10, "epochs": 3, "warmup_steps": 10},
+     "train_steps that do not go beyond warmup_steps"),
+    ("n_heads", 4, OTHER, NO_ATTENTION),
+    ("n_kv_heads", 4, OTHER, NO_ATTENTION),
+    ("d_k", 16, OTHER, NO_ATTENTION),
+    ("d_v", 16, OTHER, NO_ATTENTION),
+    ("attention_scale", 1, OTHER, NO_ATTENTION),
+    ("attention_bias", True, OTHER, NO_ATTENTION),
+    ("attention_dropout", 0.1, OTHER, NO_ATTENTION),
+]  # fmt: skip
+# Those without a default of their own keep what they are set to.
+RESET = [item for item in IDLE if item[0] not in ("n_heads", "d_k", "d_v")]
+
+
+def identity(settings):
+    return run_id(DATA, resolve_row(settings), 1)
+
+
+@pytest.mark.parametrize(("name", "value", "beside", "why"), IDLE)
+def test_a_written_setting_without_effect_is_refused_with_what_leaves_it_so(name, value, beside, why):
+    with pytest.raises(NoEffect) as caught:
+        resolve_row({**beside, name: value}, own=[name])
+    shown = "true" if value is True else value
+    assert caught.value.faults == [(name, f"{shown} has no effect with {why}: leave it out here")]
+
+
+@pytest.mark.parametrize("name", ["n_kv_heads", "n_cross_heads", "encoder_layers"])
+def test_to_write_that_it_is_unset_is_not_to_set_it(name):
+    assert getattr(resolve_row({**OTHER, name: None}, own=[name]), name) is None
+
+
+@pytest.mark.parametrize(("name", "value", "beside", "why"), RESET)
+def test_an_inherited_setting_without_effect_makes_no_run_of_its_own(name, value, beside, why):
+    assert identity({**beside, name: value}) == identity(beside)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "beside"),
+    [
+        ("attention_window", 4, {"attention": "local"}),
+        ("relative_clip", 4, {"positional_encoding": "relative"}),
+        ("norm", "rmsnorm", {"norm_position": "pre"}),
+        ("encoder_layers", 2, {}),
+        ("decoder_layers", 2, {}),
+        ("n_layers", 3, {"encoder_layers": 2}),
+        ("n_layers", 3, {"architecture": "decoder-only"}),
+        ("attention_scale", 1, {"attention": "linear"}),  # of attention over the source
+        ("attention_scale", 1, {"architecture": "decoder-only"}),
+        ("attention_dropout", 0.1, {"mixer": "lstm"}),  # the same
+        ("n_heads", 4, {"mixer": "lstm"}),
+        ("n_kv_heads", 4, {"mixer": "lstm"}),
+        ("n_cross_heads", 4, {"mixer": "lstm"}),
+        ("attention_bias", True, {"mixer": "lstm"}),
+    ],
+)
+def test_a_setting_with_an_effect_is_allowed_and_makes_another_run(name, value, beside):
+    assert getattr(resolve_row({**beside, name: value}, own=[name]), name) == value
+    assert identity({**beside, name: value}) != identity(beside)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"n_kv_heads": 8}, {}),
+        ({"n_cross_heads": 8}, {}),
+        ({"n_kv_heads": 8, "n_cross_heads": 8}, {}),
+        ({"encoder_layers": 6, "decoder_layers": 6}, {}),
+        ({"encoder_layers": 6}, {}),
+        ({"n_layers": 2, "encoder_layers": 6, "decoder_layers": 6}, {}),
+        ({"encoder_layers": 2, "decoder_layers": 2}, {"n_layers": 2}),
+        ({"encoder_layers": 2, "decoder_layers": 4}, {"n_layers": 2, "decoder_layers": 4}),
+        ({"n_layers": 5, "encoder_layers": 2, "decoder_layers": 4}, {"n_layers": 2, "decoder_layers": 4}),
+        ({"architecture": "decoder-only", "decoder_layers": 3}, {"architecture": "decoder-only", "n_layers": 3}),
+        ({"architecture": "decoder-only", "decoder_layers": 3, "n_layers": 9, "encoder_layers": 2},
+         {"architecture": "decoder-only", "n_layers": 3}),
+    ],
+)  # fmt: skip
+def test_two_ways_to_write_one_model_are_one_run(one, other):
+    assert resolve_row(one) == resolve_row(other)
+    assert identity(one) == identity(other)
+
+
+LSTM = {"mixer": "lstm", "d_k": 16, "d_v": 16}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"n_layers": 6, "decoder_layers": 2}, {"n_layers": 2, "encoder_layers": 6}),
+        ({**LSTM, "n_heads": 4, "n_cross_heads": 2}, {**LSTM, "n_heads": 8, "n_cross_heads": 2}),
+        ({**LSTM, "n_heads": 4, "n_cross_heads": 2}, {**LSTM, "n_heads": 2}),
+    ],
+)
+def test_what_is_shown_as_it_is_written_is_one_run_all_the_same(one, other):
+    assert resolve_row(one) != resolve_row(other)
+    assert identity(one) == identity(other)
+
+
+@pytest.mark.parametrize(
+    "beside", [{"train_steps": 4001}, {"train_steps": None, "epochs": 1}, {"train_steps": 100, "warmup_steps": 99}]
+)
+def test_a_schedule_that_may_come_to_act_is_a_run_of_its_own(beside):
+    assert identity({**beside, "schedule": "cosine"}) != identity(beside)
+
+
+@pytest.mark.parametrize(
+    ("field", "own"), [("attention_window", "attention"), ("relative_clip", "positional_encoding")]
+)
+def test_a_class_of_ones_own_may_ask_for_any_field_of_the_model(field, own):
+    assert getattr(resolve_row({own: "module:Class", field: 4}, own=[field]), field) == 4
+
+
+def test_attention_over_the_source_drops_weights_out_whatever_stands_beside_it():
+    for beside in ({"attention": "linear"}, {"attention": "linear", "mixer": "lstm"}):
+        assert resolve_row({**beside, "attention_dropout": 0.1}, own=["attention_dropout"]).attention_dropout == 0.1
+
+
+def test_as_many_heads_of_keys_as_of_queries_are_told_from_fewer_over_the_source():
+    """Eight heads of keys in both attentions, with sixteen of queries over the source, are not one for each query."""
+    grouped, all_apart = {"n_cross_heads": 16, "n_kv_heads": 8}, {"n_cross_heads": 16}
+    assert identity(grouped) != identity(all_apart)
+
+
+def test_what_has_no_effect_is_the_same_after_it_was_reset():
+    for name, value, beside, _ in IDLE:
+        settled = resolve_row({**beside, name: value})
+        again = type(settled)(**settled.model_dump())
+        assert again == settled
+        assert resolve_row(settled.model_dump()) == settled
+    assert dict(without_effect(resolve_row({}), resolve_row({}))).keys() == {"attention_window", "relative_clip"}

@@ -1,0 +1,102 @@
+"""Perplexity is per target token, end marks counted, whatever the batches."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from ablate.data.tokenizer import BOS, EOS
+from ablate.metrics import perplexity as module
+from ablate.metrics.perplexity import per_character, perplexity
+from tests.model.small import ENCODINGS, small_model, unigram_model
+from tests.training.in_memory import split_of
+
+CPU = torch.device("cpu")
+V = 31
+PAIRS = [
+    ([5, 7, 11], [13, 17]),
+    ([5], [19, 23, 29, 7, 4]),
+    ([11, 13, 17, 19, 23, 29, 4, 8], [6]),
+    ([5, 5], [30, 1, 30, 1, 30, 1, 30]),
+    ([9, 10, 12], [14, 15, 16]),
+]
+
+
+def test_a_model_that_guesses_uniformly_is_as_perplexed_as_its_vocabulary_is_large():
+    model = small_model(V)
+    with torch.no_grad():
+        model.embedding.weight.zero_()
+    assert perplexity(model, split_of(PAIRS), CPU) == pytest.approx(V, rel=1e-6)
+
+
+def test_the_perplexity_of_a_unigram_model_is_its_closed_form():
+    """Targets `4 4 end` and `5 end`: probabilities 1/2, 1/2, 1/4 and 1/16, 1/4, so 2^(10/5) a token... of base 2."""
+    model = unigram_model([1 / 16, 1 / 16, 1 / 16, 1 / 4, 1 / 2, 1 / 16])
+    split = split_of([([5], [4, 4]), ([4, 4, 4], [5])])
+    bits = (1 + 1 + 2) + (4 + 2)
+    assert perplexity(model, split, CPU) == pytest.approx(2 ** (bits / 5), rel=1e-6)
+
+
+def naive(model, pairs):
+    """exp of the mean, one sentence at a time, without padding."""
+    nats, tokens = 0.0, 0
+    with torch.no_grad():
+        for source, target in pairs:
+            logits = model.logits(model(torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target]])))[0]
+            nats += float(F.cross_entropy(logits, torch.tensor([*target, EOS]), reduction="sum"))
+            tokens += len(target) + 1
+    return math.exp(nats / tokens)
+
+
+@pytest.mark.parametrize("eval_tokens", [1, 7, 11, 4096])
+@pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
+@pytest.mark.parametrize(
+    "fields",
+    [*({"positional_encoding": encoding} for encoding in ENCODINGS), {"mixer": "lstm"}, {"tied_embeddings": "none"}],
+    ids=str,
+)
+def test_it_is_that_of_sentences_one_at_a_time_whatever_the_batches(monkeypatch, fields, architecture, eval_tokens):
+    monkeypatch.setattr(module, "EVAL_TOKENS", eval_tokens)
+    model = small_model(V, architecture=architecture, **fields)
+    assert perplexity(model, split_of(PAIRS), CPU) == pytest.approx(naive(model, PAIRS), rel=1e-5)
+
+
+def test_a_decoder_only_model_is_perplexed_by_the_target_alone():
+    """By its own words, each after all of the source: how likely the source is has no part in it."""
+    model = small_model(V, architecture="decoder-only")
+    source, target = PAIRS[2]
+    sequence = torch.tensor([[*source, EOS, BOS, *target]])
+    with torch.no_grad():
+        states = model(sequence[:, :1], sequence[:, 1:])[0]  # of every place but the first
+        log_probs = model.logits(states).log_softmax(-1)
+    words = [*target, EOS]
+    nats = -sum(float(log_probs[len(source) + i, word]) for i, word in enumerate(words))
+    assert perplexity(model, split_of([PAIRS[2]]), CPU) == pytest.approx(math.exp(nats / len(words)), rel=1e-5)
+
+
+def test_it_evaluates_without_dropout_and_draws_nothing():
+    model = small_model(V, dropout=0.5)
+    expected, random = perplexity(model, split_of(PAIRS), CPU), model.embedding_dropout.random
+    before = random.get_state()
+    assert perplexity(model.train(), split_of(PAIRS), CPU) == expected
+    assert torch.equal(random.get_state(), before)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_what_no_float_can_hold_is_infinite_and_what_is_no_number_is_not_finite():
+    model = unigram_model([1e-30, 1.0, 1e-30, 1e-30, 1e-30])
+    with torch.no_grad():
+        model.decoder[-1].around_feed_forward.norm.bias *= 1000  # the targets have e^-69000
+    assert perplexity(model, split_of([([4], [4])]), CPU) == math.inf
+    broken = small_model(V)
+    with torch.no_grad():
+        broken.embedding.weight[5] = math.nan
+    assert not math.isfinite(perplexity(broken, split_of(PAIRS), CPU))
+
+
+def test_per_character_is_the_same_likelihood_over_characters():
+    """By hand: 5 target tokens with their end marks, 11 characters with theirs, 2 nats a token."""
+    split = split_of([([5], [7, 8]), ([6], [9])])
+    texts = ["ab cd", "efgh"]
+    assert per_character(math.exp(2.0), split, texts) == pytest.approx(math.exp(5 * 2.0 / 11))

@@ -1,0 +1,39 @@
+"""A series is the concatenation of its parts, whatever memory it has."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ablate.model.growable_tensor import LEAST_ROOM, GrowableTensor
+
+B, G, D = 3, 2, 5
+
+
+def normal(n, seed):
+    return torch.randn(B, G, n, D, generator=torch.Generator().manual_seed(seed))
+
+
+@given(parts=st.lists(st.integers(1, LEAST_ROOM + 3), min_size=1, max_size=6))
+def test_a_series_is_its_parts_one_after_another(parts):
+    drawn = [normal(n, seed) for seed, n in enumerate(parts)]
+    series = GrowableTensor.of(drawn[0])
+    for i, later in enumerate(drawn[1:], 2):
+        series = series.append(later)
+        assert torch.equal(series.tensor, torch.cat(drawn[:i], dim=2))
+
+
+def test_a_series_that_grows_leaves_the_one_before_it_as_it_was():
+    first, second = normal(2, 1), normal(3, 2)
+    series = GrowableTensor.of(first)
+    grown = series.append(second)
+    assert torch.equal(series.tensor, first)
+    assert grown.memory.data_ptr() == series.memory.data_ptr()  # and no memory was asked for
+
+
+def test_rows_are_selected_in_the_order_asked_for_and_grow_apart():
+    first, second = normal(4, 1), normal(1, 2)
+    rows = torch.tensor([2, 0, 2])
+    series = GrowableTensor.of(first)
+    chosen = series.select(rows)
+    assert torch.equal(chosen.append(second).tensor, torch.cat([first[rows], second], dim=2))
+    assert torch.equal(series.append(-second).tensor, torch.cat([first, -second], dim=2))

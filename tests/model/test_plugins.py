@@ -1,0 +1,441 @@
+"""A class of the user's own: tried before anything is trained, and told in one line what is wrong with it."""
+
+import os
+import textwrap
+
+import pytest
+import torch
+
+from ablate.config.plugins import digest
+from ablate.errors import StoreError, StudyError
+from ablate.model import build
+from ablate.model.plugin_check import try_out
+from ablate.model.plugins import PREFIX
+from tests.model.small import V, sentences, shape
+
+IMPORTS = """\
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from ablate.model.feed_forward import Activation
+from ablate.model.mechanisms import Full, Mechanism
+from ablate.model.positions import PositionalEncoding
+"""
+ARCHITECTURES = ("encoder-decoder", "decoder-only")
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """Keeps a source as a run does; gives what pins the class `Mine` in it."""
+
+    def keep(source):
+        content = (IMPORTS + textwrap.dedent(source)).encode()
+        (tmp_path / f"{digest(content)}.py").write_bytes(content)
+        return f"mymodule:Mine@{digest(content)}"
+
+    return keep
+
+
+@pytest.fixture
+def refused(tmp_path, kept):
+    """The one line with which a class is refused in the place of this field."""
+
+    def line(field, source, error=StudyError, **fields):
+        with pytest.raises(error) as caught:
+            try_out(shape(**{field: kept(source)}, **fields), tmp_path)
+        (message,) = caught.value.lines
+        assert "\n" not in message
+        return message
+
+    return line
+
+
+GOOD = {
+    "attention": """
+        class Mine(Mechanism):
+            takes_bias = True
+
+            def __init__(self, config):
+                super().__init__(config)
+                self.gain = nn.Parameter(torch.tensor(3.0))
+
+            def forward(self, Q, K, V, sight):
+                scores = self.gain * F.normalize(Q, dim=-1) @ F.normalize(K, dim=-1).transpose(-1, -2)
+                bias = sight.bias(Q)
+                return sight.weights(scores if bias is None else scores + bias) @ V
+        """,
+    "positional_encoding": """
+        class Mine(PositionalEncoding):
+            def bias(self, layer, Q, queries, keys):
+                return -(keys[..., None, :] - queries[..., :, None]).abs().sqrt().unsqueeze(-3)
+        """,
+    "activation": """
+        class Mine(Activation):
+            gated = True
+
+            def forward(self, x):
+                return x.sigmoid()
+        """,
+    "norm": """
+        class Mine(nn.Module):
+            def __init__(self, d_model):
+                super().__init__()
+                self.gain = nn.Parameter(torch.ones(d_model))
+
+            def forward(self, x):
+                return self.gain * x / (x.abs().mean(-1, keepdim=True) + 1e-6)
+        """,
+}
+every_field = pytest.mark.parametrize("field", GOOD)
+both = pytest.mark.parametrize("architecture", ARCHITECTURES)
+
+
+@both
+@every_field
+@pytest.mark.parametrize("others", [{}, {"positional_encoding": "alibi"}, {"norm_position": "pre"}], ids=str)
+def test_a_good_one_passes(tmp_path, kept, field, architecture, others):
+    try_out(shape(architecture=architecture, **{**others, field: kept(GOOD[field])}), tmp_path)
+
+
+@both
+def test_all_four_may_be_ones_own_at_once(tmp_path, kept, architecture):
+    fields = {field: kept(source) for field, source in GOOD.items()}
+    try_out(shape(architecture=architecture, max_positions=8, n_layers=5, dropout=0.5, **fields), tmp_path)
+
+
+@every_field
+def test_what_it_does_is_what_the_model_does(tmp_path, kept, field):
+    """Its parameters are the model's, and its code has a part in every state."""
+    config = shape(**{field: kept(GOOD[field])})
+    model, plain = build(config, V, 1, sources=tmp_path).eval(), build(shape(), V, 1).eval()
+    assert type(next(m for m in model.modules() if type(m).__name__ == "Mine")).__module__.startswith("ablate_own_")
+    source, target = sentences(5, 3), sentences(7, 2, seed=2)
+    difference = (model(source, target) - plain(source, target)).detach().abs().amax(-1)
+    assert bool((difference[target != 0] > 1e-4).all())
+    names = {name for name, _ in model.named_parameters() if name.endswith("gain")}
+    assert bool(names) == (field in ("attention", "norm"))
+
+
+@pytest.mark.parametrize(("method", "asked"), [("embed", False), ("rotate", False), ("bias", True), ("values", True)])
+def test_what_an_encoding_has_to_say_on_scores_is_asked_for_where_it_is_defined(tmp_path, kept, method, asked):
+    """And nothing else says that it is there, which might be forgotten."""
+    pinned = kept(f"class Mine(PositionalEncoding):\n    def {method}(self, *given):\n        raise AssertionError\n")
+    model = build(shape(positional_encoding=pinned), V, 1, sources=tmp_path)
+    assert (model.source_positions.biases, model.target_positions.biases) == (asked, asked)
+
+
+def test_a_class_derived_from_one_of_ours_is_a_variant_too(tmp_path, kept):
+    source = """
+        class Mine(Full):
+            def forward(self, Q, K, V, sight):
+                return 2 * super().forward(Q, K, V, sight)
+        """
+    for encoding in ("sinusoidal", "rope", "relative", "t5", "alibi"):
+        try_out(shape(attention=kept(source), positional_encoding=encoding), tmp_path)
+
+
+# What is wrong with it
+
+FUTURE = "lets a token see those after it; `sight.allowed` says what may be seen"
+PADDING = "lets padding change a sentence; `sight.allowed` says what may be seen"
+STEPS = "gives other states token by token than at once; places are in `sight.queries`, `sight.keys`"
+
+
+@both
+def test_attention_that_sees_the_future_is_refused(refused, architecture):
+    source = """
+        class Mine(Mechanism):
+            def forward(self, Q, K, V, sight):
+                scores = Q @ K.transpose(-1, -2)
+                return (scores if sight.real is None else scores.masked_fill(~sight.real, -1e9)).softmax(-1) @ V
+        """
+    assert refused("attention", source, architecture=architecture) == f"mymodule:Mine: {FUTURE}"
+
+
+@both
+def test_a_norm_over_the_tokens_of_a_sentence_sees_the_future(refused, architecture):
+    source = """
+        class Mine(nn.Module):
+            def __init__(self, d_model):
+                super().__init__()
+
+            def forward(self, x):
+                return x - x.mean(1, keepdim=True)
+        """
+    line = refused("norm", source, architecture=architecture)
+    assert line == "mymodule:Mine: lets a token see those after it; each token must be treated alone"
+
+
+ATTENTION = """
+    class Mine(Mechanism):
+        def forward(self, Q, K, V, sight):
+            return {}
+    """
+FORMULA = "sight.weights(Q @ K.transpose(-1, -2)) @ V"
+
+
+@pytest.mark.parametrize(
+    ("heads", "fault"),
+    [
+        (f"({FORMULA}).detach()", "what it gives has no gradient with respect to V, so nothing before it would learn"),
+        (f"F.dropout({FORMULA}, 0.1)", "gives other states when asked again: nothing may be random when evaluating"),
+        (
+            f"F.dropout({FORMULA}, 0.1, self.training)",
+            "draws from torch's own generator while training, so no run could be resumed; see `sight.weights`",
+        ),
+    ],
+)
+def test_attention_that_would_not_learn_or_not_be_the_same_again_is_refused(refused, heads, fault):
+    assert refused("attention", ATTENTION.format(heads)) == f"mymodule:Mine: {fault}"
+
+
+def test_a_parameter_that_nothing_asks_for_is_refused(refused):
+    source = """
+        class Mine(nn.Module):
+            def __init__(self, d_model):
+                super().__init__()
+                self.spare = nn.Parameter(torch.ones(d_model))
+
+            def forward(self, x):
+                return x
+        """
+    expected = "mymodule:Mine: its parameter spare has no gradient, so it would never learn"
+    assert refused("norm", source) == expected
+
+
+@pytest.mark.parametrize("body", ["    pass\n", "    def embedd(self, x, positions):\n        return x + 1\n"])
+def test_a_positional_encoding_that_says_nothing_is_refused(refused, body):
+    expected = "mymodule:Mine: defines none of embed, rotate, bias, values, so it says nothing of positions"
+    assert refused("positional_encoding", "class Mine(PositionalEncoding):\n" + body) == expected
+
+
+def test_what_it_draws_by_torchs_own_generator_follows_from_the_seed(tmp_path, kept):
+    source = """
+        class Mine(nn.Module):
+            def __init__(self, d_model):
+                super().__init__()
+                self.gain = nn.Parameter(torch.randn(d_model))
+
+            def forward(self, x):
+                return x * self.gain
+        """
+    config, before = shape(norm=kept(source)), torch.get_rng_state()
+    one, same, other = (build(config, V, seed=seed, sources=tmp_path).state_dict() for seed in (1, 1, 2))
+    assert all(map(torch.equal, one.values(), same.values()))
+    gains = [name for name in one if name.endswith("gain")]
+    assert gains
+    assert not any(torch.equal(one[name], other[name]) for name in gains)
+    assert torch.equal(torch.get_rng_state(), before)  # and nothing else is drawn otherwise
+
+
+@both
+def test_attention_that_says_it_takes_what_is_seen_and_does_not_is_refused(refused, tmp_path, kept, architecture):
+    """Hypotheses side by side would see one another."""
+    source = """
+        class Mine(Mechanism):
+            takes_seen = {}
+
+            def forward(self, Q, K, V, sight):
+                scores = Q @ K.transpose(-1, -2)
+                if sight.real is not None:
+                    scores = scores.masked_fill(~sight.real, -1e9)
+                if sight.causal:
+                    scores = scores.masked_fill(sight.queries[:, None] < sight.keys, -1e9)
+                return scores.softmax(-1) @ V
+        """
+    promise = "`takes_seen` promises that what `sight.allowed` leaves out is left out"
+    line = refused("attention", source.format(True), architecture=architecture)
+    assert line == f"mymodule:Mine: {STEPS}; {promise}"
+    try_out(shape(attention=kept(source.format(False)), architecture=architecture), tmp_path)
+
+
+# In a causal stack padding is behind every token, until tokens are decoded one by one after a padded source.
+IGNORES_PADDING = {"encoder-decoder": PADDING, "decoder-only": STEPS}
+
+
+@both
+def test_attention_that_ignores_padding_is_refused(refused, architecture):
+    source = """
+        class Mine(Mechanism):
+            def forward(self, Q, K, V, sight):
+                scores = Q @ K.transpose(-1, -2)
+                if sight.causal:
+                    scores = scores + torch.full_like(scores, -1e9).triu(1)
+                return scores.softmax(-1) @ V
+        """
+    line = refused("attention", source, architecture=architecture)
+    assert line == f"mymodule:Mine: {IGNORES_PADDING[architecture]}"
+
+
+@both
+def test_positions_that_are_counted_from_what_comes_at_once_are_refused(refused, architecture):
+    source = """
+        class Mine(PositionalEncoding):
+            def embed(self, x, positions):
+                return x + torch.arange(x.shape[1])[:, None]
+        """
+    assert refused("positional_encoding", source, architecture=architecture) == f"mymodule:Mine: {STEPS}"
+
+
+BODIES = {
+    "attention": "class Mine(Mechanism):\n    def forward(self, Q, K, V, sight):\n",
+    "positional_encoding": "class Mine(PositionalEncoding):\n    def embed(self, x, positions):\n",
+    "activation": "class Mine(Activation):\n    def forward(self, x):\n",
+    "norm": "class Mine(nn.Module):\n    def __init__(self, d_model):\n        super().__init__()\n"
+    "    def forward(self, x):\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("field", "body", "error"),
+    [
+        ("attention", "return Q", "RuntimeError: "),
+        ("attention", "return V.mean()", "IndexError: "),
+        ("positional_encoding", "return x[..., 1:]", "RuntimeError: "),
+        ("activation", "return x[..., 1:]", "RuntimeError: "),
+        ("norm", "return x[:, 1:]", "RuntimeError: "),
+    ],
+)
+def test_a_wrong_shape_is_refused(refused, field, body, error):
+    line = refused(field, f"{BODIES[field]}        {body}\n")
+    assert line.startswith(f"mymodule:Mine: {error}")
+    assert len(line) < 250
+
+
+@pytest.mark.parametrize(("method", "body"), [("rotate", "return given[0][:, :, 1:]"), ("bias", "return given[1]")])
+def test_what_does_not_fit_queries_or_scores_is_refused(refused, method, body):
+    source = f"class Mine(PositionalEncoding):\n    def {method}(self, *given):\n        {body}\n"
+    assert refused("positional_encoding", source).startswith("mymodule:Mine: RuntimeError: ")
+
+
+def test_states_of_a_wrong_shape_or_that_are_no_numbers_are_told_with_the_right_one(refused):
+    nan = "class Mine(Activation):\n    def forward(self, x):\n        return x.sqrt()\n"
+    expected = "mymodule:Mine: gives states that are not finite"
+    assert refused("activation", nan) == expected
+
+
+@every_field
+def test_what_it_raises_is_told_in_one_line_with_its_place(refused, field):
+    source = BODIES[field] + "        raise ValueError('first\\nsecond')\n"
+    line = len((IMPORTS + textwrap.dedent(source)).splitlines())
+    assert refused(field, source) == f"mymodule:Mine: ValueError (line {line} of mymodule): first second"
+    source = BODIES[field] + "        assert False\n"
+    assert refused(field, source) == f"mymodule:Mine: AssertionError (line {line} of mymodule)"
+    source = BODIES[field] + "        torch.ones(2) @ torch.ones(3)\n"
+    assert refused(field, source).startswith(f"mymodule:Mine: RuntimeError (line {line} of mymodule): ")
+
+
+def test_a_constructor_that_does_not_take_what_it_is_given_is_told(refused):
+    source = "class Mine(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    line = refused("norm", source)
+    assert line.startswith("mymodule:Mine: TypeError: ")
+    assert "takes 1 positional argument but 2 were given" in line
+
+
+@pytest.mark.parametrize(
+    ("field", "interface"),
+    [
+        ("attention", "ablate.model.mechanisms.Mechanism"),
+        ("positional_encoding", "ablate.model.positions.PositionalEncoding"),
+        ("activation", "ablate.model.feed_forward.Activation"),
+        ("norm", "torch.nn.modules.module.Module"),
+    ],
+)
+def test_a_wrong_base_class_is_told_with_the_right_one(refused, field, interface):
+    source = "class Mine:\n    pass\n"
+    assert refused(field, source) == f"mymodule:Mine does not derive from {interface}"
+    if field != "norm":
+        assert refused(field, "class Mine(nn.Module):\n    pass\n") == f"mymodule:Mine does not derive from {interface}"
+
+
+def test_a_name_that_is_no_class_any_more_is_told(refused):
+    source = "class Mine(Mechanism):\n    pass\n\ndel Mine\n"
+    assert refused("attention", source) == "mymodule:Mine does not derive from ablate.model.mechanisms.Mechanism"
+
+
+@pytest.mark.parametrize("encoding", ["relative", "t5", "alibi"])
+def test_attention_that_takes_no_bias_is_refused_beside_an_encoding_that_has_one(refused, encoding):
+    source = GOOD["attention"].replace("takes_bias = True", "takes_bias = False")
+    line = refused("attention", source, positional_encoding=encoding)
+    assert line.startswith("attention=mymodule:Mine adds no bias")
+    assert line.endswith(
+        f"adds no bias to its scores (takes_bias is False), which positional_encoding={encoding} needs"
+    )
+
+
+@pytest.mark.parametrize("encoding", ["sinusoidal", "rope"])
+def test_attention_that_takes_no_bias_goes_with_an_encoding_that_has_none(tmp_path, kept, encoding):
+    source = GOOD["attention"].replace("takes_bias = True", "takes_bias = False")
+    try_out(shape(attention=kept(source), positional_encoding=encoding), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [
+        ("import no_such_module\n", "ModuleNotFoundError (line {} of mymodule): No module named 'no_such_module'"),
+        ("1 / 0\n", "ZeroDivisionError (line {} of mymodule): division by zero"),
+        (
+            "from . import beside\n",
+            "ImportError (line {} of mymodule): attempted relative import with no known parent package",
+        ),
+    ],
+)
+def test_a_module_that_does_not_load_is_told_each_time(refused, first, expected):
+    source = first + "class Mine(Mechanism):\n    pass\n"
+    for _ in range(2):  # and what has half loaded is not taken for loaded
+        assert refused("attention", source) == f"mymodule:Mine: {expected.format(IMPORTS.count(chr(10)) + 1)}"
+
+
+# Its source
+
+
+@pytest.mark.parametrize("change", ["tampered", "removed"])
+def test_a_source_that_is_not_the_one_that_was_pinned_is_refused(tmp_path, kept, change):
+    """Also where it has been loaded before."""
+    pinned = kept(GOOD["attention"])
+    (path,) = tmp_path.iterdir()
+    config = shape(attention=pinned)
+    build(config, V, 1, sources=tmp_path)
+    path.write_bytes(path.read_bytes() + b"#") if change == "tampered" else path.unlink()
+    with pytest.raises(StoreError) as caught:
+        try_out(config, tmp_path)
+    expected = f"{path}: is not the source of {pinned}; remove the run to start it anew"
+    assert caught.value.lines == (expected,)
+
+
+def test_two_versions_of_a_module_are_two_classes(tmp_path, kept):
+    def constant(number):
+        return f"class Mine(Activation):\n    def forward(self, x):\n        return {number} * x\n"
+
+    source, target = sentences(5), sentences(7, seed=2)
+    first, second, again = (
+        build(shape(activation=kept(constant(number))), V, 1, sources=tmp_path).eval()(source, target)
+        for number in (2, 3, 2)
+    )
+    assert first.equal(again)
+    assert not first.allclose(second, atol=0.01)
+
+
+def test_what_was_compiled_before_is_neither_read_nor_written(tmp_path, kept):
+    """The hash is of the source; compiled code beside it could be of another."""
+    import importlib.util
+    import py_compile
+    import sys
+
+    pinned = kept("class Mine(Activation):\n    def forward(self, x):\n        return 2 * x\n")
+    (path,) = tmp_path.iterdir()
+    config = shape(activation=pinned)
+    source, target = sentences(5), sentences(7, seed=2)
+    right = build(config, V, 1, sources=tmp_path).eval()(source, target)
+    assert list(tmp_path.iterdir()) == [path]
+
+    content, times = path.read_bytes(), path.stat()
+    path.write_bytes(content.replace(b"return 2", b"return 3"))
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    py_compile.compile(str(path), importlib.util.cache_from_source(str(path)))
+    path.write_bytes(content)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    (loaded,) = (name for name in sys.modules if name.startswith(PREFIX) and name.endswith(path.stem))
+    del sys.modules[loaded]
+    assert build(config, V, 1, sources=tmp_path).eval()(source, target).equal(right)

@@ -1,0 +1,179 @@
+"""Where a study stands, from files that are written by hand."""
+
+import json
+
+import pytest
+
+from ablate.report import progress as module
+from ablate.report.progress import Against, Standings, run_labels
+from tests.report.fakes import Fake, study_from
+
+FLAT = """\
+study: flat
+data: {corpus: toy, vocab_size: 200}
+base: {N: 1, d_model: 16, d_ff: 32, h: 2, train_steps: 100}
+seeds: [1, 2]
+rows:
+  D: {each: {dropout: [0.2, 0.3]}}
+  decoding: {each: {beam: [1]}}
+"""
+
+
+@pytest.fixture
+def flat(tmp_path):
+    """Three rows of equal work, and one that only decodes base otherwise."""
+    return Fake(tmp_path / "results", study_from(tmp_path, FLAT))
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Time that passes only when it is told to."""
+    now = [1000.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+
+    def passes(seconds):
+        now[0] += seconds
+
+    return passes
+
+
+def look(fake):
+    return Standings(fake.study, fake.results).look()
+
+
+def row(standing, label):
+    return next(row for row in standing.rows if row.row.label == label)
+
+
+def evaluated(fake, label, seed, perplexities, more=""):
+    """The metrics log of a run, with losses between."""
+    lines = [
+        {"step": step, "tokens": 9, key: value}
+        for step, value in perplexities.items()
+        for key in ("loss", "dev_perplexity")
+    ]
+    folder = fake.folder(label, seed)
+    folder.path.mkdir(parents=True, exist_ok=True)
+    folder.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines) + more)
+
+
+def test_of_a_study_that_was_never_begun_all_is_waiting(flat):
+    found = look(flat)
+    assert set(found.states.values()) == {"pending"}
+    assert len(found.states) == 6
+    assert (found.share, found.seconds_left, found.memory, found.ended) == (0.0, None, {}, 0)
+    assert not flat.results.root.exists()
+
+
+def test_a_row_has_its_finished_seeds_scores_and_where_the_others_are(flat):
+    flat.done("D dropout=0.2", 1, 5.0, 25.0)
+    flat.at("D dropout=0.2", 2, 40, alive=True, perplexity=8.0)
+    found = row(look(flat), "D dropout=0.2")
+    assert found.states == {1: "done", 2: "running"}
+    assert (found.ppl.by_seed, found.bleu.by_seed) == ({1: 5.0}, {1: 25.0})
+    assert [(report["step"], report["perplexity"]) for report in found.at_work] == [(40, 8.0)]
+
+
+def test_rows_under_way_are_compared_at_the_last_step_that_both_have_reached(flat):
+    for label in ("base", "D dropout=0.2"):
+        flat.at(label, 1, 60, alive=True)
+    evaluated(flat, "base", 1, {20: 30.0, 40: 20.0, 60: 10.0})
+    evaluated(flat, "D dropout=0.2", 1, {20: 31.0, 40: 22.5})
+    found = look(flat)
+    assert row(found, "D dropout=0.2").against == Against(2.5, 40)
+    assert row(found, "base").against is None
+    assert row(found, "D dropout=0.3").against is None
+    assert row(found, "decoding beam=1").against is None  # it is base's own run
+
+
+def test_seeds_under_way_are_compared_where_all_of_them_are(flat):
+    for seed in (1, 2):
+        flat.at("base", seed, 60, alive=True)
+        flat.at("D dropout=0.2", seed, 60, alive=True)
+    evaluated(flat, "base", 1, {20: 30.0, 40: 20.0})
+    evaluated(flat, "base", 2, {20: 34.0})
+    evaluated(flat, "D dropout=0.2", 1, {20: 31.0, 40: 22.0})
+    evaluated(flat, "D dropout=0.2", 2, {20: 37.0, 40: 25.0})
+    assert row(look(flat), "D dropout=0.2").against == Against(2.0, 20)  # (1 + 3) / 2
+
+
+def test_final_perplexities_are_compared_by_seed_and_win_over_those_under_way(flat):
+    flat.done("base", 1, 5.0, 25.0)
+    flat.done("base", 2, 9.0, 25.0)
+    flat.done("D dropout=0.2", 2, 8.0, 25.0)
+    flat.at("D dropout=0.2", 1, 60, alive=True)
+    evaluated(flat, "base", 1, {20: 30.0})
+    evaluated(flat, "D dropout=0.2", 1, {20: 40.0})
+    assert row(look(flat), "D dropout=0.2").against == Against(-1.0, None)
+
+
+def test_what_is_read_of_a_log_follows_it_when_it_grows_and_when_it_is_cut_back(flat):
+    for label in ("base", "D dropout=0.2"):
+        flat.at(label, 1, 60, alive=True)
+    standings = Standings(flat.study, flat.results)
+
+    def against():
+        return row(standings.look(), "D dropout=0.2").against
+
+    assert against() is None
+    evaluated(flat, "base", 1, {20: 30.0, 40: 20.0, 60: 10.0})
+    evaluated(flat, "D dropout=0.2", 1, {20: 31.0}, more='{"step": 40, "dev_perpl')  # half a line
+    assert against() == Against(1.0, 20)
+    evaluated(flat, "D dropout=0.2", 1, {20: 31.0, 40: 24.0})
+    assert against() == Against(4.0, 40)
+    evaluated(flat, "base", 1, {20: 30.0})
+    assert against() == Against(1.0, 20)
+
+
+def test_the_share_is_of_the_work_of_all_runs(flat):
+    flat.done("base", 1, 5.0, 25.0)
+    flat.diverged("base", 2, 10, "the loss exploded")
+    flat.failed("D dropout=0.2", 1, "out of luck")
+    flat.at("D dropout=0.2", 2, 50, alive=True)
+    flat.at("D dropout=0.3", 1, 25, alive=False)
+    found = look(flat)  # that base's run is decoded in one of two ways takes nothing from it
+    assert found.share == pytest.approx((3 + 0.5 + 0.25) / 6)
+    assert found.counts == {"pending": 2, "diverged": 1, "failed": 1, "running": 1, "interrupted": 1}
+    assert found.ended == 2  # base's first run is still to be decoded with a beam of 1
+
+
+def test_the_time_left_is_by_the_pace_since_training_was_first_seen(flat, clock):
+    standings = Standings(flat.study, flat.results)
+    flat.at("base", 1, 0, alive=True, phase="starting")
+    assert standings.look().seconds_left is None
+    clock(500.0)  # loading takes long, and says nothing of what follows
+    flat.at("base", 1, 10, alive=True)
+    assert standings.look().seconds_left is None
+    clock(20.0)
+    flat.at("base", 1, 30, alive=True)
+    assert standings.look().seconds_left == pytest.approx(570.0)  # one step a second; 70 and 5 times 100 are left
+
+
+def test_the_time_left_is_by_what_this_machine_did_before_until_a_pace_is_seen(flat, clock):
+    flat.done("base", 1, 5.0, 25.0, seconds=50.0)
+    flat.done("decoding beam=1", 1, 5.0, 25.0, seconds=50.0)
+    flat.at("base", 2, 50, alive=True)
+    assert look(flat).seconds_left == pytest.approx(4.5 * 50.0)
+
+
+def test_where_nobody_is_at_work_there_is_no_time_left_to_tell(flat, clock):
+    flat.done("base", 1, 5.0, 25.0, seconds=50.0)
+    flat.at("base", 2, 50, alive=False)
+    assert look(flat).seconds_left is None
+
+
+def test_memory_of_workers_adds_up_on_a_cpu_and_is_seen_by_each_on_a_gpu(flat):
+    cpu = {"device": "cpu", "memory": {"held": 3, "total": 100}}
+    flat.at("base", 1, 1, alive=True, **cpu)
+    flat.at("base", 2, 1, alive=True, **cpu)
+    flat.at("D dropout=0.2", 1, 1, alive=False, **cpu)
+    flat.at("D dropout=0.3", 1, 1, alive=True, device="cuda:0", memory={"held": 40, "total": 80})
+    flat.at("D dropout=0.3", 2, 1, alive=True, device="cuda:0", memory={"held": 41, "total": 80})
+    assert look(flat).memory == {"cpu": (6, 100), "cuda:0": (41, 80)}
+
+
+def test_runs_are_called_by_their_first_row_and_seed(flat, tmp_path):
+    labels = run_labels(flat.study)
+    assert labels[flat.folder("decoding beam=1", 2).id] == "base seed 2"
+    one = study_from(tmp_path, FLAT.replace("[1, 2]", "[7]"))
+    assert sorted(run_labels(one).values()) == ["D dropout=0.2", "D dropout=0.3", "base"]

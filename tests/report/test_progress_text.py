@@ -1,0 +1,195 @@
+"""The standing as lines: always within the terminal, always with the active part, never moving."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ablate.report.progress import Against, RowStanding, Standing
+from ablate.report.progress_text import lines
+from ablate.report.scores import Scores
+from ablate.store.status import STATES
+from tests.report.fakes import study_from
+
+MANY = """\
+study: many
+data: {corpus: toy, vocab_size: 200}
+base: {N: 2, d_model: 64, d_ff: 128, h: 4, train_steps: 100000}
+seeds: [1, 2, 3]
+rows:
+  D: {each: {dropout: [0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.09, 0.11, 0.12, 0.13, 0.14, 0.15, 0.16]}}
+  A long name for a group of rows: {each: {positional_encoding: [learned, none]}}
+"""
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    return study_from(tmp_path_factory.mktemp("many"), MANY)
+
+
+def standing(study, rows, **more):
+    states = {f"{i}{seed}": state for i, row in enumerate(rows) for seed, state in row.states.items()}
+    return Standing(study, tuple(rows), states, **{"share": 0.4, "seconds_left": 100.0, "memory": {}, **more})
+
+
+def all_rows(study, state="pending", **others):
+    """Every row in a state; `others`: rows by their place, `r3="running"`."""
+    return [
+        RowStanding(row, dict.fromkeys((1, 2, 3), others.get(f"r{i}", state)), Scores(), Scores(), {1: AT})
+        for i, row in enumerate(study.rows)
+    ]
+
+
+AT = {"phase": "training", "step": 53000, "steps": 100000, "tokens_per_second": 12345.6, "perplexity": 8.125}
+
+
+def shown(standing, width=79, height=40):
+    return [line.plain.rstrip() for line in lines(standing, width, height)]
+
+
+def line_of(standing, label, width=140):
+    return next(line for line in shown(standing, width) if line.startswith(label)).removeprefix(label).split("  ")
+
+
+def words(parts):
+    return [part.strip() for part in parts if part.strip()]
+
+
+report = st.fixed_dictionaries(
+    {"phase": st.sampled_from(["training", "starting", "decoding", "measuring"])},
+    optional={
+        "step": st.integers(0, 10**8),
+        "steps": st.none() | st.integers(1, 10**8),
+        "perplexity": st.none() | st.floats(1, 1e9),
+        "tokens_per_second": st.none() | st.floats(0, 1e9),
+    },
+)
+scores = st.dictionaries(st.integers(1, 3), st.floats(0, 1e9)).map(Scores)
+against = st.none() | st.builds(Against, st.floats(-1e6, 1e6), st.none() | st.integers(1, 10**8))
+
+
+@settings(deadline=None, max_examples=40)
+@given(data=st.data(), width=st.integers(1, 200), height=st.integers(1, 40))
+def test_whatever_there_is_to_show_stays_within_the_terminal(study, data, width, height):
+    rows = [
+        RowStanding(
+            row,
+            {seed: data.draw(st.sampled_from(STATES)) for seed in (1, 2, 3)},
+            data.draw(scores),
+            data.draw(scores),
+            {1: data.draw(report), 2: data.draw(report), 3: data.draw(report)},
+            data.draw(against),
+        )
+        for row in study.rows[: data.draw(st.integers(1, len(study.rows)))]
+    ]
+    memory = data.draw(st.dictionaries(st.sampled_from(["cpu", "cuda:0"]), st.just((10**9, 10**11))))
+    found = lines(standing(study, rows, memory=memory, share=data.draw(st.floats(0, 1))), width, height)
+    assert len(found) <= height
+    assert all(line.cell_len <= width for line in found)
+    assert all("\n" not in line.plain for line in found)
+
+
+def test_a_row_that_trains_tells_its_step_its_speed_and_its_perplexity_at_80_columns(study):
+    rows = all_rows(study, r3="running")
+    line = next(line for line in shown(standing(study, rows)) if "53000" in line)
+    assert line.startswith("D dropout=0.03")
+    assert line.split()[2:] == ["0/3", "~8.12", "53000/100000", "12K/s"]
+
+
+def test_wide_it_is_told_in_words(study):
+    rows = all_rows(study, r3="running")
+    assert words(line_of(standing(study, rows), "D dropout=0.03"))[-1] == "step 53000 of 100000, 12,346 tokens/s"
+
+
+def test_several_runs_of_a_row_are_summed_up_by_the_one_that_is_least_far(study):
+    ahead = {**AT, "step": 60000}
+    row = RowStanding(study.rows[1], dict.fromkeys((1, 2, 3), "running"), Scores(), Scores(), {1: ahead, 2: AT})
+    said = words(line_of(standing(study, [row]), "D dropout=0.01"))
+    assert said[-1] == "step 53000 of 100000, 24,691 tokens/s x2"
+
+
+@pytest.mark.parametrize(
+    ("states", "said"),
+    [
+        (("done", "done", "done"), "done"),
+        (("done", "pending", "pending"), "waiting"),
+        (("done", "failed", "pending"), "failed"),
+        (("done", "diverged", "pending"), "diverged at 53K"),
+        (("interrupted", "pending", "pending"), "interrupted at 53K"),
+        (("pending", "pending", "pending"), "waiting"),
+    ],
+)
+def test_a_row_that_does_not_train_tells_why(study, states, said):
+    numbered = dict(zip((1, 2, 3), states, strict=True))
+    at = {seed: AT for seed, state in numbered.items() if state in ("diverged", "interrupted", "failed")}
+    row = RowStanding(study.rows[1], numbered, Scores(), Scores(), at)
+    assert words(line_of(standing(study, [row]), "D dropout=0.01"))[-1] == said
+
+
+def test_finished_seeds_are_counted_averaged_and_compared(study):
+    states = {1: "done", 2: "done", 3: "pending"}
+    row = RowStanding(
+        study.rows[1], states, Scores({1: 5.0, 2: 5.5}), Scores({1: 25.0, 2: 26.0}), {}, Against(-0.25, None)
+    )
+    assert words(line_of(standing(study, [row]), "D dropout=0.01")) == [
+        "2/3", "5.25 ±0.35", "-0.25", "25.5 ±0.7", "waiting",
+    ]  # fmt: skip
+
+
+def test_a_comparison_under_way_tells_its_step(study):
+    row = RowStanding(
+        study.rows[1], {1: "running", 2: "pending", 3: "pending"}, Scores(), Scores(), {1: AT}, Against(12.5, 53000)
+    )
+    assert "+12.50 @53K" in words(line_of(standing(study, [row]), "D dropout=0.01"))
+
+
+@pytest.mark.parametrize("width", [60, 79, 139])
+def test_columns_stay_where_they_are_while_a_study_goes_on(study, width):
+    begun = shown(standing(study, all_rows(study)), width)[2]
+    done = [
+        RowStanding(row, dict.fromkeys((1, 2, 3), "done"), Scores({1: 5.0, 2: 5.5, 3: 6}), Scores({1: 2.0}), {})
+        for row in study.rows
+    ]
+    assert shown(standing(study, done), width)[2] == begun
+
+
+@pytest.mark.parametrize("height", [6, 8, 12, 16])
+def test_of_a_tall_table_base_and_what_goes_on_are_shown_and_the_others_counted(study, height):
+    rows = all_rows(study, "done", r9="running", r10="pending", r11="pending", r12="pending", r2="failed")
+    found = shown(standing(study, rows), 79, height)
+    assert len(found) == height
+    more = next(i for i, line in enumerate(found) if line.startswith("and "))
+    labels = [line.split("  ")[0] for line in found[3:more]]
+    assert labels[0] == "base"
+    assert "D dropout=0.09" in labels  # the ninth
+    assert height < 8 or "D dropout=0.02" in labels  # the second
+    order = [row.row.label for row in rows]
+    assert labels == sorted(labels, key=order.index)
+    assert found[more].startswith(f"and {len(rows) - len(labels)} more: ")
+    counts = [int(part.split()[0]) for part in found[more].partition(": ")[2].split(", ")]
+    assert sum(counts) == len(rows) - len(labels)
+
+
+def test_the_title_has_the_counts_and_the_time_left(study):
+    rows = all_rows(study, "done", r3="running", r4="failed")
+    title, bar = shown(standing(study, rows, memory={"cpu": (10**9, 25 * 10**9)}))[:2]
+    assert title == "many: 51 of 54 runs, 3 running, 3 failed, about 2 min left"
+    assert bar.endswith(" 40 %  memory 1.00 GB of 25.0 GB")
+
+
+def test_where_nobody_is_at_work_the_title_says_so(study):
+    title = shown(standing(study, all_rows(study), seconds_left=None))[0]
+    assert title == "many: 0 of 54 runs, nobody is at work"
+
+
+def test_only_all_of_it_is_100_percent(study):
+    assert "  99 %" in shown(standing(study, all_rows(study), share=0.9999))[1]
+    assert " 100 %" in shown(standing(study, all_rows(study), share=1.0))[1]
+
+
+def test_labels_that_are_cut_still_differ(tmp_path):
+    grid = "{grid: {dropout: [0.0, 0.3], label_smoothing: [0.0, 0.2], positional_encoding: [none, learned]}}"
+    small = study_from(tmp_path, MANY.split("rows:")[0] + f"rows:\n  D: {grid}\n")
+    found = shown(standing(small, all_rows(small)))[3:-1]
+    labels = [line.split("  ")[0] for line in found]
+    assert len(set(labels)) == len(labels) == 9
+    assert labels[1] == "D 0.0 0.0 none"

@@ -1,0 +1,180 @@
+"""YAML as values that know their place: the core schema of YAML 1.2, and nothing beyond it."""
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ablate.errors import StudyError
+from ablate.study import yaml_nodes as nodes
+from ablate.study.yaml_nodes import MAX_MESSAGE, Mark, file_text, read_text
+
+
+@pytest.fixture(autouse=True, scope="module", params=["CSafeLoader", "SafeLoader"])
+def _parser(request):
+    """With PyYAML's compiled parser and, where it was built without one, with its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nodes, "_Loader", getattr(yaml, request.param))
+        yield
+
+
+def value(text):
+    return read_text(text, "s.yaml").plain()
+
+
+def fault(text):
+    with pytest.raises(StudyError) as caught:
+        read_text(text, "s.yaml")
+    [line] = caught.value.lines
+    return line
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("6", 6), ("-6", -6), ("+6", 6), ("007", 7), ("-0", 0), ("9" * 18, int("9" * 18)),
+        ("0.1", 0.1), (".5", 0.5), ("5.", 5.0), ("1e-9", 1e-9), ("1E5", 1e5), ("-2.5e+3", -2500.0), ("1e-999", 0.0),
+        ("true", True), ("True", True), ("FALSE", False), ("~", None), ("null", None), ("Null", None),
+        # Words in YAML 1.2, whatever YAML 1.1 took them for.
+        ("no", "no"), ("yes", "yes"), ("on", "on"), ("off", "off"), ("y", "y"), ("tRue", "tRue"),
+        ("1_000", "1_000"), ("12:30", "12:30"), ("0x1F", "0x1F"), ("2017-06-12", "2017-06-12"), ("nan", "nan"),
+        ("<<", "<<"), ("=", "="), ("1e", "1e"), (".", "."), ("-", [None]),
+        # Quoted is a word, always.
+        ("'6'", "6"), ('"0.1"', "0.1"), ("'true'", "true"), ("''", ""), ("|\n  6", "6"), (">\n  a\n  b\n", "a b\n"),
+    ],
+)  # fmt: skip
+def test_a_scalar_is_what_yaml_1_2_says(text, expected):
+    given_value = value(text)
+    assert given_value == expected
+    assert type(given_value) is type(expected)
+
+
+def test_minus_zero_is_zero():
+    assert str(value("-0.0")) == "0.0"
+
+
+WORDS = st.text("abcxyzäß語 ", min_size=1)
+NUMBERS = st.integers(-(10**16), 10**16) | st.floats(allow_nan=False, allow_infinity=False)
+TREES = st.recursive(
+    st.none() | st.booleans() | NUMBERS | WORDS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(WORDS, inner, max_size=4),
+    max_leaves=15,
+)
+
+
+@settings(max_examples=50)
+@given(st.dictionaries(WORDS, TREES), st.booleans())
+def test_what_a_yaml_writer_wrote_is_read_back(tree, flow):
+    assert value(yaml.safe_dump(tree, default_flow_style=flow, allow_unicode=True, sort_keys=False)) == tree
+
+
+# --- places --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: 1\nrows:\n  B: [x, {y: 2}]\n",
+        "# comment\n\na: 1\n\nrows:\n    - x\n    - y:   2\n",
+        "a: 1\r\nrows:\r\n  B: [x, {y: 2}]\r\n",
+        '{"a": 1, rows: [x,\n {y:\n 2}]}',
+        "é: 语\nrows: [x, é, {y: 2}]",
+    ],
+)
+def test_every_key_and_value_knows_where_it_stands(text):
+    lines = text.splitlines()
+
+    def visit(node):
+        if isinstance(node.value, dict):
+            for key, mark, inner in node.items():
+                assert lines[mark.line - 1][mark.column - 1 :].lstrip('"').startswith(key)
+                visit(inner)
+        elif isinstance(node.value, list):
+            for inner in node.value:
+                visit(inner)
+        else:
+            assert lines[node.mark.line - 1][node.mark.column - 1 :].startswith(str(node.value))
+
+    visit(read_text(text, "s.yaml"))
+
+
+def test_keys_keep_the_files_order():
+    assert list(value("z: 1\na: 2\nm: 3")) == ["z", "a", "m"]
+
+
+@pytest.mark.parametrize(
+    ("mark", "shown"), [(Mark("s.yaml", 14, 7), "s.yaml:14:7: no"), (Mark("--set h=3"), "--set h=3: no")]
+)
+def test_a_fault_names_its_place_as_a_compiler_does(mark, shown):
+    assert mark.fault("no") == shown
+
+
+@pytest.mark.parametrize("text", ["a\nb", "a\rb", "a\u2028b", "\x1b[31m", "\x00", "\udcff", "\u202eb"])
+def test_a_fault_is_one_line_and_printable_whatever_it_quotes(text):
+    for line in (Mark("s.yaml", 1, 1).fault(f'"{text}"'), Mark(f"a{text}.yaml", 1, 1).fault("no")):
+        assert line.isprintable()
+
+
+def test_a_fault_does_not_repeat_a_megabyte():
+    assert len(Mark("s.yaml", 1, 1).fault("x" * 10**6)) < MAX_MESSAGE + 50
+
+
+# --- what a study may not hold -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", "s.yaml:1:1: is empty; `ablate init` writes a study to start from"),
+        ("# only a comment\n", "s.yaml:1:1: is empty; `ablate init` writes a study to start from"),
+        ("a: 1\nb:\n  a: 2\n  c: 3\n  a: 4\n", 's.yaml:5:3: "a" stands twice; first on line 3'),
+        ("{a: 1, 'a': 2}", 's.yaml:1:8: "a" stands twice; first on line 1'),
+        ("a: &x [1]\nb: *x", 's.yaml:1:4: anchor "&x": a study has no anchors; write the value out'),
+        ("a: *x", 's.yaml:1:4: alias "*x": a study has no aliases; write the value out'),
+        ("a: !!python/object:os.system x", 's.yaml:1:4: tag "tag:yaml.org,2002:python/object:os.system": a study '
+                                           "has no tags"),
+        ("a: !!int '3'", 's.yaml:1:4: tag "tag:yaml.org,2002:int": a study has no tags'),
+        ("--- {a: 1}\n--- {b: 2}\n", "s.yaml:2:1: a second YAML document; a study is one"),
+        ("? [a]\n: 1", "s.yaml:1:3: a key must be a plain word"),
+        ("a: [1, .inf]", 's.yaml:1:8: ".inf" is not a finite number'),
+        ("a: -.INF", 's.yaml:1:4: "-.INF" is not a finite number'),
+        ("a: .nan", 's.yaml:1:4: ".nan" is not a finite number'),
+        ("a: 1e999", 's.yaml:1:4: "1e999" is not a finite number'),
+        ("a: " + "9" * 40, "s.yaml:1:4: a number of 40 digits"),
+        ("[" * 14, "s.yaml:1:14: nested more than 12 deep"),
+    ],
+)  # fmt: skip
+def test_a_refusal_says_where_and_what(text, line):
+    assert fault(text) == line
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("a: [1, 2\n", "2:1"),
+        ("a: 'x", "1:6"),
+        ("a: 1\n b: 2", "2:3"),
+        ("a: b: c", "1:5"),
+        ("a: @b", "1:4"),
+        ("\ta: 1", "1:1"),
+    ],
+)
+def test_text_that_is_not_yaml_is_pointed_to(text, place):
+    assert fault(text).startswith(f"s.yaml:{place}: not valid YAML: ")
+
+
+def test_a_control_character_is_pointed_to_by_its_line():
+    assert fault("a: 1\nb: 2\n\nc: \x07").startswith("s.yaml:4:1: not valid YAML: ")
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
+    path = tmp_path / "s.yaml"
+    path.write_bytes(b"\xef\xbb\xbfa: 1")
+    assert file_text(path) == "a: 1"
+
+
+def test_bytes_that_are_not_utf_8_are_pointed_to_by_their_line(tmp_path):
+    path = tmp_path / "s.yaml"
+    path.write_bytes("a: 1\nb: é\n".encode("latin-1"))
+    with pytest.raises(StudyError, match=r"s\.yaml:2:1: is not valid UTF-8$"):
+        file_text(path)

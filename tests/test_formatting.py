@@ -1,0 +1,78 @@
+"""Numbers with units: no digits that nobody needs, and no border at which they jump."""
+
+import pytest
+
+from ablate.formatting import duration, scaled, size
+
+SECOND, MINUTE, HOUR, DAY = 1, 60, 3600, 86_400
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "?"),
+        (0, "0 s"),
+        (0.4, "0 s"),
+        (47.6, "48 s"),
+        (89.4, "89 s"),
+        (90, "2 min"),
+        (3 * MINUTE, "3 min"),
+        (999.6, "17 min"),
+        (89 * MINUTE + 29, "89 min"),
+        (89 * MINUTE + 31, "1 h 30 min"),
+        (2 * HOUR + 5 * MINUTE, "2 h 05 min"),
+        (2 * HOUR - 1, "2 h 00 min"),
+        (48 * HOUR - 31, "47 h 59 min"),
+        (48 * HOUR - 1, "2 d 0 h"),
+        (48 * HOUR + 40 * MINUTE, "2 d 1 h"),
+        (3 * DAY - 1, "3 d 0 h"),
+        (3 * DAY + 4 * HOUR, "3 d 4 h"),
+        (1000 * DAY, "1000 d 0 h"),
+    ],
+)
+def test_a_duration_is_told_in_the_units_of_its_size(seconds, text):
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("n", "text"),
+    [
+        (None, "? B"),
+        (0, "0 B"),
+        (850, "850 B"),
+        (999.4, "999 B"),
+        (999.6, "1.00 KB"),
+        (1000, "1.00 KB"),
+        (9_994, "9.99 KB"),
+        (9_996, "10.0 KB"),
+        (99_940, "99.9 KB"),
+        (99_960, "100 KB"),
+        (850_000, "850 KB"),
+        (999_600, "1.00 MB"),
+        (1.2e9, "1.20 GB"),
+        (9.53e12, "9.53 TB"),
+        (28.3e18, "28.3 EB"),
+        (5e21, "5000 EB"),
+    ],
+)
+def test_a_number_is_scaled_to_three_digits(n, text):
+    assert scaled(n, "B") == text
+    assert n is None or size(n) == text
+
+
+def test_durations_never_go_back_as_seconds_go_on():
+    def seconds(text):
+        words = text.split()
+        units = {"s": SECOND, "min": MINUTE, "h": HOUR, "d": DAY}
+        return sum(int(n) * units[unit] for n, unit in zip(words[::2], words[1::2], strict=True))
+
+    told = [seconds(duration(s / 2)) for s in range(2 * 3 * DAY // 10)]
+    assert told == sorted(told)
+
+
+def test_scaling_rounds_by_less_than_half_a_percent():
+    factors = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9}
+    for exponent in range(300, 1150):
+        n = 10 ** (exponent / 100)
+        number, unit = scaled(n, "B").split()
+        assert float(number) * factors[unit] == pytest.approx(n, rel=0.005)
