@@ -16,7 +16,7 @@ from ablate.config.plugins import Variants
 from ablate.config.resolve import SYMBOL_OF
 from tests.cli.inside import inside
 from tests.commands import PAGE, commands, page
-from tests.config.test_effect import IDLE
+from tests.config.test_inactive import IDLE
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])

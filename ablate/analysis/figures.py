@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,15 +22,13 @@ def refuse_undrawable(paths: Sequence[Path]) -> None:
     """Refuse, before any work, files that could not be written after it.
 
     Raises:
-        UsageError: a file is neither PNG nor SVG, or matplotlib is not installed.
+        UsageError: a file is neither PNG nor SVG.
     """
     for path in paths:
         if path.suffix.lower() not in SUFFIXES:
             raise UsageError(f"--out {path}: must end in {listed(SUFFIXES)}")
         if path.is_dir():
             raise UsageError(f"--out {path}: is a folder")
-    if paths and importlib.util.find_spec("matplotlib") is None:
-        raise UsageError("--out needs matplotlib: pip install 'ablate-transformer[figures]'")
 
 
 def save(figure: Figure, paths: Sequence[Path]) -> None:

@@ -56,7 +56,7 @@ def command(
     from ablate.report.table import table_of
 
     content, root = study_and_results(study, results, set, rows, seeds)
-    _refuse_undrawable(figures, attention)
+    _refuse_undrawable(figures)
     if content.selected and out is None:
         raise UsageError("with --set, --rows or --seeds it is not the study of the file: name a place, --out FILE")
     warn_of_other_text(content, root)
@@ -75,13 +75,8 @@ def command(
             typer.echo(f"Wrote {figures / name}")
 
 
-def _refuse_undrawable(figures: Path | None, attention: str | None) -> None:
+def _refuse_undrawable(figures: Path | None) -> None:
     """Refuse before any work what could not be drawn after it."""
-    from importlib.util import find_spec
-
-    asked = "--figures" if figures is not None else "--attention" if attention is not None else None
-    if asked and find_spec("matplotlib") is None:
-        raise UsageError(f"{asked} needs matplotlib: pip install 'ablate-transformer[figures]'")
     if figures is not None and figures.exists() and not figures.is_dir():
         raise UsageError(f"--figures {figures}: is not a folder")
 

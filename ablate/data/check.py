@@ -6,9 +6,6 @@ from collections.abc import Collection
 from pathlib import Path
 
 from ablate.config import DataConfig
-from ablate.data.columns import PARQUET, refuse_parquet
-from ablate.data.named import NAMED
-from ablate.data.remote import OnHub
 from ablate.data.resolve_sources import sources_of
 from ablate.data.sources import Aligned, Tables
 from ablate.errors import DataError
@@ -18,12 +15,7 @@ from ablate.store.corpora import remembered
 def data_faults(data: DataConfig, folder: Path, corpora: Path) -> tuple[str, ...]:
     """A line for every split that is not there or cannot be read here; nothing is downloaded."""
     try:
-        sources = sources_of(data, folder, corpora)
-        for source in sources.values():
-            if isinstance(source, Tables):
-                refuse_parquet(source.paths)
-            elif isinstance(source, OnHub) and data.corpus in NAMED and NAMED[data.corpus].parquet:
-                refuse_parquet([PARQUET])
+        sources_of(data, folder, corpora)
     except DataError as error:
         return error.lines
     return ()

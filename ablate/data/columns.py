@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ablate.data.io import open_bytes, readable
@@ -14,7 +13,6 @@ from ablate.data.lines import read_lines
 from ablate.errors import DataError, did_you_mean, listed
 
 PARQUET = ".parquet"
-NEEDS_PYARROW = "parquet files need pyarrow; install it with: pip install 'ablate-transformer[parquet]'"
 
 # The column of translations in data sets of the Hub: an object with a text for each language.
 TRANSLATION = "translation"
@@ -96,22 +94,10 @@ def _json_lines(path: str, names: Names | None, languages: tuple[str, str], repa
         yield number, *_pair(row, names, languages, f"{path}:{number}")
 
 
-def refuse_parquet(paths: Iterable[str]) -> None:
-    """Refuse parquet files where nothing can read them, before they are downloaded.
-
-    Raises:
-        DataError: saying what to install.
-    """
-    if any(path.endswith(PARQUET) for path in paths) and importlib.util.find_spec("pyarrow") is None:
-        raise DataError(NEEDS_PYARROW)
-
-
 def _parquet(path: str, names: Names | None, languages: tuple[str, str], repaired: Counter[str]) -> Iterator[Row]:
-    try:
-        from pyarrow import ArrowException
-        from pyarrow.parquet import ParquetFile
-    except ImportError:
-        raise DataError(f"{path}: {NEEDS_PYARROW}") from None
+    from pyarrow import ArrowException  # loads slowly: only when a parquet file is read
+    from pyarrow.parquet import ParquetFile
+
     number = 0
     try:
         with readable(path), open_bytes(path) as stream:

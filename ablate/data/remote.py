@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ablate.data.columns import Names, Row, refuse_parquet
+from ablate.data.columns import Names, Row
 from ablate.data.hub import Repository
 from ablate.data.sources import Aligned, Source, Tables
 from ablate.errors import DataError, did_you_mean, listed
@@ -61,7 +61,6 @@ class OnHub(_Fetched):
 
     def _fetch(self) -> Source:
         files = self.repository.files(self.beginning)
-        refuse_parquet(files)
         paths = self.repository.download(files)
         return Tables(paths, self.names, self.languages)
 

@@ -1,4 +1,4 @@
-"""The report's figures as files for a paper, PDF and SVG, drawn with matplotlib (the extra `figures`)."""
+"""The report's figures as files for a paper, PDF and SVG, drawn with matplotlib."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -26,12 +25,9 @@ def load(results: str | PathLike[str], study: str | PathLike[str], per: Literal[
     Raises:
         StudyError: the study is at fault.
         StoreError: a result is damaged.
-        ImportError: pandas is not installed.
     """
     if per not in ("row", "run"):
         raise ValueError(f'per is "row" or "run", not {per!r}')
-    if importlib.util.find_spec("pandas") is None:
-        raise ImportError("ablate.load needs pandas: pip install 'ablate-transformer[notebook]'")
     import pandas as pd
 
     from ablate.metrics.scoring import measure_missing

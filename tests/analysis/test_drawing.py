@@ -189,11 +189,3 @@ def test_files_that_cannot_be_drawn_are_refused(tmp_path, name, reason):
     with pytest.raises(UsageError) as refused:
         refuse_undrawable([tmp_path / "b.png", tmp_path / name])
     assert refused.value.lines == (f"--out {tmp_path / name}: {reason}",)
-
-
-def test_matplotlib_that_is_missing_is_asked_for_only_where_it_is_needed(tmp_path, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    refuse_undrawable([])
-    with pytest.raises(UsageError) as refused:
-        refuse_undrawable([tmp_path / "a.png"])
-    assert refused.value.lines == ("--out needs matplotlib: pip install 'ablate-transformer[figures]'",)

@@ -71,15 +71,6 @@ def test_figures_are_written_beside_it(given, tmp_path):
     assert (tmp_path / "figures" / "learning-curves.pdf").exists()
 
 
-@pytest.mark.parametrize("option", ["--figures", "--attention"])
-def test_what_needs_matplotlib_says_so_before_any_work(given, whole, monkeypatch, option):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    done = inside("report", *given, option, "x")
-    assert (done.code, done.out) == (2, "")
-    assert done.err == f"{option} needs matplotlib: pip install 'ablate-transformer[figures]'\n"
-    assert not (whole.results.study("small") / "report.html").exists()
-
-
 def test_figures_cannot_replace_a_file(given, tmp_path):
     (tmp_path / "file").write_text("mine")
     done = inside("report", *given, "--figures", tmp_path / "file")

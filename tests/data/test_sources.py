@@ -3,8 +3,6 @@
 import gzip
 import hashlib
 import json
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
@@ -184,22 +182,6 @@ def test_columns_of_plain_text_are_refused(tmp_path):
         write(tmp_path / f"train{end}")
     with pytest.raises(DataError, match=r"train: is plain text: data\.source_column and data\.target_column have no"):
         files_source(str(tmp_path / "train"), LANGUAGES, (1, 2))
-
-
-def test_parquet_without_pyarrow_says_what_to_install(tmp_path):
-    write(tmp_path / "train.parquet")
-    script = (
-        "import sys; sys.modules['pyarrow'] = None\n"
-        "from ablate.data.resolve_sources import files_source\n"
-        "try: list(files_source(sys.argv[1], ('en', 'de')).pairs())\n"
-        "except Exception as error: print(error)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "train.parquet")], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip().endswith(
-        "train.parquet: parquet files need pyarrow; install it with: pip install 'ablate-transformer[parquet]'"
-    )
 
 
 # Folders

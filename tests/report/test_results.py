@@ -53,12 +53,6 @@ def test_anything_else_is_refused(results):
         ablate.load(*given(results), per="seed")
 
 
-def test_without_pandas_it_says_what_to_install(results, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"pip install 'ablate-transformer\[notebook\]'"):
-        ablate.load(*given(results))
-
-
 def test_importing_the_package_loads_nothing_heavy():
     script = "import sys, ablate; print({'torch', 'pandas', 'numpy', 'pydantic'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
