@@ -1,4 +1,4 @@
-"""Numbers as people read them: with units, with their spread."""
+"""Numbers and text as people read them: units, spread, escapes, ellipses."""
 
 from __future__ import annotations
 
@@ -75,3 +75,13 @@ def signed(value: float | None, digits: int) -> str:
         return ""
     text = f"{value:+.{digits}f}"
     return text[1:] if float(text) == 0 else text
+
+
+def printable(text: str) -> str:
+    r"""Text for a terminal: control and other unprintable characters escaped as Python writes them, such as `\x1b`."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def ellipsis(text: str, width: int) -> str:
+    """Text of at most `width` characters; longer text is cut and ends with `…`."""
+    return text if len(text) <= width else f"{text[: width - 1]}…"

@@ -1,8 +1,8 @@
-"""Numbers with units: no digits that nobody needs, and no border at which they jump."""
+"""Numbers with units and text for a terminal: no needless digits, no jumps between units, no control characters."""
 
 import pytest
 
-from ablate.formatting import duration, scaled, size
+from ablate.formatting import duration, ellipsis, printable, scaled, size
 
 SECOND, MINUTE, HOUR, DAY = 1, 60, 3600, 86_400
 
@@ -76,3 +76,22 @@ def test_scaling_rounds_by_less_than_half_a_percent():
         n = 10 ** (exponent / 100)
         number, unit = scaled(n, "B").split()
         assert float(number) * factors[unit] == pytest.approx(n, rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        ("ein Hündchen, 犬", "ein Hündchen, 犬"),
+        ("\x1b[31mred\x07", r"\x1b[31mred\x07"),
+        ("two\nlines\tand a tab", r"two\nlines\tand a tab"),
+        ("a\u2028b\ud800", r"a\u2028b\ud800"),
+        (r"a\b'c\"", r"a\b'c\""),
+    ],
+)
+def test_printable_escapes_what_a_terminal_would_act_on_and_nothing_else(text, escaped):
+    assert printable(text) == escaped
+
+
+@pytest.mark.parametrize(("width", "text"), [(5, "seven"), (6, "seven"), (4, "sev…"), (1, "…")])
+def test_ellipsis_keeps_the_width(width, text):
+    assert ellipsis("seven", width) == text
