@@ -15,7 +15,7 @@ from ablate.data.tokenizer import BOS, EOS
 from ablate.decoding import translate_ids
 from ablate.errors import UsageError
 from ablate.model import Transformer
-from ablate.run.inference import Opened, refuse_too_long
+from ablate.run.inference import LoadedRun, refuse_too_long
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class View:
     hidden: tuple[str, ...]
 
 
-def view(opened: Opened, sentence: str, translation: str | None, among: Sequence[Attention]) -> View:
+def view(opened: LoadedRun, sentence: str, translation: str | None, among: Sequence[Attention]) -> View:
     """The weights of a run's heads for a sentence.
 
     Args:
@@ -118,7 +118,7 @@ def watched(
     return [into[-1] if into else None for into in shown]
 
 
-def _ids(opened: Opened, sentence: str, translation: str | None) -> tuple[list[int], list[int]]:
+def _ids(opened: LoadedRun, sentence: str, translation: str | None) -> tuple[list[int], list[int]]:
     """Both sides as the model reads them: the source with its end mark, the target with its begin mark."""
     tokenizer, config = opened.corpus.tokenizer, opened.config
     (source,) = opened.corpus.source_tokenizer.encode([sentence.strip()])

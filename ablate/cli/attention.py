@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ablate.analysis.heads import Attention
     from ablate.analysis.importance import Importances
-    from ablate.run.inference import Opened
+    from ablate.run.inference import LoadedRun
 
 
 class Kind(str, Enum):
@@ -86,7 +86,7 @@ def command(
 
 def _weights(
     run: str,
-    opened: Opened,
+    opened: LoadedRun,
     among: list[Attention],
     sentence: str | None,
     translation: str | None,
@@ -136,7 +136,7 @@ def _importance(run: str, found: Importances, format: Format, out: list[Path]) -
         print_importances(found, Console(highlight=False))
 
 
-def _measured(opened: Opened, among: list[Attention], pairs: int | None) -> Importances:
+def _measured(opened: LoadedRun, among: list[Attention], pairs: int | None) -> Importances:
     """The importance of heads, with a bar meanwhile in a terminal."""
     from rich.console import Console
     from rich.progress import Progress

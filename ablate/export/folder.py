@@ -14,7 +14,7 @@ from ablate.config import DataConfig, DecodingConfig, ModelConfig, RowConfig
 from ablate.errors import StoreError, UsageError
 from ablate.export.forms import FORMS, Form
 from ablate.export.source import Source
-from ablate.run.inference import Opened, open_run
+from ablate.run.inference import LoadedRun, open_run
 from ablate.store import Results, RunFolder
 from ablate.store.files import read_json, sync_file, sync_folder, write_json
 
@@ -57,7 +57,7 @@ def _refuse(run: RunFolder, config: ModelConfig, target: str, form: Form) -> Non
         raise UsageError(f"--to {target}: {form.needs} is not installed; pip install 'ablate-transformer[{target}]'")
 
 
-def _about(run: dict[str, Any], opened: Opened, target: str) -> dict[str, Any]:
+def _about(run: dict[str, Any], opened: LoadedRun, target: str) -> dict[str, Any]:
     """What tells an exported model's origin. How some study decodes it is no part of it, nor is any machine."""
     decoding = set(DecodingConfig.model_fields)
     return {

@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
-class Opened:
+class LoadedRun:
     """A finished run: what it is, what it was trained on, the weights that it chose, evaluating, and its result."""
 
     config: RowConfig
@@ -32,7 +32,7 @@ class Opened:
     result: dict[str, Any]
 
 
-def open_run(folder: RunFolder, results: Results, device: torch.device = CPU) -> Opened:
+def open_run(folder: RunFolder, results: Results, device: torch.device = CPU) -> LoadedRun:
     """Load a finished run.
 
     Raises:
@@ -42,7 +42,7 @@ def open_run(folder: RunFolder, results: Results, device: torch.device = CPU) ->
     if run is None or result is None:
         raise StoreError(f"{folder.path}: is not a finished run")
     config, corpus = RowConfig(**run["config"]), Corpus(_corpus(results, result))
-    return Opened(config, corpus, load_model(folder, config, corpus, result, 1, device), result)
+    return LoadedRun(config, corpus, load_model(folder, config, corpus, result, 1, device), result)
 
 
 def _corpus(results: Results, result: dict[str, Any]) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ablate.run.inference import Opened, open_run
+from ablate.run.inference import LoadedRun, open_run
 from ablate.store import Results
 from ablate.study import read_study
 from tests.cli.inside import inside
@@ -26,7 +26,7 @@ class Trained:
 
     root: Path
     id: str
-    opened: Opened
+    opened: LoadedRun
     text: list[str]
     ids: list[list[int]]
 
