@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from ablate.report.scores import Scores
-
 
 def duration(seconds: float | None) -> str:
     """`48 s`, `3 min`, `2 h 05 min`, `3 d 4 h`; `?` where it is not known."""
@@ -46,14 +44,6 @@ def plural(count: int, noun: str) -> str:
 def number(value: float | None, digits: int) -> str:
     """A number as the table shows it; empty where there is none."""
     return "" if value is None else f"{value:.{digits}f}"
-
-
-def spread(scores: Scores, digits: int, seeds: int) -> str:
-    """`25.8 ±0.2`, with how many seeds where not all are in: `25.8 ±0.2 (2/3)`."""
-    text = number(scores.mean, digits)
-    if scores.std is not None:
-        text += f" ±{scores.std:.{digits}f}"
-    return f"{text} ({scores.n}/{seeds})" if scores.n and scores.n < seeds else text
 
 
 def millions(params: int) -> str:

@@ -18,11 +18,11 @@ FLOORS = (
     ("config",),
     ("study", "kernels", "stats"),
     ("store",),
-    ("data", "model", "report"),
-    ("training", "decoding", "loggers"),
+    ("data", "model"),
+    ("training", "decoding"),
     ("metrics",),
-    ("run",),
-    ("launch", "export", "analysis", "page"),
+    ("run", "report"),
+    ("launch", "loggers", "export", "analysis", "page"),
     ("cli",),
     ("__init__", "__main__"),  # of the whole: what `import ablate` and `python -m ablate` offer
 )

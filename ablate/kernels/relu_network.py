@@ -15,15 +15,14 @@ from torch.autograd.function import once_differentiable
 
 from ablate.kernels.cpu_matmul import Products, products
 from ablate.kernels.linear import is_rounded, own
-from ablate.model.layers import Linear
 
 
-def relu_network(x: Tensor, first: Linear, second: Linear) -> Tensor:
+def relu_network(x: Tensor, W_1: Tensor, b_1: Tensor | None, W_2: Tensor, b_2: Tensor | None) -> Tensor:
     """(..., d_model) -> (..., d_model), as `linear` gives it; both layers have biases."""
     rounded = is_rounded(x)
-    x, by = x if rounded else x.to(first.weight.dtype), products(x.device, rounded)
+    x, by = x if rounded else x.to(W_1.dtype), products(x.device, rounded)
     out: Tensor = _ReLUNetwork.apply(  # type: ignore[no-untyped-call]
-        x, first.weight, first.bias, second.weight, second.bias, by
+        x, W_1, b_1, W_2, b_2, by
     )
     return out
 

@@ -81,7 +81,7 @@ class FeedForward(nn.Module):
         if not self.activation.of_rows or self.dropout.rate:  # masks are drawn for what there is, and for no more
             return self._between(x)
         if type(self.activation) is ReLU and (is_rounded(x) or (x.device.type == "cpu" and torch.is_grad_enabled())):
-            return relu_network(x, self.W_1, self.W_2)
+            return relu_network(x, self.W_1.weight, self.W_1.bias, self.W_2.weight, self.W_2.bias)
         return from_rows(self._between(to_rows(x)), like=x)
 
     def _between(self, x: Tensor) -> Tensor:

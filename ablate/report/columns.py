@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ablate.config.metrics import Metric
-from ablate.formatting import duration, millions, number, plural, scaled, signed, spread
+from ablate.formatting import duration, millions, number, plural, scaled, signed
+from ablate.report.scores import spread
 from ablate.report.table import Table, TableRow
 from ablate.stats.bootstrap import RESAMPLES
 from ablate.stats.paired import LEVEL

@@ -9,9 +9,10 @@ from rich.console import Console
 from rich.text import Text
 
 from ablate.config.metrics import METRICS
-from ablate.formatting import duration, millions, scaled, signed, spread
+from ablate.formatting import duration, millions, scaled, signed
 from ablate.report.compare import Comparison, Translated
 from ablate.report.plan_text import plain_table, print_wide
+from ablate.report.scores import spread
 from ablate.stats.paired import LEVEL
 from ablate.stats.verdict import Verdict, p_text
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ablate.formatting import number
+
 
 @dataclass(frozen=True)
 class Scores:
@@ -38,3 +40,11 @@ class Scores:
     def as_json(self) -> dict[str, Any]:
         """The contract's shape."""
         return {"mean": self.mean, "std": self.std, "n": self.n, "values": list(self.by_seed.values())}
+
+
+def spread(scores: Scores, digits: int, seeds: int) -> str:
+    """`25.8 ±0.2`, with how many seeds where not all are in: `25.8 ±0.2 (2/3)`."""
+    text = number(scores.mean, digits)
+    if scores.std is not None:
+        text += f" ±{scores.std:.{digits}f}"
+    return f"{text} ({scores.n}/{seeds})" if scores.n and scores.n < seeds else text

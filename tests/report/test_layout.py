@@ -10,10 +10,10 @@ import pytest
 from rich.console import Console
 
 from ablate.config.decoding import DecodingConfig
-from ablate.formatting import millions, spread, thousands
+from ablate.formatting import millions, thousands
 from ablate.report.layout import layouts
 from ablate.report.render import comma_separated, markdown, print_rich
-from ablate.report.scores import Scores
+from ablate.report.scores import Scores, spread
 from ablate.study import Selection, read_study
 from tests.report.fakes import SIGNATURE, STUDIES, Fake
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from ablate.config import ModelConfig, TrainingConfig
-from tests.config.test_effect import IDLE
 from tests.config.test_identity import TRAINING
+from tests.config.test_inactive import IDLE
 from tests.config.test_model import IMPOSSIBLE
 
 HEAD = "study: table3\ndata: {corpus: toy, max_length: 100}\n"
