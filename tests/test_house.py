@@ -1,4 +1,4 @@
-"""The house itself: who may import whom, what stays out, and that the checks of CONTRIBUTING pass."""
+"""Architecture: imports between packages, forbidden calls, and the checks of CONTRIBUTING."""
 
 import ast
 import importlib.util
@@ -16,32 +16,44 @@ MODULES = {path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."): 
 FLOORS = (
     ("errors", "paper", "formatting"),
     ("config",),
-    ("study", "kernels", "stats"),
+    ("stats", "kernels"),
     ("store",),
     ("data", "model"),
-    ("training", "decoding"),
+    ("decoding",),
     ("metrics",),
+    ("tasks",),
+    ("study", "training"),
     ("run", "report"),
     ("launch", "loggers", "export", "analysis", "page"),
     ("cli",),
-    ("__init__", "__main__"),  # of the whole: what `import ablate` and `python -m ablate` offer
+    ("__init__", "__main__"),  # what `import ablate` and `python -m ablate` offer
 )
 FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names}
 
-LONGEST_MODULE = 300  # lines
+# Imports that still break a rule while modules move to this plan.
+PENDING = {
+    ("ablate.metrics.perplexity", "ablate.training.loss"),
+    ("ablate.metrics.scoring", "ablate.study"),
+    ("ablate.cli.status", "ablate.cli.live"),
+    ("ablate.cli.verify", "ablate.cli.run"),
+    ("ablate.cli.verify", "ablate.cli.attention"),
+    ("ablate.cli.attention", "ablate.cli.run"),
+    ("ablate.cli.init", "ablate.cli.schema"),
+}
 
 
 def part(module):
-    """The part of the house that a module belongs to: `ablate.study.rows` is of `study`."""
+    """The package, or the module at the top, that a module belongs to: `study` for `ablate.study.rows`."""
     return module.split(".")[1]
 
 
 def imports(module):
-    """(line, module of ablate) for every import in a module, those inside functions too."""
+    """Yield (line, imported module of ablate) for every import in a module, those inside functions too."""
     for node in ast.walk(ast.parse(MODULES[module].read_text())):
         if isinstance(node, ast.ImportFrom):
             assert not node.level, f"{module}:{node.lineno}: imports are written in full"
-            names = [node.module] if node.module != "ablate" else [f"ablate.{alias.name}" for alias in node.names]
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [name if name in MODULES else node.module for name in inner]
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         else:
@@ -49,20 +61,57 @@ def imports(module):
         yield from ((node.lineno, name) for name in names if name.split(".")[0] == "ablate")
 
 
-def test_every_module_has_its_floor():
-    parts = {part(module) for module in MODULES} - {"__init__"}
-    assert parts <= set(FLOOR)
+def test_every_package_has_a_floor():
+    assert {part(module) for module in MODULES} <= set(FLOOR) | {"__init__"}
 
 
 @pytest.mark.parametrize("module", sorted(MODULES))
 def test_a_module_imports_only_from_floors_below_its_own(module):
-    own = part(module)
+    package = part(module)
     above = [
         f"{module}:{line}: imports {name}"
         for line, name in imports(module)
-        if name.count(".") and part(name) != own and FLOOR.get(part(name), -1) >= FLOOR.get(own, 0)
+        if name.count(".") and part(name) != package and FLOOR.get(part(name), -1) >= FLOOR[package]
+        if (module, name) not in PENDING
     ]
     assert above == []
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    graph = {
+        module: {resolved(name) for _, name in imports(module) if (module, name) not in PENDING} for module in MODULES
+    }
+    while leaves := [module for module, imported in graph.items() if not imported & graph.keys()]:
+        for module in leaves:
+            del graph[module]
+    # Modules that are left import each other, or import such a module: only the former are in a circle.
+    while roots := [module for module in graph if not any(module in imported for imported in graph.values())]:
+        for module in roots:
+            del graph[module]
+    assert sorted(graph) == []
+
+
+def resolved(name):
+    """The module that an import loads: a package's `__init__` for its name."""
+    return name if name in MODULES else f"{name}.__init__"
+
+
+def test_no_command_imports_another_command():
+    commands = {
+        module for module, path in MODULES.items() if part(module) == "cli" and "\ndef command(" in path.read_text()
+    }
+    assert len(commands) > 10
+    found = {(module, name) for module in commands for _, name in imports(module) if name in commands}
+    assert found - PENDING == set()
+
+
+def test_the_page_of_the_architecture_lists_the_floors():
+    page = (ROOT / "docs/architecture.md").read_text()
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| ") and line[2].isdigit()]
+    listed = {(int(floor.strip("| ")), name.strip("`/").removesuffix(".py")) for floor, names, _ in rows
+              for name in names.split(", ")}  # fmt: skip
+    there = {part(module) for module in MODULES} - {"__init__", "__main__"}
+    assert listed == {(FLOOR[name], name) for name in there}
 
 
 def imported_by(*names):
@@ -78,11 +127,6 @@ def test_what_plans_and_tables_need_never_loads_torch_or_pandas(name):
     if name == "cli":  # of its commands, those that answer at once
         modules = ["ablate.cli", *(f"ablate.cli.{command}" for command in ("app", "plan", "status", "table"))]
     assert not imported_by(*modules) & {"torch", "pandas", "sentencepiece", "sacrebleu"}
-
-
-@pytest.mark.parametrize("module", sorted(MODULES))
-def test_no_module_is_long(module):
-    assert len(MODULES[module].read_text().splitlines()) <= LONGEST_MODULE
 
 
 @pytest.mark.parametrize("module", sorted(MODULES))
