@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Literal, get_args, get_origin
@@ -45,7 +49,7 @@ def test_every_field_is_documented_with_its_symbol_default_choices_and_meaning(s
         )
     assert all(f"`{written(choice)}`" in line.split(" | ")[2] for choice in choices(field))
     if any(isinstance(mark, Variants) for mark in field.metadata):
-        assert "[your own](own.md)" in line.split(" | ")[2]
+        assert "[your own](components.md)" in line.split(" | ")[2]
 
 
 def written(value):
@@ -137,12 +141,78 @@ def test_what_is_fixed_of_the_hubs_data_sets_is_on_the_page():
 
 
 @pytest.mark.parametrize("study", sorted((ROOT / "studies").glob("*.yaml")), ids=lambda path: path.stem)
-def test_every_study_reads_and_opens_with_its_command(study):
+def test_every_study_reads_and_its_comment_has_a_title_its_command_and_limits(study):
     from ablate.study import read_study
 
     assert read_study(study).rows
-    head = study.read_text().split("study:")[0]
-    assert f"ablate run studies/{study.name}" in head.replace("run  ", "run ")
+    header = hooks().read_header(study)
+    assert f"ablate run studies/{study.name}" in header.command.replace("run  ", "run ")
+    assert header.title
+    assert header.about
+    assert header.limits
+
+
+def hooks():
+    """The module docs/hooks.py."""
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install -e '.[docs]'")
+    spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs/hooks.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["hooks"] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_gallery_has_a_page_for_every_table_in_results():
+    nav = (ROOT / "mkdocs.yml").read_text()
+    names = hooks().published()
+    assert {path.parent.name for path in ROOT.glob("results/*/table.md")} == set(names)
+    for name in names:
+        assert f"- gallery/{name}.md" in nav
+        page = hooks().gallery_page(name)
+        assert (ROOT / f"results/{name}/table.md").read_text() in page
+        assert hooks().read_header(ROOT / f"studies/{name}.yaml").shows
+
+
+def test_the_site_builds_without_warnings_and_without_a_network(tmp_path):
+    """mkdocs.yml turns broken links and anchors, and pages missing from the navigation, into warnings."""
+    pytest.importorskip("material", reason="mkdocs-material is not installed: pip install -e '.[docs]'")
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)}
+    for proxy in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        environment[proxy] = "http://127.0.0.1:9"  # refuses every connection
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)],
+        cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    pages = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.html")}
+    assert {"index.html", "api.html", "contributing.html", "gallery/anatomy.html"} <= pages
+    fetched = [
+        (page, address)
+        for page in pages
+        for address in re.findall(
+            r'<(?:script|link|img)[^>]+(?:src|href)="(https?:[^"]+)', (tmp_path / page).read_text()
+        )
+    ]
+    assert fetched == []
+
+
+def test_the_glossary_has_at_most_15_entries():
+    entries = (ROOT / "docs/glossary.md").read_text().split("| --- | --- |\n")[1].strip().splitlines()
+    assert 1 <= len(entries) <= 15
+
+
+def test_every_public_name_is_in_the_api_reference():
+    import ablate
+    from ablate import errors
+
+    documented = set(re.findall(r"^::: (\S+)$", (ROOT / "docs/api.md").read_text(), re.MULTILINE))
+    names = {f"ablate.{name}" for name in ablate.__all__}
+    names |= {
+        f"ablate.errors.{name}"
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, Exception)
+    }
+    assert documented == names
 
 
 def test_every_study_in_a_documents_yaml_block_reads(tmp_path):
@@ -151,7 +221,7 @@ def test_every_study_in_a_documents_yaml_block_reads(tmp_path):
     blocks = [b for page in PAGES for b in re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL)]
     studies = [block for block in blocks if block.startswith("study:")]
     assert len(studies) >= 3
-    (tmp_path / "cosine.py").write_text("class Cosine: pass\n")  # of docs/own.md; test_own.py runs it
+    (tmp_path / "cosine.py").write_text("class Cosine: pass\n")  # of docs/components.md; test_own.py runs it
     for text in studies:
         path = tmp_path / "study.yaml"
         path.write_text(text)

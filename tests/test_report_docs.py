@@ -61,18 +61,27 @@ def test_every_option_and_form_of_the_page_is_one_and_every_form_is_on_it():
     assert [option for option in set(re.findall(r"--[a-z]+", PAGE)) if option not in helps] == []
 
 
-def test_the_verdict_s_example_has_every_row_of_its_study_and_only_words_that_are_explained():
-    page = (ROOT / "docs/verdict.md").read_text()
-    shown = page.split("<!-- anatomy -->")[1].split("<!-- /anatomy -->")[0]
-    rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in shown.strip().splitlines()]
+def example(document):
+    """The cells of the excerpt from results/anatomy/table.md that a document shows."""
+    shown = (ROOT / document).read_text().split("<!-- anatomy -->")[1].split("<!-- /anatomy -->")[0]
+    return [[cell.strip() for cell in line[1:-1].split("|")] for line in shown.strip().splitlines()]
+
+
+@pytest.mark.parametrize("document", ["docs/verdict.md", "docs/index.md"])
+def test_the_example_shows_every_row_of_the_study_with_the_published_numbers(document):
+    rows = example(document)
     assert [row[0] for row in rows[2:]] == [row.label for row in read_study(ROOT / "studies/anatomy.yaml").rows]
-    explained = set(re.findall(r"^\| ([a-z, ()]+) \| ", page.split("## The words")[1], re.M))
-    words = {word for text in explained for word in re.sub(r" \(d\)", "", text).split(", ")}
-    assert {re.sub(r" \(.*\)", "", row[-1]) for row in rows[3:]} <= words
     table = [line for line in (ROOT / "results/anatomy/table.md").read_text().splitlines() if line.startswith("|")]
     published = [[cell.strip() for cell in line[1:-1].split("|")] for line in table]
     columns = [published[0].index(name) for name in rows[0][1:]]
     assert [row[1:] for row in rows[2:]] == [[row[at] for at in columns] for row in published[2:]]
+
+
+def test_every_verdict_of_the_example_is_explained():
+    page, rows = (ROOT / "docs/verdict.md").read_text(), example("docs/verdict.md")
+    explained = set(re.findall(r"^\| ([a-z, ()]+) \| ", page.split("## The words")[1], re.M))
+    words = {word for text in explained for word in re.sub(r" \(d\)", "", text).split(", ")}
+    assert {re.sub(r" \(.*\)", "", row[-1]) for row in rows[3:]} <= words
 
 
 def test_every_word_of_a_verdict_is_explained():

@@ -1,4 +1,4 @@
-"""A class of one's own from a study to its translations; the example of docs/own.md runs as it stands there."""
+"""A class of one's own from a study to its translations; the example of docs/components.md runs as it stands there."""
 
 import itertools
 import re
@@ -17,7 +17,7 @@ from tests.cli.inside import inside
 from tests.end_to_end.conftest import Trained
 from tests.end_to_end.studies import ablate, outcome
 
-PAGE = Path(__file__).parents[2] / "docs" / "own.md"
+PAGE = Path(__file__).parents[2] / "docs" / "components.md"
 
 
 def runs(folder):

@@ -1,0 +1,132 @@
+"""MkDocs hooks: pages made at build time from files outside of docs/, and links to such files.
+
+The gallery is made from results/*/table.md and the comment at the top of each study, the contributing guide and the
+changes from the files at the top of the repository. Documents link to each other as on disk, so that links work in a
+checkout too; on_page_markdown points them to the pages of the site.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).parents[1]
+COPIED = {
+    "contributing.md": "CONTRIBUTING.md",
+    "changes.md": "CHANGELOG.md",
+}  # page of the site: file of the repository
+LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!\w+:|#)([^)#\s]+)(#[^)]*)?\)")
+
+
+@dataclass(frozen=True)
+class Header:
+    """Comment at the top of a study file: title, command, description, results and limits."""
+
+    title: str
+    command: str
+    about: str
+    shows: str
+    limits: str
+
+
+def read_header(path: Path) -> Header:
+    """Read the comment at the top of a study file.
+
+    Its first line is the title. Indented lines are commands. Paragraphs that begin with "Results:" and "Limits:" say
+    what the study shows and what it cannot; all others describe it.
+    """
+    comment = path.read_text(encoding="utf-8").split("\nstudy:")[0]
+    lines = [line.removeprefix("#").removeprefix(" ") for line in comment.splitlines()]
+    title, *paragraphs = re.split(r"\n\n+", "\n".join(lines).strip())
+    commands = [text for text in paragraphs if text.startswith("  ")]
+    others = [" ".join(text.split()) for text in paragraphs if not text.startswith("  ")]
+    shows = [text.removeprefix("Results: ") for text in others if text.startswith("Results: ")]
+    limits = [text.removeprefix("Limits: ") for text in others if text.startswith("Limits: ")]
+    about = [text for text in others if not text.startswith(("Results: ", "Limits: "))]
+    command = "\n".join(re.sub(r"^  ", "", line) for text in commands for line in text.splitlines())
+    return Header(" ".join(title.split()), command, *("\n\n".join(part) for part in (about, shows, limits)))
+
+
+def published() -> list[str]:
+    """Names of the studies whose results are in the repository, with a study file of the same name."""
+    return sorted(path.parent.name for path in ROOT.glob("results/*/table.md"))
+
+
+def gallery_page(name: str) -> str:
+    """Page of one study: question, command, table, conclusions, limits and the study file."""
+    study = ROOT / "studies" / f"{name}.yaml"
+    header = read_header(study)
+    table = (ROOT / "results" / name / "table.md").read_text(encoding="utf-8")
+    body = study.read_text(encoding="utf-8").split("\nstudy:")[1]
+    return "\n\n".join(
+        [
+            f"---\ntitle: {name}\nhide: [toc]\n---",
+            f"# {header.title}",
+            header.about,
+            f"```sh\n{header.command}\n```",
+            f"## Table\n\n{table}",
+            f"## What it shows\n\n{header.shows}",
+            f"## What it cannot show\n\n{header.limits}",
+            f"## Study file\n\n```yaml\nstudy:{body}```",
+        ]
+    )
+
+
+def gallery_index() -> str:
+    """Overview of all committed studies; those with results link to their page."""
+    lines = [
+        "# Gallery",
+        "",
+        "Studies in `studies/` with their results. Each page shows the question, the command, the table as",
+        "`ablate run` wrote it, and what the study cannot show.",
+        "",
+        "| study | question | results |",
+        "| --- | --- | --- |",
+    ]
+    done = published()
+    for path in sorted(ROOT.glob("studies/*.yaml"), key=lambda path: (path.stem not in done, path.stem)):
+        results = f"[table]({path.stem}.md)" if path.stem in done else "not in the repository"
+        lines.append(f"| `{path.name}` | {read_header(path).title} | {results} |")
+    return "\n".join([*lines, ""])
+
+
+def site_path(path: str) -> str | None:
+    """Page of the site for a file of the repository; None if the site has no such page."""
+    folder, _, name = path.partition("/")
+    if folder == "docs":
+        return name
+    if folder in ("studies", "results"):
+        study = re.split(r"[/.]", name)[0]
+        return f"gallery/{study if study in published() else 'index'}.md"
+    return {"README.md": "index.md", **{file: page for page, file in COPIED.items()}}.get(path)
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the generated pages to the files of the site."""
+    pages = {f"gallery/{name}.md": gallery_page(name) for name in published()}
+    pages["gallery/index.md"] = gallery_index()
+    pages |= {page: (ROOT / file).read_text(encoding="utf-8") for page, file in COPIED.items()}
+    for path, text in pages.items():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Point links between files of the repository to pages of the site; name files that are not part of it."""
+    here = page.file.src_uri
+    source = COPIED.get(here, f"docs/{here}")
+
+    def link(match: re.Match[str]) -> str:
+        text, target, anchor = match.group(1), match.group(2), match.group(3) or ""
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+        uri = site_path(path)
+        if uri is None:
+            return f"{text} (`{path}`)" if f"`{path}`" != text else text
+        return f"[{text}]({posixpath.relpath(uri, posixpath.dirname(here) or '.')}{anchor})"
+
+    return LINK.sub(link, markdown)
