@@ -67,7 +67,7 @@ def example(document):
     return [[cell.strip() for cell in line[1:-1].split("|")] for line in shown.strip().splitlines()]
 
 
-@pytest.mark.parametrize("document", ["docs/verdict.md", "docs/index.md"])
+@pytest.mark.parametrize("document", ["docs/verdict.md", "docs/index.md", "README.md"])
 def test_the_example_shows_every_row_of_the_study_with_the_published_numbers(document):
     rows = example(document)
     assert [row[0] for row in rows[2:]] == [row.label for row in read_study(ROOT / "studies/anatomy.yaml").rows]
