@@ -1,4 +1,4 @@
-"""Numbers and text as people read them: units, spread, escapes, ellipses."""
+"""Numbers, values and text as people read them: units, escapes, ellipses."""
 
 from __future__ import annotations
 
@@ -75,3 +75,15 @@ def printable(text: str) -> str:
 def ellipsis(text: str, width: int) -> str:
     """Text of at most `width` characters; longer text is cut and ends with `…`."""
     return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def setting_text(value: object, unset: str = "unset") -> str:
+    """The value of a configuration field as a study file writes it: `0.1`, `true`, `sinusoidal`.
+
+    Args:
+        value: of the field.
+        unset: the text for None.
+    """
+    if value is None:
+        return unset
+    return str(value).lower() if isinstance(value, bool) else str(value)

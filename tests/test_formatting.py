@@ -2,7 +2,7 @@
 
 import pytest
 
-from ablate.formatting import duration, ellipsis, printable, scaled, size
+from ablate.formatting import duration, ellipsis, printable, scaled, setting_text, size
 
 SECOND, MINUTE, HOUR, DAY = 1, 60, 3600, 86_400
 
@@ -95,3 +95,11 @@ def test_printable_escapes_what_a_terminal_would_act_on_and_nothing_else(text, e
 @pytest.mark.parametrize(("width", "text"), [(5, "seven"), (6, "seven"), (4, "sev…"), (1, "…")])
 def test_ellipsis_keeps_the_width(width, text):
     assert ellipsis("seven", width) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.1, "0.1"), (4, "4"), (True, "true"), (False, "false"), ("none", "none"), (None, "unset")]
+)
+def test_a_setting_is_written_as_in_a_study(value, text):
+    assert setting_text(value) == text
+    assert setting_text(None, unset="null") == "null"

@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 
 from ablate.analysis.heads import TITLES
 from ablate.analysis.importance import Importances, MaskedHead
-from ablate.analysis.maps import printable
 from ablate.analysis.sheet import (
     FONT,
     LINE,
@@ -25,6 +24,7 @@ from ablate.analysis.sheet import (
     style,
 )
 from ablate.analysis.weights import View, Weights
+from ablate.formatting import printable
 
 # Both maps are told apart by every kind of colour vision.
 WEIGHTS, IMPORTANCE = "viridis", "PuOr"

@@ -17,6 +17,7 @@ from rich.text import Text
 from ablate.analysis.heads import TITLES
 from ablate.analysis.measures import Measures, measures
 from ablate.analysis.weights import View, Weights
+from ablate.formatting import printable
 from ablate.report.plan_text import plain_table
 
 SHADES = ((0.7, "█"), (0.4, "▓"), (0.2, "▒"), (0.05, "░"), (0.0, "·"))  # from this weight on; 0 itself is blank
@@ -73,11 +74,6 @@ def heat_maps(weights: Weights, width: int, colours: bool) -> Iterator[Text]:
                 line.append_text(_row(weights.heads[head, query].tolist(), cell, colours))
             yield line if colours else _plain(line.plain)
         yield Text()
-
-
-def printable(piece: str) -> str:
-    """The piece, with what would move a terminal's cursor written out."""
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in piece)
 
 
 def _fitted(name: str, width: int) -> str:

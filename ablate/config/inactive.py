@@ -8,6 +8,7 @@ from typing import Any
 from ablate.config.model import ModelConfig
 from ablate.config.plugins import reference, unpinned
 from ablate.config.training import TrainingConfig
+from ablate.formatting import setting_text
 
 _HEADS = ("n_heads", "n_kv_heads", "d_k", "d_v", "attention_scale", "attention_bias", "attention_dropout")
 # Of fields with a default, what they are set to where they have no effect; others are left as they are.
@@ -62,13 +63,12 @@ def refuse(settings: Mapping[str, Any], own: Collection[str], idle: Mapping[str,
     """
     written = [name for name in own if name in idle and settings.get(name) is not None]
     if written:
-        raise NoEffect([
-            (name, f"{_shown(settings[name])} has no effect with {idle[name]}: leave it out here") for name in written
-        ])  # fmt: skip
-
-
-def _shown(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else unpinned(str(value))
+        raise NoEffect(
+            [
+                (name, f"{unpinned(setting_text(settings[name]))} has no effect with {idle[name]}: leave it out here")
+                for name in written
+            ]
+        )
 
 
 def settled(config: ModelConfig, idle: dict[str, str]) -> dict[str, Any]:

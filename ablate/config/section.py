@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ablate.errors import did_you_mean
+from ablate.formatting import ellipsis, setting_text
 
 
 class Section(BaseModel):
@@ -49,6 +50,5 @@ def _message(error: Any, meaning: str | None) -> str:
 def shown(value: Any, limit: int = 60) -> str:
     """A value as a study writes it, cut where it is long."""
     if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    text = f'"{value}"' if isinstance(value, str) else repr(value)
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+        return setting_text(value, unset="null")
+    return ellipsis(f'"{value}"' if isinstance(value, str) else repr(value), limit)

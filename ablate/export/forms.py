@@ -16,6 +16,7 @@ from ablate.config.plugins import unpinned
 from ablate.errors import listed
 from ablate.export import ctranslate, llama, marian
 from ablate.export.source import Source
+from ablate.formatting import setting_text
 
 Faults = Iterator[tuple[bool, str]]
 
@@ -47,9 +48,8 @@ class Form:
         return found + [reason for holds, reason in self.rules(config) if holds]
 
 
-def _written(value: Any) -> str:
-    """A value as a study writes it."""
-    return str(value).lower() if isinstance(value, bool) else unpinned(str(value))
+def _written(value: object) -> str:
+    return unpinned(setting_text(value))
 
 
 def _of_marian(c: ModelConfig) -> Faults:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-from ablate.formatting import duration
+from ablate.formatting import duration, setting_text
 from ablate.report.publish import provenance as published
 from ablate.report.table import Table
 from ablate.store import Results
@@ -15,11 +15,13 @@ from ablate.store import Results
 def settings(table: Table) -> str:
     """Base in full, what each row changes, and the study's file."""
     base = table.rows[0].row.config.model_dump()
-    fields = _table("Base, every field", ("field", "value"), ((name, _value(value)) for name, value in base.items()))
+    fields = _table(
+        "Base, every field", ("field", "value"), ((name, setting_text(value)) for name, value in base.items())
+    )
     data = table.study.data.model_dump(exclude={"folder"})
-    corpus = _table("The data", ("field", "value"), ((name, _value(value)) for name, value in data.items()))
+    corpus = _table("The data", ("field", "value"), ((name, setting_text(value)) for name, value in data.items()))
     changed = [
-        (row.row.label, ", ".join(f"{name}={_value(value)}" for name, value in row.row.changed.items()))
+        (row.row.label, ", ".join(f"{name}={setting_text(value)}" for name, value in row.row.changed.items()))
         for row in table.rows[1:]
     ]
     rows = _table("What each row changes", ("row", "changes"), changed)
@@ -70,7 +72,3 @@ def _table(caption: str, heads: tuple[str, ...], rows: Iterable[Iterable[object]
 def _row(cells: list[object]) -> str:
     first, *others = (escape(str(cell)) for cell in cells)
     return f'<tr><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in others)}</tr>'
-
-
-def _value(value: object) -> str:
-    return "unset" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ablate.config.metrics import METRICS
-from ablate.formatting import duration, millions, scaled, signed
+from ablate.formatting import duration, millions, printable, scaled, setting_text, signed
 from ablate.report.compare import Comparison, Translated
 from ablate.report.plan_text import plain_table, print_wide
 from ablate.report.scores import spread
@@ -44,7 +44,7 @@ def print_comparison(found: Comparison) -> None:
 def _settings(found: Comparison) -> None:
     table = plain_table("setting", found.first.row.label, found.second.row.label)
     for name, before, after in found.settings:
-        table.add_row(name, Text(_value(before)), Text(_value(after)))
+        table.add_row(name, Text(setting_text(before)), Text(setting_text(after)))
     for name, cells in (
         ("params (10^6)", [millions(row.params) for row in (found.first, found.second)]),
         ("FLOPs of a training", [scaled(row.cost.flops, "").strip() for row in (found.first, found.second)]),
@@ -52,10 +52,6 @@ def _settings(found: Comparison) -> None:
     ):
         table.add_row(Text(name, style="dim"), *cells)
     print_wide(table)
-
-
-def _value(value: object) -> str:
-    return "unset" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _scores(found: Comparison) -> None:
@@ -128,12 +124,7 @@ def _sentence(one: Translated, found: Comparison) -> Iterator[Text]:
     wide = max(len("reference"), len(found.first.row.label), len(found.second.row.label))
     yield Text(f"\n{'':<{wide}}  sentence {one.number}, {signed(one.difference, 1)}", style="dim")
     labels = found.first.row.label, found.second.row.label
-    yield Text.assemble((f"{'source':<{wide}}  ", "dim"), _printable(one.source))
-    yield Text.assemble((f"{'reference':<{wide}}  ", "dim"), _printable(one.reference))
+    yield Text.assemble((f"{'source':<{wide}}  ", "dim"), printable(one.source))
+    yield Text.assemble((f"{'reference':<{wide}}  ", "dim"), printable(one.reference))
     for label, text, score in zip(labels, one.texts, one.scores, strict=True):
-        yield Text.assemble((f"{label:<{wide}}  ", "dim"), _printable(text) or "(empty)", (f"  {score:.1f}", "dim"))
-
-
-def _printable(text: str) -> str:
-    """The text, with what would move a terminal's cursor written out."""
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+        yield Text.assemble((f"{label:<{wide}}  ", "dim"), printable(text) or "(empty)", (f"  {score:.1f}", "dim"))

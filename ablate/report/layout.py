@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ablate.config import resolve_row
 from ablate.config.identity import NOT_IDENTITY
 from ablate.config.metrics import ON_TRANSLATIONS, PPL_CHAR
 from ablate.config.plugins import unpinned
-from ablate.formatting import thousands
+from ablate.formatting import setting_text, thousands
 from ablate.report import columns
 from ablate.report.agreement import agreement_lines
 from ablate.report.columns import Column, Mark
@@ -132,16 +131,14 @@ def _value(row: TableRow, name: str) -> str:
 def _other(rows: tuple[TableRow, ...]) -> list[Column]:
     """Changes of fields that have no column in the paper."""
     cells = [
-        ", ".join(f"{name}={_plain(value)}" for name, value in row.row.changed.items() if name not in _SETTING_FIELDS)
+        ", ".join(
+            f"{name}={unpinned(setting_text(value))}"
+            for name, value in row.row.changed.items()
+            if name not in _SETTING_FIELDS
+        )
         for row in rows
     ]
     return [Column("other", False, tuple(cells), folds=True)] if any(cells) else []
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "unset" if value is None else unpinned(str(value))
 
 
 def _paper_legend(table: Table) -> list[str]:
@@ -160,7 +157,7 @@ def _beside(base: TableRow) -> str:
         for name, value in config.model_dump().items()
         if name not in _SETTING_FIELDS | NOT_IDENTITY and (name in _ALWAYS_TOLD or value != getattr(usual, name))
     }
-    return f"base also: {', '.join(f'{name}={_plain(value)}' for name, value in told.items())}."
+    return f"base also: {', '.join(f'{name}={unpinned(setting_text(value))}' for name, value in told.items())}."
 
 
 def _legend(table: Table) -> list[str]:

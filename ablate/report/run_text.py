@@ -6,7 +6,7 @@ from typing import Any
 
 from ablate.config import RowConfig
 from ablate.config.plugins import unpinned
-from ablate.formatting import duration, plural
+from ablate.formatting import duration, plural, setting_text
 from ablate.store import RunFolder
 from ablate.store.audit import Audit
 from ablate.store.status import failure_of, last_lines, read_progress, standing
@@ -47,7 +47,9 @@ def as_lines(about: dict[str, Any]) -> list[str]:
 
 def _run(run: dict[str, Any]) -> list[str]:
     usual = {name: field.default for name, field in RowConfig.model_fields.items()}
-    changed = [f"{k}={unpinned(str(v))}" for k, v in run["config"].items() if v != usual.get(k) and v is not None]
+    changed = [
+        f"{k}={unpinned(setting_text(v))}" for k, v in run["config"].items() if v != usual.get(k) and v is not None
+    ]
     data = run.get("data", {})
     return [
         f"seed {run['seed']}, corpus {data.get('corpus')} {data.get('direction') or ''}".rstrip(),

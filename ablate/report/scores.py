@@ -43,7 +43,7 @@ class Scores:
 
 
 def spread(scores: Scores, digits: int, seeds: int) -> str:
-    """`25.8 ±0.2`, with how many seeds where not all are in: `25.8 ±0.2 (2/3)`."""
+    """Mean and standard deviation: `25.8 ±0.2`; with the count of seeds while some are missing: `25.8 ±0.2 (2/3)`."""
     text = number(scores.mean, digits)
     if scores.std is not None:
         text += f" ±{scores.std:.{digits}f}"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ablate.errors import Damaged, StoreError
+from ablate.formatting import printable
 from ablate.store.files import read_json
 from ablate.store.layout import RunFolder
 
@@ -100,7 +101,7 @@ def last_lines(log: Path, count: int) -> list[str]:
             lines = [line for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
     except OSError:
         return []
-    return ["".join(c if c.isprintable() else "?" for c in line) for line in lines[-count:]]
+    return [printable(line) for line in lines[-count:]]
 
 
 def provenance_of(folder: RunFolder) -> dict[str, Any] | None:

@@ -6,11 +6,11 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from ablate.config import PRESETS, canonical, field_names
 from ablate.config.resolve import SYMBOLS
 from ablate.errors import did_you_mean, listed
+from ablate.formatting import setting_text
 from ablate.study.expressions import Expression
 from ablate.study.yaml_nodes import Mark, Node
 
@@ -33,14 +33,9 @@ class Draft:
     @property
     def label(self) -> str:
         """The row's stable name: its group and what it sets, as written."""
-        return " ".join([self.group, *(f"{name}={show(node.value)}" for name, node in self.written.items())])
-
-
-def show(value: Any) -> str:
-    """A value as a label shows it: 0.1, true, none."""
-    if value is None:
-        return "null"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+        return " ".join(
+            [self.group, *(f"{name}={setting_text(node.value, unset='null')}" for name, node in self.written.items())]
+        )
 
 
 def drafts(group: str, node: Node, report: Report, budget: int) -> list[Draft]:

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from ablate.errors import StudyError
+from ablate.formatting import ellipsis, printable
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 12
@@ -46,8 +47,7 @@ class Mark:
 
     def fault(self, message: str) -> str:
         """One line for one fault at this place, with nothing in it that could break the line."""
-        line = f"{self}: {message if len(message) <= MAX_MESSAGE else message[:MAX_MESSAGE] + '...'}"
-        return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
+        return printable(f"{self}: {ellipsis(message, MAX_MESSAGE)}")
 
 
 @dataclass(frozen=True)
