@@ -58,7 +58,7 @@ def test_the_last_words_of_a_run_that_has_failed_are_shown(fake, given):
     fake.failed("A h=1", 2, "RuntimeError: out of luck")
     fake.folder("A h=1", 2).log.write_text("one\ntwo\nthree\n\nfour \x1b[2J\n")
     said = inside("status", *given).out
-    assert said.endswith("A h=1 seed 2, the last lines of its log:\n  two\n  three\n  four ?[2J\n")
+    assert said.endswith("A h=1 seed 2, the last lines of its log:\n  two\n  three\n  four \\x1b[2J\n")
     runs = json.loads(inside("status", *given, "--format", "json").out)["runs"]
     assert {len(run["log"]) for run in runs if run["state"] != "failed"} == {0}
 
