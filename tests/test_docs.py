@@ -81,7 +81,7 @@ def section(title):
 
 def test_where_each_variant_is_from_is_documented():
     """But for those of the paper's base model, and those that take something away."""
-    table = section("Where the variants are from")
+    table = section("Sources of the variants")
     named = {name for field in ModelConfig.model_fields.values() for name in choices(field) if isinstance(name, str)}
     base = {str(field.default) for field in ModelConfig.model_fields.values()} - {"sinusoidal"}
     others = {"all", "decoder", "pre", "none"}
@@ -96,7 +96,7 @@ def test_every_setting_that_can_be_without_effect_is_documented(name):
 
 @pytest.mark.parametrize("schedule", get_args(TrainingConfig.model_fields["schedule"].annotation))
 def test_every_schedule_is_documented(schedule):
-    assert f"\n| {schedule} |" in section("The recipe")
+    assert f"\n| {schedule} |" in section("Optimizer, schedule and loss")
 
 
 def test_every_preset_and_corpus_is_documented():

@@ -79,7 +79,7 @@ def test_the_example_shows_every_row_of_the_study_with_the_published_numbers(doc
 
 def test_every_verdict_of_the_example_is_explained():
     page, rows = (ROOT / "docs/verdict.md").read_text(), example("docs/verdict.md")
-    explained = set(re.findall(r"^\| ([a-z, ()]+) \| ", page.split("## The words")[1], re.M))
+    explained = set(re.findall(r"^\| ([a-z, ()]+) \| ", page.split("## Verdicts")[1], re.M))
     words = {word for text in explained for word in re.sub(r" \(d\)", "", text).split(", ")}
     assert {re.sub(r" \(.*\)", "", row[-1]) for row in rows[3:]} <= words
 
@@ -89,5 +89,5 @@ def test_every_word_of_a_verdict_is_explained():
 
     from ablate.stats.verdict import Word
 
-    page = (ROOT / "docs/verdict.md").read_text().split("## The words")[1]
+    page = (ROOT / "docs/verdict.md").read_text().split("## Verdicts")[1]
     assert [word for word in get_args(Word) if word and word not in page] == []
