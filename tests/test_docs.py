@@ -21,7 +21,6 @@ from ablate.config.resolve import SYMBOL_OF
 from tests.cli.inside import inside
 from tests.commands import PAGE, commands, page
 from tests.config.test_inactive import IDLE
-from tests.test_house import FLOORS
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
@@ -299,10 +298,3 @@ def test_the_command_lines_of_the_guide_run_one_after_another(tmp_path, monkeypa
                     ran[words[1]] += 1
     assert ran["run"] >= 6
     assert {"init", "plan", "run", "status", "table"} <= set(ran)
-
-
-def test_the_architecture_page_has_the_floors_that_the_tests_enforce():
-    page = (ROOT / "docs/architecture.md").read_text()
-    rows = re.findall(r"^\| (\d+) \| `(\w+)(?:\.py|/)` \|", page, re.MULTILINE)
-    floors = [(floor, name) for floor, names in enumerate(FLOORS) for name in names if not name.startswith("__")]
-    assert sorted((int(floor), name) for floor, name in rows) == sorted(floors)
