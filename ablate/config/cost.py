@@ -6,6 +6,7 @@ backward pass costs two forward ones; padding, element-wise work and normalisati
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ablate.config import ModelConfig, RowConfig
@@ -29,6 +30,17 @@ class Lengths:
     source_squares: int  # sums of S^2, of S * T and of T^2: what attention scores cost
     products: int
     target_squares: int
+
+    @staticmethod
+    def of_fields(sums: Mapping[str, int], fields: Sequence[str]) -> Lengths:
+        """From a corpus manifest: of two fields, source and target; of one, a target without a source."""
+        if len(fields) == 1:
+            (field,) = fields
+            tokens, squares = sums[f"{field}_tokens"], sums[f"{field}_squares"]
+            return Lengths(sums["pairs"], 0, tokens, sums["longer_tokens"], 0, 0, squares)
+        names = (*(f"{field}_tokens" for field in fields), "longer_tokens")
+        squares_and_products = (f"{fields[0]}_squares", "products", f"{fields[1]}_squares")
+        return Lengths(sums["pairs"], *(sums[name] for name in (*names, *squares_and_products)))
 
     @staticmethod
     def assumed() -> Lengths:

@@ -1,10 +1,9 @@
-"""Token-budget batches of sentences of similar length (section 5.1)."""
+"""Token-budget batches of records of similar lengths (section 5.1), and padding. Collation belongs to the task."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -12,72 +11,41 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ablate.data.corpus import Side, Split, subset
-from ablate.data.tokenizer import BOS, EOS, PAD
+from ablate.data.corpus import Split, TokenSequences, subset
+from ablate.data.tokenizer import PAD
 
-LENGTH_NOISE = 2.0  # tokens: of pairs with longer sides alike, shorter ones this near may change places between epochs
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Padded token ids, and where the target ones stand that count.
-
-    source: (B, S), each sentence ended by EOS.
-    target_in: (B, T), begun by BOS; target_out: (B, T), ended by EOS; both padded with 0.
-    places: (n), where in the B * T places of target_out the n tokens stand that are no padding.
-    """
-
-    source: Tensor
-    target_in: Tensor
-    target_out: Tensor
-    places: Tensor
-
-    @property
-    def tokens(self) -> int:
-        """Target tokens that are not padding."""
-        return len(self.places)
-
-    @property
-    def targets(self) -> Tensor:
-        """(n): the target tokens that are not padding."""
-        return self.at_targets(self.target_out)
-
-    def at_targets(self, x: Tensor) -> Tensor:
-        """(B, T, ...) -> (n, ...): what stands at them. Picked by place, since a GPU stops to count a mask."""
-        return x.flatten(0, 1).index_select(0, self.places)
-
-    def to(self, device: torch.device) -> Batch:
-        """The same batch on a device."""
-        tensors = (self.source, self.target_in, self.target_out, self.places)
-        return Batch(*(tensor.to(device, non_blocking=True) for tensor in tensors))
+LENGTH_NOISE = 2.0  # tokens; records whose shorter fields differ by less may change places between epochs
 
 
 class BatchOrder:
-    """Which sentences form which batch: a pure function of (lengths, batch_tokens, seed, epoch, index, fraction).
+    """Assigns records to batches: a pure function of (lengths, batch_tokens, seed, epoch, index, fraction).
 
-    Within an epoch, pairs are sorted so that neighbours are nearly alike in both lengths; cut where the longer
-    sides add up to batch_tokens; and the batches are shuffled. Every epoch has the same number of batches. A batch
-    exceeds its budget by less than one sentence.
+    Within an epoch, records are sorted so that neighbours have similar lengths in every field, cut where their longest
+    fields add up to batch_tokens, and the batches are shuffled. Every epoch has the same number of batches. A batch
+    exceeds its budget by less than one record.
     """
 
     def __init__(self, split: Split, batch_tokens: int, seed: int, fraction: float = 1.0) -> None:
+        """Order the records of a training split, or a share of them.
+
+        Raises:
+            ValueError: a record is longer than batch_tokens.
+        """
         self.kept = None if fraction == 1 else subset(len(split), fraction)  # None: all
-        lengths = [_lengths(side) for side in (split.source, split.target)]
-        self.source, self.target = lengths if self.kept is None else (side[self.kept] for side in lengths)
-        self.longer = np.maximum(self.source, self.target)
-        if int(self.longer.max()) > batch_tokens:
-            raise ValueError(f"a sentence of {self.longer.max()} tokens does not fit in batch_tokens={batch_tokens}")
+        self.first, self.last, self.longest = _lengths(split, self.kept)
+        if int(self.longest.max()) > batch_tokens:
+            raise ValueError(f"a sentence of {self.longest.max()} tokens does not fit in batch_tokens={batch_tokens}")
         self.batch_tokens = batch_tokens
         self.seed = seed
         self._epoch: tuple[int, list[NDArray[np.int64]]] = (-1, [])
 
     @cached_property
     def batches_per_epoch(self) -> int:
-        """Steps in one pass over the training side."""
-        return -(-int(self.longer.sum()) // self.batch_tokens)
+        """Steps in one pass over the training data."""
+        return -(-int(self.longest.sum()) // self.batch_tokens)
 
     def at(self, step: int) -> NDArray[np.int64]:
-        """The sentences of the batch of a step, counted from 1."""
+        """Indices of the records in the batch of a step, counted from 1."""
         epoch, index = divmod(step - 1, self.batches_per_epoch)
         if self._epoch[0] != epoch:
             self._epoch = (epoch, self.epoch(epoch))
@@ -86,75 +54,129 @@ class BatchOrder:
     def epoch(self, epoch: int) -> list[NDArray[np.int64]]:
         """The batches of an epoch, in order."""
         random = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
-        lean = random.random(len(self.longer))
-        lean *= LENGTH_NOISE  # in place: of 5 million sentences every copy is felt
-        lean += self.source
-        lean -= self.target
-        order = _by_both_lengths(self.longer, lean)
-        ends = np.cumsum(self.longer[order], dtype=np.int64)
+        difference = random.random(len(self.longest))
+        difference *= LENGTH_NOISE  # in place: a copy for 5 million records takes 40 MB
+        difference += self.first
+        difference -= self.last
+        order = _by_lengths(self.longest, difference)
+        ends = np.cumsum(self.longest[order], dtype=np.int64)
         starts = np.searchsorted(ends, self.batch_tokens * np.arange(1, self.batches_per_epoch) + 1)
         batches = np.split(order if self.kept is None else self.kept[order], starts)
         return [batches[i] for i in random.permutation(len(batches))]
 
 
-def _lengths(side: Side) -> NDArray[np.uint16]:
-    """The lengths of a side's sentences, none of which has more than 60,001 tokens."""
-    return side.lengths.astype(np.uint16)
+def micro_batches(
+    split: Split, records: NDArray[np.int64] | Sequence[int], limit: int
+) -> Iterator[NDArray[np.int64]]:
+    """Divide a batch into parts of at most `limit` padded tokens per field, or of single records.
+
+    The parts are as few as possible, and then as even as possible: a small last part would cost as many calls as a
+    large one.
+
+    Yields:
+        The indices of each part's records.
+    """
+    records = np.asarray(records)
+    longest = split.lengths(records).max(axis=0)
+    fewest = len(_parts(longest, limit))
+    if fewest > 1:
+        limit = 1 + bisect_left(range(1, limit), True, key=lambda lower: len(_parts(longest, lower)) == fewest)
+    for part in _parts(longest, limit):
+        yield records[part]
 
 
-def _by_both_lengths(longer: NDArray[np.uint16], lean: NDArray[np.float64]) -> NDArray[np.int64]:
-    """An order of pairs in which neighbours have nearly the same lengths on both sides.
+def eval_batches(split: Split, tokens: int) -> Iterator[NDArray[np.int64]]:
+    """Every record once, in batches of about `tokens` tokens and of similar lengths; yields their indices."""
+    first, last, longest = _lengths(split, None)
+    order = _by_lengths(longest, np.subtract(first, last, dtype=np.float64))
+    cuts = np.flatnonzero(np.diff((np.cumsum(longest[order], dtype=np.int64) - 1) // tokens)) + 1
+    yield from np.split(order, cuts)
 
-    By the longer side, and within it by the lean, up where that side is even and down where it is odd: so the
-    neighbours where it changes mostly lean alike too. Half as much is padding as in an order by target and then by
-    source (benchmarks/LOG.md).
+
+def pad(sequences: Sequence[Sequence[int]]) -> Tensor:
+    """Lists of token ids as one tensor (B, longest), padded with 0 at the end."""
+    out = torch.zeros(len(sequences), max(map(len, sequences)), dtype=torch.int64)
+    for row, sequence in enumerate(sequences):
+        out[row, : len(sequence)] = torch.as_tensor(sequence)
+    return out
+
+
+def pad_sequences(
+    sequences: TokenSequences,
+    records: Sequence[int] | NDArray[np.int64],
+    start: int | None = None,
+    end: int | None = None,
+) -> Tensor:
+    """Sequences of a text field as one tensor, padded at the end.
 
     Args:
-        longer: the length of the longer side.
-        lean: how much longer the source is than the target; is written over.
+        sequences: the field of a split.
+        records: B indices.
+        start: id in front of each sequence, such as BOS; None: nothing.
+        end: id after each sequence, such as EOS; None: nothing.
+
+    Returns:
+        Token ids (B, longest sequence with its marks).
     """
-    np.negative(lean, out=lean, where=longer % 2 == 1)
-    return _sorted_by(longer, lean)
+    starts = sequences.offsets[records]
+    lengths = sequences.offsets[np.asarray(records) + 1] - starts
+    columns = np.arange(int(lengths.max()))
+    is_token = columns < lengths[:, None]  # (B, longest)
+    before, after = int(start is not None), int(end is not None)
+    out = np.full((len(lengths), before + len(columns) + after), PAD, dtype=np.int64)
+    out[:, before : before + len(columns)][is_token] = sequences.ids[(starts[:, None] + columns)[is_token]]
+    if start is not None:
+        out[:, 0] = start
+    if end is not None:
+        out[np.arange(len(lengths)), before + lengths] = end
+    return torch.from_numpy(out)
 
 
-def _sorted_by(first: NDArray[np.uint16], second: NDArray[np.float64]) -> NDArray[np.int64]:
-    """np.lexsort((second, first)), several times as fast for 5 million: a radix sort, and then many small ones."""
-    order = np.argsort(first, kind="stable")  # by radix, in 16 bits
-    sizes = np.bincount(first)
+def _lengths(
+    split: Split, kept: NDArray[np.int64] | None
+) -> tuple[NDArray[np.uint16], NDArray[np.uint16], NDArray[np.uint16]]:
+    """Lengths of the first field, of the last and of the longest; 16 bits hold the longest sequence, 60,001 tokens."""
+    fields = [split[field].lengths.astype(np.uint16) for field in split.fields]
+    if kept is not None:
+        fields = [lengths[kept] for lengths in fields]
+    longest = fields[0]
+    for lengths in fields[1:]:
+        longest = np.maximum(longest, lengths)
+    return fields[0], fields[-1], longest
+
+
+def _by_lengths(longest: NDArray[np.uint16], difference: NDArray[np.float64]) -> NDArray[np.int64]:
+    """An order in which neighbours have similar lengths in both fields.
+
+    Sorted by the longest field, and among equals by the difference of two fields: ascending where the longest is even
+    and descending where it is odd, so that neighbours are alike where the longest changes as well. Half as much
+    padding results as from sorting by target and then by source (benchmarks/LOG.md).
+
+    Args:
+        longest: length of each record's longest field.
+        difference: length of the first field minus that of the last; overwritten.
+    """
+    np.negative(difference, out=difference, where=longest % 2 == 1)
+    return _lexsort(longest, difference)
+
+
+def _lexsort(primary: NDArray[np.uint16], secondary: NDArray[np.float64]) -> NDArray[np.int64]:
+    """np.lexsort((secondary, primary)), several times as fast for 5 million: a radix sort, then many small sorts."""
+    order = np.argsort(primary, kind="stable")  # a radix sort, for 16 bits
+    sizes = np.bincount(primary)
     ends = np.cumsum(sizes)
     for end, size in zip(ends[sizes > 0], sizes[sizes > 0], strict=True):
         group = order[end - size : end]
-        seconds = second[group]
-        by_second = np.argsort(seconds)
-        if np.any(np.diff(seconds[by_second]) == 0):  # hardly ever in training; the fast sort leaves them in any order
-            by_second = np.argsort(seconds, kind="stable")
-        order[end - size : end] = group[by_second]
+        keys = secondary[group]
+        by_key = np.argsort(keys)
+        if np.any(np.diff(keys[by_key]) == 0):  # rare in training; the fast sort leaves ties in any order
+            by_key = np.argsort(keys, kind="stable")
+        order[end - size : end] = group[by_key]
     return order
 
 
-def make_batch(split: Split, sentences: Sequence[int] | NDArray[np.int64]) -> Batch:
-    """The padded batch of these sentences."""
-    source = _padded(split.source, sentences, EOS, ahead=False)
-    target_out = _padded(split.target, sentences, EOS, ahead=False)
-    target_in = _padded(split.target, sentences, BOS, ahead=True)
-    return Batch(source, target_in, target_out, target_out.flatten().nonzero()[:, 0])
-
-
-def micro_batches(split: Split, sentences: NDArray[np.int64], limit: int) -> Iterator[Batch]:
-    """The batch of these sentences in parts of at most `limit` padded tokens a side, or single sentences.
-
-    They are as few as can be and then as even as can be: a small last part would cost as many calls as a large one.
-    """
-    longer = np.maximum(split.source.lengths[sentences], split.target.lengths[sentences])
-    fewest = len(_parts(longer, limit))
-    if fewest > 1:
-        limit = 1 + bisect_left(range(1, limit), True, key=lambda lower: len(_parts(longer, lower)) == fewest)
-    for part in _parts(longer, limit):
-        yield make_batch(split, sentences[part])
-
-
-def _parts(lengths: NDArray[np.int64], limit: int) -> list[slice]:
-    """Cuts of sentences of these lengths, in their order, each as long as it fits into `limit` padded tokens."""
+def _parts(lengths: NDArray[np.int32], limit: int) -> list[slice]:
+    """Slices of records of these lengths, in their order, each as long as fits into `limit` padded tokens."""
     parts, start = [], 0
     while start < len(lengths):
         widths = np.maximum.accumulate(lengths[start:])
@@ -162,34 +184,3 @@ def _parts(lengths: NDArray[np.int64], limit: int) -> list[slice]:
         parts.append(slice(start, start + max(1, fits)))
         start += max(1, fits)
     return parts
-
-
-def eval_batches(split: Split, tokens: int) -> Iterator[tuple[NDArray[np.int64], Batch]]:
-    """Every sentence once, in batches of similar lengths; yields (sentences, batch)."""
-    source, target = (_lengths(side) for side in (split.source, split.target))
-    longer = np.maximum(source, target)
-    order = _by_both_lengths(longer, np.subtract(source, target, dtype=np.float64))
-    cuts = np.flatnonzero(np.diff((np.cumsum(longer[order], dtype=np.int64) - 1) // tokens)) + 1
-    for sentences in np.split(order, cuts):
-        yield sentences, make_batch(split, sentences)
-
-
-def pad(sequences: Sequence[Sequence[int]]) -> Tensor:
-    """(B, longest), padded with 0 at the end."""
-    out = torch.zeros(len(sequences), max(map(len, sequences)), dtype=torch.int64)
-    for row, sequence in enumerate(sequences):
-        out[row, : len(sequence)] = torch.as_tensor(sequence)
-    return out
-
-
-def _padded(side: Side, sentences: Sequence[int] | NDArray[np.int64], mark: int, ahead: bool) -> Tensor:
-    """(B, longest + 1): each sentence with a mark ahead of it or behind it."""
-    starts = side.offsets[sentences]
-    lengths = side.offsets[np.asarray(sentences) + 1] - starts
-    columns = np.arange(int(lengths.max()))
-    real = columns < lengths[:, None]  # (B, longest)
-    out = np.full((len(lengths), len(columns) + 1), PAD, dtype=np.int64)
-    tokens = out[:, 1:] if ahead else out[:, :-1]
-    tokens[real] = side.ids[(starts[:, None] + columns)[real]]
-    out[np.arange(len(lengths)), 0 if ahead else lengths] = mark
-    return torch.from_numpy(out)

@@ -1,68 +1,34 @@
-"""A prepared corpus: memory-mapped ids of every split, the tokenizer, and what is known about it."""
+"""A prepared corpus on disk: memory-mapped token ids of every split, the tokenizers and the manifest."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ablate.config.cost import Lengths
 from ablate.data.encoding import IDS, Encoded
 from ablate.data.tokenizer import Tokenizer
 from ablate.errors import Damaged, StoreError
-from ablate.store.corpora import MANIFEST
+from ablate.store.corpora import MANIFEST, fields_of
 from ablate.store.files import read_json, verify
 
-FORMAT = 2  # raised when the same text would be prepared otherwise, or kept otherwise
+FORMAT = 2  # raised when the same text would be prepared or stored differently
 OFFSETS = np.dtype("<i8")
-SIDES = ("source", "target")
-TOKENIZER = "tokenizer.model"  # of both sides, or of the target
-SOURCE_TOKENIZER = f"source.{TOKENIZER}"  # where each side has a vocabulary of its own
-LARGE = 64 << 20  # bytes: hashing more would keep a run waiting
+TOKENIZER = "tokenizer.model"  # shared by all fields without a vocabulary of their own
+LARGE = 64 << 20  # bytes; hashing larger files would delay the start of a run
 _SUBSET_KEY = 20170612
 
 
-@dataclass
-class Sums:
-    """Sums over pairs of their lengths, the end mark counted, added up as they come."""
-
-    pairs: int = 0
-    source_tokens: int = 0
-    target_tokens: int = 0
-    longer_tokens: int = 0
-    source_squares: int = 0
-    products: int = 0
-    target_squares: int = 0
-    longest: int = 0
-
-    def add(self, lengths: NDArray[np.integer[Any]]) -> None:
-        """Further pairs, (2, pairs)."""
-        S, T = lengths.astype(np.int64)  # of squares
-        self.pairs += len(S)
-        self.source_tokens += int(S.sum())
-        self.target_tokens += int(T.sum())
-        self.longer_tokens += int(np.maximum(S, T).sum())
-        self.source_squares += int((S * S).sum())
-        self.products += int((S * T).sum())
-        self.target_squares += int((T * T).sum())
-        self.longest = max(self.longest, int(lengths.max(initial=0)))
-
-    def lengths(self) -> Lengths:
-        """What costs are reckoned from."""
-        sums = asdict(self)
-        del sums["longest"]
-        return Lengths(**sums)
-
-
 @dataclass(frozen=True)
-class Side:
-    """One side of a split: every sentence's ids behind one another, and where each begins."""
+class TokenSequences:
+    """Token ids of one text field, without BOS and EOS: all sequences concatenated, and where each begins."""
 
     ids: NDArray[np.uint32]
     offsets: NDArray[np.int64]
@@ -70,53 +36,109 @@ class Side:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, sentence: int) -> NDArray[np.uint32]:
-        return self.ids[self.offsets[sentence] : self.offsets[sentence + 1]]
+    def __getitem__(self, index: int) -> NDArray[np.uint32]:
+        return self.ids[self.offsets[index] : self.offsets[index + 1]]
 
     @cached_property
     def lengths(self) -> NDArray[np.int32]:
-        """Tokens of each sentence, the end mark counted."""
+        """Tokens of each sequence, EOS counted."""
         # Offsets beyond 32 bits wrap, and their differences wrap back.
         lengths = np.subtract(self.offsets[1:], self.offsets[:-1], dtype=np.int32, casting="unsafe")
         lengths += 1
         return lengths
 
 
-@dataclass(frozen=True)
 class Split:
-    """Both sides of a split, without begin and end marks."""
+    """The records of one split: token sequences by text field, all of the same number."""
 
-    source: Side
-    target: Side
+    def __init__(self, sequences: Mapping[str, TokenSequences]) -> None:
+        self._sequences = dict(sequences)
+
+    def __getitem__(self, field: str) -> TokenSequences:
+        return self._sequences[field]
 
     def __len__(self) -> int:
-        return len(self.source)
+        return len(next(iter(self._sequences.values())))
 
-    def first(self, pairs: int) -> Split:
-        """The split's first pairs."""
-        return Split(*(Side(side.ids, side.offsets[: pairs + 1]) for side in (self.source, self.target)))
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of the text fields."""
+        return tuple(self._sequences)
+
+    def lengths(self, records: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int32]:
+        """Lengths of these records in tokens, EOS counted, (fields, records)."""
+        return np.stack([sequences.lengths[records] for sequences in self._sequences.values()])
+
+    def first(self, records: int) -> Split:
+        """The first records of the split."""
+        return Split({
+            field: TokenSequences(each.ids, each.offsets[: records + 1]) for field, each in self._sequences.items()
+        })  # fmt: skip
 
 
-def subset(pairs: int, fraction: float) -> NDArray[np.int64]:
-    """The pairs of a share of the training side, in order: a smaller share's are among a larger one's.
+def subset(records: int, fraction: float) -> NDArray[np.int64]:
+    """Indices of a random share of the records, in ascending order; a smaller share is contained in a larger one.
 
-    The same for every seed of a study: what is compared is how much there is to learn from, and not which.
+    The share is the same for every seed, so that runs differ in the amount of training data and not in its choice.
     """
     if fraction == 1:
-        return np.arange(pairs)
-    ranks = np.random.Generator(np.random.Philox(key=_SUBSET_KEY)).random(pairs)
-    return np.sort(np.argsort(ranks, kind="stable")[: max(1, round(fraction * pairs))])
+        return np.arange(records)
+    ranks = np.random.Generator(np.random.Philox(key=_SUBSET_KEY)).random(records)
+    return np.sort(np.argsort(ranks, kind="stable")[: max(1, round(fraction * records))])
+
+
+class LengthSums:
+    """Sums of record lengths in tokens, EOS counted: of each field, its squares, and products of two fields.
+
+    `totals` maps names to integers: `pairs` (records), `FIELD_tokens`, `longer_tokens` (the longest field of each
+    record), `FIELD_squares`, `products` (between the two fields of a pair) and `longest` (a maximum, not a sum).
+    """
+
+    def __init__(self, fields: Sequence[str], totals: Mapping[str, int] | None = None) -> None:
+        """Start at zero, or continue from the `totals` of an interrupted preparation."""
+        self._products = [
+            (f"{fields[i]}_squares" if i == j else "products" if len(fields) == 2 else f"{fields[i]}_{fields[j]}", i, j)
+            for i, j in combinations_with_replacement(range(len(fields)), 2)
+        ]
+        self._tokens = [f"{field}_tokens" for field in fields]
+        names = ["pairs", *self._tokens, "longer_tokens", *(name for name, _, _ in self._products), "longest"]
+        self.totals = {name: (totals or {}).get(name, 0) for name in names}
+
+    @property
+    def records(self) -> int:
+        """Number of records added."""
+        return self.totals["pairs"]
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence."""
+        return self.totals["longest"]
+
+    def sums(self) -> dict[str, int]:
+        """The totals without the maximum, as the manifest keeps them."""
+        return {name: value for name, value in self.totals.items() if name != "longest"}
+
+    def add(self, lengths: NDArray[np.integer[Any]]) -> None:
+        """Add further records, (fields, records)."""
+        wide, totals = lengths.astype(np.int64), self.totals  # products overflow 32 bits
+        totals["pairs"] += wide.shape[1]
+        for name, field in zip(self._tokens, wide, strict=True):
+            totals[name] += int(field.sum())
+        totals["longer_tokens"] += int(wide.max(axis=0).sum())
+        for name, i, j in self._products:
+            totals[name] += int((wide[i] * wide[j]).sum())
+        totals["longest"] = max(totals["longest"], int(wide.max(initial=0)))
 
 
 class Corpus:
     """A prepared corpus on disk."""
 
     def __init__(self, folder: Path) -> None:
-        """Open a corpus that `prepare` has made.
+        """Open a corpus written by `prepare`.
 
         Raises:
-            Damaged: what describes it is not what was written.
-            StoreError: it is not there, or of another version.
+            Damaged: the manifest differs from what was written.
+            StoreError: the corpus does not exist or has another format.
         """
         manifest = read_json(folder / MANIFEST)
         if manifest is None:
@@ -127,51 +149,52 @@ class Corpus:
             )
         self.folder = folder
         self.manifest: dict[str, Any] = manifest
-        self.lengths = Lengths(**manifest["lengths"])
+        self.fields = fields_of(manifest)
+        self._tokenizers: dict[str, Tokenizer] = {}
 
     @property
     def id(self) -> str:
-        """The hash of the corpus' content."""
+        """Hash of the text of all splits and of the settings that prepared it."""
         return self.folder.name
 
     @property
     def training(self) -> str:
-        """The hash of what a run is trained and measured on: all but the test side, and the vocabulary."""
+        """Hash of everything that training and dev scores depend on: all but the test split."""
         return str(self.manifest["training"])
 
-    @cached_property
+    @property
     def tokenizer(self) -> Tokenizer:
-        """The vocabulary of the target, and of the source too unless it has its own."""
-        return Tokenizer((self.folder / TOKENIZER).read_bytes())
+        """The vocabulary shared by all fields without one of their own."""
+        return self._tokenizer(TOKENIZER)
 
-    @cached_property
-    def source_tokenizer(self) -> Tokenizer:
-        """The vocabulary of the source."""
-        own = self.folder / SOURCE_TOKENIZER
-        return Tokenizer(own.read_bytes()) if own.exists() else self.tokenizer
+    def tokenizer_of(self, field: str) -> Tokenizer:
+        """The vocabulary of a text field: its own, or the shared one."""
+        separate = f"{field}.{TOKENIZER}"
+        return self._tokenizer(separate if (self.folder / separate).exists() else TOKENIZER)
+
+    def _tokenizer(self, name: str) -> Tokenizer:
+        if name not in self._tokenizers:
+            self._tokenizers[name] = Tokenizer((self.folder / name).read_bytes())
+        return self._tokenizers[name]
 
     def split(self, name: str) -> Split:
         """`train`, `dev` or `test`, memory-mapped."""
-        return Split(*(self._side(name, side) for side in SIDES))
+        return Split({field: self._sequences(name, field) for field in self.fields})
 
-    def references(self) -> list[str]:
-        """The test side's target text, as it stands in the corpus."""
-        return self.text("test", "target")
-
-    def text(self, split: str, side: str) -> list[str]:
-        """The sentences of one side of dev or test."""
-        lines = (self.folder / f"{split}.{side}.txt").read_bytes().decode()  # only LF ends one, as when they were read
-        return lines.split("\n")[:-1]
+    def text(self, split: str, field: str) -> list[str]:
+        """The text of one field of dev or test, before tokenization."""
+        lines = (self.folder / f"{split}.{field}.txt").read_bytes().decode()
+        return lines.split("\n")[:-1]  # not splitlines(): U+2028 and the like are part of a text
 
     def verify(self, every: bool = False) -> None:
-        """Compare files with the hashes taken when they were written.
+        """Compare the files with the hashes taken when they were written.
 
         Args:
-            every: also large ones, of which otherwise only the size is compared with what it was then.
+            every: hash large files too; otherwise only their sizes are compared.
 
         Raises:
-            Damaged: naming the first that differs.
-            StoreError: one cannot be read.
+            Damaged: a file differs; the message names the first.
+            StoreError: a file cannot be read.
         """
         sizes = self.manifest.get("sizes", {})
         for name, expected in self.manifest["files"].items():
@@ -182,25 +205,25 @@ class Corpus:
             if not known or every:
                 verify(path, expected)
 
-    def _side(self, split: str, side: str) -> Side:
-        path = self.folder / f"{split}.{side}.ids"
-        ids = np.memmap(path, dtype=IDS, mode="r") if path.stat().st_size else np.empty(0, IDS)
-        return Side(ids, np.memmap(path.with_suffix(".offsets"), dtype=OFFSETS, mode="r"))
+    def _sequences(self, split: str, field: str) -> TokenSequences:
+        path = self.folder / f"{split}.{field}.ids"
+        ids = np.memmap(path, dtype=IDS, mode="r") if path.stat().st_size else np.empty(0, IDS)  # no map of 0 bytes
+        return TokenSequences(ids, np.memmap(path.with_suffix(".offsets"), dtype=OFFSETS, mode="r"))
 
 
-class SideWriter:
-    """Writes one side of a split as it comes: ids, and where each sentence begins."""
+class SequenceWriter:
+    """Writes one field of a split chunk by chunk: FOLDER/SPLIT.FIELD.ids and .offsets."""
 
-    def __init__(self, folder: Path, split: str, side: str, end: Sequence[int] | None = None) -> None:
-        """Begin, or go on after what a commit has returned."""
-        self._paths = [folder / f"{split}.{side}.{kind}" for kind in ("ids", "offsets")]
+    def __init__(self, folder: Path, split: str, field: str, end: Sequence[int] | None = None) -> None:
+        """Start anew, or continue from the file sizes that `commit` returned."""
+        self._paths = [folder / f"{split}.{field}.{kind}" for kind in ("ids", "offsets")]
         self._files: list[BinaryIO] = []
         self._end = end
 
-    def __enter__(self) -> SideWriter:
+    def __enter__(self) -> SequenceWriter:
         for path, size in zip(self._paths, self._end or (None, None), strict=True):
             if size is None:
-                path.unlink(missing_ok=True)  # it may be another corpus' file too
+                path.unlink(missing_ok=True)  # it may be a hard link to another corpus' file
             file = path.open("wb" if size is None else "r+b")
             if size is not None:
                 file.truncate(size)
@@ -215,14 +238,14 @@ class SideWriter:
             file.close()
 
     def add(self, sentences: Encoded) -> None:
-        """Further sentences."""
+        """Append sequences."""
         ids, offsets = self._files
         before = ids.tell() // IDS.itemsize
         ids.write(sentences.ids.astype(IDS).tobytes())
         offsets.write((before + np.cumsum(sentences.lengths)).astype(OFFSETS).tobytes())
 
     def commit(self) -> list[int]:
-        """Wait until all is on the disk; the files' sizes."""
+        """Flush to the disk; returns the sizes of both files in bytes."""
         for file in self._files:
             file.flush()
             os.fsync(file.fileno())

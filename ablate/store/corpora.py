@@ -1,14 +1,14 @@
-"""What is known of prepared corpora without opening them.
+"""Prepared corpora as the results root lists them: manifests, and the corpus last made from given settings.
 
-corpora/<id>/corpus.json describes a corpus, named by its content; corpora/<settings>.json remembers
-which one was last made from a study's data settings, so that a plan need not read the corpus again.
+`corpora/<id>/corpus.json` is the manifest of a corpus, and is written last. `corpora/<hash of settings>.json` names the
+corpus last prepared from a study's data settings, so that a plan need not read the text again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +19,41 @@ from ablate.errors import Damaged
 from ablate.store.files import read_json, write_json
 
 MANIFEST = "corpus.json"
-_FIRST = {"vocab_size", "max_length"}  # in the pointer's name from the first version on, at their defaults too
+_FIRST = {"vocab_size", "max_length"}  # part of the pointer's name even at their defaults, as in the first version
+_FIRST_FIELDS = ("source", "target")  # text fields of corpora whose manifests name none
+
+
+def is_prepared(folder: Path) -> bool:
+    """Whether a folder holds a prepared corpus."""
+    return (folder / MANIFEST).exists()
+
+
+def fields_of(manifest: Mapping[str, Any]) -> tuple[str, ...]:
+    """The text fields of a corpus, by its manifest."""
+    return tuple(manifest.get("fields", _FIRST_FIELDS))
+
+
+def fields_entry(fields: Sequence[str]) -> dict[str, list[str]]:
+    """The manifest's entry for text fields; empty for those of the first version, so that its corpora keep their ids."""
+    return {} if tuple(fields) == _FIRST_FIELDS else {"fields": list(fields)}
 
 
 def remember(data: DataConfig, corpora: Path, corpus: str, signature: Sequence[Any] = ()) -> None:
-    """Note which corpus these settings made, of files with this signature."""
+    """Record the corpus made from these settings and from files with this signature."""
     pointer, content = _pointer(data, corpora), {"corpus": corpus, "signature": list(signature)}
     if _read(pointer) != json.loads(json.dumps(content)):
         write_json(pointer, content)
 
 
 def remembered(data: DataConfig, corpora: Path, signature: Sequence[Any], format: int | None = None) -> str | None:
-    """The corpus that these settings last made of files with this signature; None where none (of this format) is."""
+    """Id of the corpus last made from these settings and files with this signature, or None.
+
+    Args:
+        data: the study's data settings.
+        corpora: the folder of prepared corpora.
+        signature: of the files of all splits.
+        format: only a corpus of this format counts; None: of any.
+    """
     pointer = _read(_pointer(data, corpora))
     if not pointer or pointer.get("signature") != json.loads(json.dumps(list(signature))):
         return None
@@ -39,21 +62,21 @@ def remembered(data: DataConfig, corpora: Path, signature: Sequence[Any], format
 
 
 def known_corpus(data: DataConfig, corpora: Path) -> Path | None:
-    """The description of the corpus last made from these settings; None where there is none."""
+    """Path of the manifest of the corpus last made from these settings, or None."""
     pointer = _read(_pointer(data, corpora))
     return corpora / pointer["corpus"] / MANIFEST if pointer else None
 
 
 def known_lengths(data: DataConfig, corpora: Path) -> Lengths | None:
-    """The lengths of the corpus last made from these settings; None where there is none."""
+    """Sums of lengths of the corpus last made from these settings, or None."""
     pointer = _read(_pointer(data, corpora))
     return lengths_in(corpora, pointer["corpus"]) if pointer else None
 
 
 def lengths_in(corpora: Path, corpus: str) -> Lengths | None:
-    """The lengths of a corpus by its id; None where it is not there, or damaged: it will be prepared again."""
+    """Sums of lengths of a corpus, or None if it is missing, or damaged and due to be prepared again."""
     manifest = _read(corpora / corpus / MANIFEST)
-    return Lengths(**manifest["lengths"]) if manifest else None
+    return Lengths.of_fields(manifest["lengths"], fields_of(manifest)) if manifest else None
 
 
 def _read(path: Path) -> dict[str, Any] | None:
