@@ -16,13 +16,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import torch
 from workload import TEST, TRAIN, row, split, trainer
 
 from ablate.config import DecodingConfig
 from ablate.config.cost import FORWARD_AND_BACKWARD, Lengths, flops_per_step, forward_flops
-from ablate.data.corpus import Sums
+from ablate.data.corpus import LengthSums
 from ablate.decoding.translate import translate_ids
 from ablate.model import build
 from ablate.study import read_study
@@ -53,11 +52,11 @@ def training(size: str, tokens: int, a: argparse.Namespace) -> tuple[float, floa
     while time.perf_counter() - start < a.seconds:
         trainer_._step(trainer_.at.step + 1)
     wait()
-    elapsed, sums = time.perf_counter() - start, Sums()
+    elapsed, sums = time.perf_counter() - start, LengthSums(pairs.fields)
     for step in range(first, trainer_.at.step + 1):
         chosen = trainer_.order.at(step)
-        sums.add(np.stack([pairs.source.lengths[chosen], pairs.target.lengths[chosen]]))
-    flops = FORWARD_AND_BACKWARD * forward_flops(trainer_.config, a.vocab, sums.lengths())
+        sums.add(pairs.lengths(chosen))
+    flops = FORWARD_AND_BACKWARD * forward_flops(trainer_.config, a.vocab, Lengths.of_fields(sums.sums(), pairs.fields))
     memory = torch.cuda.max_memory_allocated() / 2**30 if a.device != "cpu" else float("nan")
     return (trainer_.at.tokens - seen) / elapsed, flops / elapsed, memory
 
@@ -66,7 +65,7 @@ def decoding(size: str, beam: int, a: argparse.Namespace) -> float:
     """Sentences a second of 1000, with random weights and so up to the length limit."""
     device = torch.device(a.device)
     model = build(row(size), a.vocab, 1, device).eval()
-    source = split(a.ids, TEST, 1000).source
+    source = split(a.ids, TEST, 1000)["source"]
     sentences = [source[i].tolist() for i in range(len(source))]
     settings = DecodingConfig(beam=beam, alpha=0.6, max_extra_length=0)
     translate_ids(model, sentences[:64], settings, device)

@@ -84,7 +84,7 @@ class Forced:
 def decode(size: str, ids: Path | None, beam: int) -> dict[str, Any]:
     """Sentences a second of the product's beam search over the test set."""
     model: Any = Forced(build(row(size), V, 1).eval())
-    source = split(ids, TEST, 1000).source
+    source = split(ids, TEST, 1000)["source"]
     sentences = [source[i].tolist() for i in range(len(source))]
     settings = DecodingConfig(beam=beam, alpha=0.0, max_extra_length=50)
     device, times = torch.device("cpu"), []

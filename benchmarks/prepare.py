@@ -95,13 +95,14 @@ def ours(folder: Path, vocab_size: int) -> dict[str, float]:
 
 def first_batch(folder: Path) -> dict[str, float]:
     """Seconds from opening a prepared corpus to its first batch of 25,000 tokens, imports left out."""
-    from ablate.data.batches import BatchOrder, make_batch
+    from ablate.data.batches import BatchOrder
+    from ablate.data.seq2seq import collate
 
     (place,) = (path.parent for path in (folder / "corpora").glob("*/corpus.json"))
     began = time.monotonic()
     corpus = Corpus(place)
     train = corpus.split("train")
-    make_batch(train, BatchOrder(train, 25_000, seed=1).at(1))
+    collate(train, BatchOrder(train, 25_000, seed=1).at(1))
     return {"first_batch": time.monotonic() - began}
 
 

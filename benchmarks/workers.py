@@ -52,7 +52,7 @@ def train(size: str, precision: str, threads: int) -> float:
     import torch
 
     from ablate.config import resolve_row
-    from ablate.data.corpus import Side, Split
+    from ablate.data.corpus import Split, TokenSequences
     from ablate.training import Trainer
 
     torch.set_num_threads(threads)
@@ -60,14 +60,14 @@ def train(size: str, precision: str, threads: int) -> float:
     random = np.random.default_rng(1)
     lengths = np.clip(random.normal(14, 5, 20_000), 4, 40).astype(np.int64)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    side = Side(random.integers(4, V, int(offsets[-1])).astype(np.uint32), offsets)
+    side = TokenSequences(random.integers(4, V, int(offsets[-1])).astype(np.uint32), offsets)
 
     class Corpus:
         class tokenizer:  # noqa: N801
             vocab_size = V
 
         def split(self, name: str) -> Split:
-            return Split(side, side)
+            return Split({"source": side, "target": side})
 
     config = resolve_row({**SIZES[size], "batch_tokens": 4096, "precision": precision})
     with tempfile.TemporaryDirectory() as folder:

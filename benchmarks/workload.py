@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ablate.config import RowConfig, resolve_row
-from ablate.data.corpus import Side, Split
+from ablate.data.corpus import Split, TokenSequences
 from ablate.launch.devices import CPU_MICRO_BATCH
 from ablate.training import Trainer
 
@@ -39,14 +39,14 @@ def split(ids: Path | None, name: str, pairs: int = 29_000) -> Split:
     """
     if ids is not None:
         content = json.loads(ids.read_text())
-        return Split(_side(content[f"{name}.en"]), _side(content[f"{name}.de"]))
+        return Split({"source": _sequences(content[f"{name}.en"]), "target": _sequences(content[f"{name}.de"])})
     random = np.random.default_rng(1)
     sides = []
     for _ in ("source", "target"):
         lengths = np.clip(random.normal(14, 5, pairs), 4, 40).astype(np.int64)
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        sides.append(Side(random.integers(4, V, int(offsets[-1])).astype(np.uint32), offsets))
-    return Split(*sides)
+        sides.append(TokenSequences(random.integers(4, V, int(offsets[-1])).astype(np.uint32), offsets))
+    return Split(dict(zip(("source", "target"), sides, strict=True)))
 
 
 def trainer(config: RowConfig, train: Split, device: str = "cpu", vocab_size: int = V) -> Trainer:
@@ -61,6 +61,6 @@ def trainer(config: RowConfig, train: Split, device: str = "cpu", vocab_size: in
     )  # fmt: skip
 
 
-def _side(sentences: list[list[int]]) -> Side:
+def _sequences(sentences: list[list[int]]) -> TokenSequences:
     offsets = np.concatenate([[0], np.cumsum([len(s) for s in sentences])])
-    return Side(np.fromiter((i for s in sentences for i in s), np.uint32, int(offsets[-1])), offsets)
+    return TokenSequences(np.fromiter((i for s in sentences for i in s), np.uint32, int(offsets[-1])), offsets)

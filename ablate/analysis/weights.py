@@ -73,7 +73,7 @@ def view(opened: LoadedRun, sentence: str, translation: str | None, among: Seque
     source, target = _ids(opened, sentence, translation)
     shown = watched(opened.model, source, target, among)
     in_a_row = not opened.config.has_encoder
-    of_source, of_target = opened.corpus.source_tokenizer.pieces, opened.corpus.tokenizer.pieces
+    of_source, of_target = opened.corpus.tokenizer_of("source").pieces, opened.corpus.tokenizer.pieces
     written = {"encoder": (of_source, of_source), "cross": (of_target, of_source), "decoder": (of_target, of_target)}
     read = {"encoder": source, "cross": target, "decoder": source + target if in_a_row else target}
     seen = {**read, "cross": source}
@@ -121,7 +121,7 @@ def watched(
 def _ids(opened: LoadedRun, sentence: str, translation: str | None) -> tuple[list[int], list[int]]:
     """Both sides as the model reads them: the source with its end mark, the target with its begin mark."""
     tokenizer, config = opened.corpus.tokenizer, opened.config
-    (source,) = opened.corpus.source_tokenizer.encode([sentence.strip()])
+    (source,) = opened.corpus.tokenizer_of("source").encode([sentence.strip()])
     if not source:
         raise UsageError("--sentence: is empty")
     refuse_too_long(config, "--sentence", len(source))

@@ -69,10 +69,10 @@ def command(
 
 def _with_sentences(found: Comparison, root: Results, count: int) -> Comparison:
     """With the sentences in which they differ most, of the first seed that both rows have translated."""
-    from ablate.store.corpora import MANIFEST
+    from ablate.store.corpora import is_prepared
 
     table, pair = found.table, (found.first, found.second)
-    there = len(table.corpora) == 1 and (root.corpora / table.corpora[0] / MANIFEST).exists()
+    there = len(table.corpora) == 1 and is_prepared(root.corpora / table.corpora[0])
     for seed in table.study.seeds if there else ():
         folders = [root.run(run.id) for row in pair for run in table.study.runs_of(row.row) if run.seed == seed]
         if all(row.states[seed] == "done" for row in pair) and all(
@@ -93,7 +93,7 @@ def _of_seed(found: Comparison, root: Results, seed: int, count: int) -> Compari
     runs = [next(r for r in table.study.runs_of(row.row) if r.seed == seed) for row in (found.first, found.second)]
     decodings = (found.first.row.decoding, found.second.row.decoding)
     before, after = (translations(root.run(run.id), name) for run, name in zip(runs, decodings, strict=True))
-    references = corpus.references()
+    references = corpus.text("test", "target")
     metric = table.main
     scores = (sentence_scores(metric.name, before, references), sentence_scores(metric.name, after, references))
     most = differing_most(

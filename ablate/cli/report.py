@@ -83,15 +83,15 @@ def _refuse_undrawable(figures: Path | None) -> None:
 
 def _samples(table: Table, root: Results, count: int) -> list[Sample]:
     """Samples where the one corpus of the results is there; results of several have no common sentences."""
-    from ablate.store.corpora import MANIFEST
+    from ablate.store.corpora import is_prepared
 
-    if len(table.corpora) != 1 or not (root.corpora / table.corpora[0] / MANIFEST).exists() or not count:
+    if len(table.corpora) != 1 or not is_prepared(root.corpora / table.corpora[0]) or not count:
         return []
     from ablate.data.corpus import Corpus
     from ablate.page.samples import samples
 
     corpus = Corpus(root.corpora / table.corpora[0])
-    return samples(table, root, corpus.text("test", "source"), corpus.references(), count)
+    return samples(table, root, corpus.text("test", "source"), corpus.text("test", "target"), count)
 
 
 def _attention(table: Table, root: Results, sentence: str) -> Attention:

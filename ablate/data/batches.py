@@ -65,9 +65,7 @@ class BatchOrder:
         return [batches[i] for i in random.permutation(len(batches))]
 
 
-def micro_batches(
-    split: Split, records: NDArray[np.int64] | Sequence[int], limit: int
-) -> Iterator[NDArray[np.int64]]:
+def micro_batches(split: Split, records: NDArray[np.int64] | Sequence[int], limit: int) -> Iterator[NDArray[np.int64]]:
     """Divide a batch into parts of at most `limit` padded tokens per field, or of single records.
 
     The parts are as few as possible, and then as even as possible: a small last part would cost as many calls as a

@@ -14,7 +14,6 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ import numpy as np
 
 from ablate.config import DataConfig
 from ablate.config.identity import INTRODUCED_DATA
-from ablate.data.corpus import FORMAT, OFFSETS, SOURCE_TOKENIZER, TOKENIZER, Corpus, SideWriter, Sums
+from ablate.data.corpus import FORMAT, OFFSETS, TOKENIZER, Corpus, LengthSums, SequenceWriter
 from ablate.data.encoders import Encoders, encoders_of
 from ablate.data.encoding import IDS, Encoder
 from ablate.data.filters import SIDES, Pair, complete_pairs, fits, refuse_long, training_pairs
@@ -89,12 +88,12 @@ class Work:
         sums, left_out = self._write_train(read["pairs"])
         self._publish(
             {
-                "pairs": {"train": sums.pairs, **{split: len(pairs) for split, pairs in held.items()}},
+                "pairs": {"train": sums.records, **{split: len(pairs) for split, pairs in held.items()}},
                 "left_out": {**read["left_out"], **left_out},
                 "repaired": read["repaired"],
                 "noticed": read["noticed"],
                 "longest": sums.longest,
-                "lengths": asdict(sums.lengths()),
+                "lengths": sums.sums(),
             }
         )
 
@@ -188,7 +187,7 @@ class Work:
     def _models(self) -> tuple[Path, Path]:
         """The vocabularies of source and target."""
         target = self.folder / TOKENIZER
-        return (self.folder / SOURCE_TOKENIZER if self.data.vocabulary == "separate" else target), target
+        return (self.folder / f"source.{TOKENIZER}" if self.data.vocabulary == "separate" else target), target
 
     # The ids
 
@@ -198,17 +197,17 @@ class Work:
         encoded = [encoder(side) for encoder, side in zip(encoders, texts, strict=True)]
         refuse_long(self.sources[split], pairs, np.stack([side.lengths for side in encoded]), self.data)
         for name, sentences, side in zip(SIDES, encoded, texts, strict=True):
-            with SideWriter(self.folder, split, name) as writer:
+            with SequenceWriter(self.folder, split, name) as writer:
                 writer.add(sentences)
             write_bytes(self.folder / f"{split}.{name}.txt", "".join(f"{text}\n" for text in side).encode())
 
-    def _write_train(self, total: int) -> tuple[Sums, Counter[str]]:
+    def _write_train(self, total: int) -> tuple[LengthSums, Counter[str]]:
         """The training side, from the last commit on; sums of its lengths, and what was left out by length."""
         state = read_json(self.folder / _STATE) or {"read": 0, "ends": [None, None], "sums": {}, "left_out": {}}
-        sums, left_out, read = Sums(**state["sums"]), Counter[str](state["left_out"]), state["read"]
+        sums, left_out, read = LengthSums(SIDES, state["sums"]), Counter[str](state["left_out"]), state["read"]
         pairs = islice(training_pairs(self.sources["train"], self.data, Counter()), read, None)
         self.tell(f"encoding {total:,} pairs")
-        writers = [SideWriter(self.folder, "train", *given) for given in zip(SIDES, state["ends"], strict=True)]
+        writers = [SequenceWriter(self.folder, "train", *given) for given in zip(SIDES, state["ends"], strict=True)]
         processes = cores() if total - read >= MANY else 1
         with writers[0], writers[1], Encoders(self._models, processes) as encode:
             for turn, encoded in enumerate(encode(_chunks(pairs)), 1):
@@ -221,9 +220,9 @@ class Work:
                 if turn % COMMIT_EVERY == 0:
                     self.tell(f"encoding: {read:,} of {total:,} pairs done")
                     ends = [writer.commit() for writer in writers]
-                    state = {"read": read, "ends": ends, "sums": asdict(sums), "left_out": dict(left_out)}
+                    state = {"read": read, "ends": ends, "sums": sums.totals, "left_out": dict(left_out)}
                     write_json(self.folder / _STATE, state)
-        if not sums.pairs:
+        if not sums.records:
             limit = f"longer than data.max_length={self.data.max_length} tokens"
             if self.data.max_ratio is not None:
                 limit += f", or more uneven than data.max_ratio={self.data.max_ratio:g}"

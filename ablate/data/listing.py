@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ablate.config.data import LAYOUTS
-from ablate.data.corpus import SIDES, Corpus, Side
+from ablate.data.corpus import Corpus, TokenSequences
 from ablate.data.named import NAMED
 from ablate.store.corpora import MANIFEST
 from ablate.store.files import read_json
@@ -47,7 +47,7 @@ def portrait(corpus: Corpus) -> dict[str, Any]:
     splits = {}
     for name, pairs in manifest["pairs"].items():
         split = corpus.split(name)
-        lengths = {side: _lengths(each) for side, each in zip(SIDES, (split.source, split.target), strict=True)}
+        lengths = {field: _lengths(split[field]) for field in corpus.fields}
         splits[name] = {"pairs": pairs, "from": manifest.get("sources", {}).get(name), "tokens": lengths}
     train, tokenizer = corpus.split("train"), corpus.tokenizer
     some = range(0, len(train), -(-len(train) // SAMPLE))
@@ -61,18 +61,14 @@ def portrait(corpus: Corpus) -> dict[str, Any]:
         "noticed": manifest.get("noticed", []),
         "vocabulary": {"pieces": tokenizer.vocab_size, "kind": tokenizer.kind, "some": tokenizer.pieces(list(middle))},
         "sample": [
-            [
-                corpus.source_tokenizer.decode([train.source[i].tolist()])[0],
-                tokenizer.decode([train.target[i].tolist()])[0],
-            ]
-            for i in some
+            [corpus.tokenizer_of(field).decode([train[field][i].tolist()])[0] for field in corpus.fields] for i in some
         ],
         "sha256": manifest["files"],
     }
 
 
-def _lengths(side: Side) -> dict[str, Any]:
+def _lengths(sequences: TokenSequences) -> dict[str, Any]:
     """Tokens of sentences, the end mark left out."""
-    lengths = side.lengths - 1
+    lengths = sequences.lengths - 1
     longest, high = int(lengths.max()), int(np.percentile(lengths, _PERCENTILE))
     return {"total": int(lengths.sum()), "mean": round(float(lengths.mean()), 1), "p95": high, "longest": longest}

@@ -20,7 +20,7 @@ from ablate.data.corpus import FORMAT, Corpus
 from ablate.data.resolve_sources import SPLITS, sources_of
 from ablate.data.sources import Source
 from ablate.errors import Damaged, DataError
-from ablate.store.corpora import MANIFEST, remember, remembered
+from ablate.store.corpora import is_prepared, remember, remembered
 from ablate.store.files import sync_folder
 from ablate.store.lease import Lease
 
@@ -65,7 +65,7 @@ def prepare(data: DataConfig, folder: Path, corpora: Path, tell: Tell = lambda l
 
 def _whole(place: Path, tell: Tell = lambda line: None) -> Corpus | None:
     """The prepared corpus in its place; None where there is none that is as it was written."""
-    if not (place / MANIFEST).exists():
+    if not is_prepared(place):
         return None
     try:
         corpus = Corpus(place)

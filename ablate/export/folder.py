@@ -36,7 +36,7 @@ def export(run: RunFolder, results: Results, target: str, folder: Path) -> str:
     form = FORMS[target][config.architecture]
     _refuse(run, config, target, form)
     opened = open_run(run, results)
-    if opened.corpus.source_tokenizer is not opened.corpus.tokenizer:
+    if opened.corpus.tokenizer_of("source") is not opened.corpus.tokenizer:
         raise UsageError(f"run {run.id} cannot be exported to {target}: it has data.vocabulary=separate")
     weights = {name: tensor.detach().float() for name, tensor in opened.model.state_dict().items()}
     source = Source(config, weights, opened.corpus.tokenizer, DataConfig(**content["data"]).languages)

@@ -9,6 +9,7 @@ import torch
 
 from ablate.data.batches import eval_batches
 from ablate.data.corpus import Split
+from ablate.data.seq2seq import collate
 from ablate.model import Transformer
 from ablate.training.loss import negative_log_likelihood
 
@@ -26,7 +27,7 @@ def per_character(value: float, split: Split, texts: Sequence[str]) -> float:
     Unlike one per subword it can be compared over vocabularies.
     """
     characters = sum(len(text) + 1 for text in texts)
-    return float(value ** (int(split.target.lengths.sum()) / characters))
+    return float(value ** (int(split["target"].lengths.sum()) / characters))
 
 
 def perplexity_of(nats: float) -> float:
@@ -39,8 +40,8 @@ def nats_per_token(model: Transformer, split: Split, device: torch.device) -> fl
     nats, tokens = 0.0, 0
     model.eval()
     with torch.no_grad():
-        for _, batch in eval_batches(split, EVAL_TOKENS):
-            batch = batch.to(device)
+        for sentences in eval_batches(split, EVAL_TOKENS):
+            batch = collate(split, sentences).to(device)
             states = batch.at_targets(model(batch.source, batch.target_in))
             nats += negative_log_likelihood(states, model.output_matrix, batch.targets)
             tokens += batch.tokens

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ablate.errors import StoreError
 from ablate.store import Results, RunFolder, state_of
-from ablate.store.corpora import MANIFEST
+from ablate.store.corpora import is_prepared
 from ablate.store.score_cache import read_measured, translations, write_measured
 from ablate.study import Study
 
@@ -47,7 +47,7 @@ def _missing(study: Study, results: Results) -> list[_Missing]:
             if (run.id, row.decoding) in found or state_of(folder, row.decoding) != "done":
                 continue
             corpus = (folder.read_result() or {})["decodings"][row.decoding]["corpus"]
-            if not folder.translations(row.decoding).exists() or not (results.corpora / corpus / MANIFEST).exists():
+            if not folder.translations(row.decoding).exists() or not is_prepared(results.corpora / corpus):
                 continue
             known = read_measured(folder, row.decoding, corpus)
             metrics = tuple(metric for metric in study.metrics if metric not in known)
@@ -60,7 +60,7 @@ def _measure(one: _Missing, results: Results) -> None:
     from ablate.data.corpus import Corpus  # these load numpy
     from ablate.metrics.sacrebleu import measure
 
-    references = Corpus(results.corpora / one.corpus).references()
+    references = Corpus(results.corpora / one.corpus).text("test", "target")
     hypotheses = translations(one.folder, one.decoding)
     if len(hypotheses) != len(references):
         raise StoreError(

@@ -16,7 +16,7 @@ from ablate.errors import DataError, StoreError
 from ablate.model import Transformer
 from ablate.run.pipeline import load_model
 from ablate.store import Results, RunFolder
-from ablate.store.corpora import MANIFEST
+from ablate.store.corpora import is_prepared
 from ablate.store.files import read_json
 
 CPU = torch.device("cpu")
@@ -48,7 +48,7 @@ def open_run(folder: RunFolder, results: Results, device: torch.device = CPU) ->
 def _corpus(results: Results, result: dict[str, Any]) -> Path:
     """The corpus that the run was trained on, or one of those that it translated: they share all but the test side."""
     names = [result["corpus"], *(decoding["corpus"] for decoding in result.get("decodings", {}).values())]
-    there = [results.corpora / name for name in names if (results.corpora / name / MANIFEST).exists()]
+    there = [results.corpora / name for name in names if is_prepared(results.corpora / name)]
     return there[0] if there else results.corpus(names[0])
 
 
@@ -61,7 +61,7 @@ def translate_text(folder: RunFolder, results: Results, sentences: Sequence[str]
     """
     opened = open_run(folder, results)
     tokenizer = opened.corpus.tokenizer
-    ids = opened.corpus.source_tokenizer.encode([sentence.strip() for sentence in sentences])
+    ids = opened.corpus.tokenizer_of("source").encode([sentence.strip() for sentence in sentences])
     for number, sentence in enumerate(ids, 1):
         refuse_too_long(opened.config, f"standard input:{number}", len(sentence))
     full = [i for i, sentence in enumerate(ids) if sentence]

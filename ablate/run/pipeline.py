@@ -223,13 +223,13 @@ class _Work:
         value = perplexity(model, dev, self.device)
         self._between("decoding")
         started = time.monotonic()
-        sources = [test.source[i].tolist() for i in range(len(test))]
+        sources = [test["source"][i].tolist() for i in range(len(test))]
         texts = translate(model, self.corpus.tokenizer, sources, config, self.device, lambda: self._between("decoding"))
         seconds = time.monotonic() - started
         translated = "".join(f"{_one_line(text)}\n" for text in texts).encode()
         self.guard()
         write_bytes(self.folder.translations(id), translated)
-        bleu = score("bleu", texts, self.corpus.references())
+        bleu = score("bleu", texts, self.corpus.text("test", "target"))
         return {
             "test": self.unit.test,
             "corpus": self.corpus.id,

@@ -34,7 +34,7 @@ def fields_of(manifest: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def fields_entry(fields: Sequence[str]) -> dict[str, list[str]]:
-    """The manifest's entry for text fields; empty for those of the first version, so that its corpora keep their ids."""
+    """The manifest's entry for text fields; empty for those of the first version, whose ids must not change."""
     return {} if tuple(fields) == _FIRST_FIELDS else {"fields": list(fields)}
 
 

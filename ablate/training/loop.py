@@ -20,8 +20,9 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from ablate.config import RowConfig
-from ablate.data.batches import Batch, BatchOrder, micro_batches
+from ablate.data.batches import BatchOrder, micro_batches
 from ablate.data.corpus import Corpus
+from ablate.data.seq2seq import Batch, collate
 from ablate.errors import Interrupted, StoreError
 from ablate.model import Transformer, build
 from ablate.store import checkpoints
@@ -145,7 +146,7 @@ class Trainer:
     def _step(self, step: int) -> None:
         """One optimizer step over the whole batch, in as many parts as memory asks for."""
         sentences = self.order.at(step)
-        n_tokens = int((self.train.target.lengths[sentences]).sum())
+        n_tokens = int((self.train["target"].lengths[sentences]).sum())
         self.model.train()
         random, losses = self.random.get_state(), self.losses.clone()
         while not self._accumulate(sentences, n_tokens):
@@ -161,12 +162,12 @@ class Trainer:
     def _accumulate(self, sentences: NDArray[np.int64], n_tokens: int) -> bool:
         """Add up the gradients of a batch; false, and the micro-batch halved, where memory did not suffice."""
         try:
-            for micro in micro_batches(self.train, sentences, self.micro_batch_tokens):
-                loss = self._loss(micro.to(self.device))
+            for part in micro_batches(self.train, sentences, self.micro_batch_tokens):
+                loss = self._loss(collate(self.train, part).to(self.device))
                 (loss / n_tokens).backward()
                 self.losses += loss.detach()
         except (RuntimeError, MemoryError) as error:
-            longest = int(max(self.train.source.lengths[sentences].max(), self.train.target.lengths[sentences].max()))
+            longest = int(self.train.lengths(sentences).max())
             if not is_out_of_memory(error) or self.micro_batch_tokens <= longest:  # one sentence is never split
                 raise
         else:

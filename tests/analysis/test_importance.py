@@ -108,7 +108,7 @@ def test_no_gate_is_left_behind(monkeypatch):
 
 def test_the_first_pairs_of_a_split_are_its_beginning():
     some = PAIRS.first(2)
-    assert [(some.source[i].tolist(), some.target[i].tolist()) for i in range(len(some))] == [
+    assert [(some["source"][i].tolist(), some["target"][i].tolist()) for i in range(len(some))] == [
         ([5, 7, 11], [13, 17]),
         ([5], [19, 23, 29, 7, 4]),
     ]

@@ -7,7 +7,6 @@ from dataclasses import astuple
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -26,8 +25,8 @@ from ablate.config.cost import (
     peak_memory,
     steps,
 )
-from ablate.data.batches import make_batch
-from ablate.data.corpus import Sums
+from ablate.data.corpus import LengthSums
+from ablate.data.seq2seq import collate
 from ablate.kernels import cpu_matmul
 from ablate.model import build
 from ablate.store import checkpoints
@@ -137,9 +136,9 @@ def test_a_step_of_base():
 
 
 def lengths_of(split):
-    sums = Sums()
-    sums.add(np.array([split.source.lengths, split.target.lengths]))
-    return sums.lengths()
+    sums = LengthSums(split.fields)
+    sums.add(split.lengths(range(len(split))))
+    return Lengths.of_fields(sums.sums(), split.fields)
 
 
 def counted(config):
@@ -150,7 +149,7 @@ def counted(config):
     model, split = build(config, 1000, seed=1).train(), split_of_lengths([(13, 8), (5, 17), (2, 31)])
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         for i in range(len(split)):
-            batch = make_batch(split, [i])
+            batch = collate(split, [i])
             states = model(batch.source, batch.target_in)[0]
             smoothed_cross_entropy(states, model.output_matrix, batch.target_out[0], 0.1).backward()
     expected = 3 * forward_flops(config, 1000, lengths_of(split))
@@ -321,6 +320,7 @@ import json, os, resource, sys
 import torch
 from ablate.config import resolve_row
 from ablate.data.batches import micro_batches
+from ablate.data.seq2seq import collate
 from ablate.model import build
 from ablate.training.loss import smoothed_cross_entropy
 from tests.data.small import split_of_lengths
@@ -331,7 +331,8 @@ def steps(fields, vocab_size, tokens):
     model = build(config, vocab_size, seed=1).train()
     optimizer = torch.optim.Adam(model.parameters(), fused=True)
     for _ in range(2):
-        for batch in micro_batches(split, range(len(split)), tokens):
+        for part in micro_batches(split, range(len(split)), tokens):
+            batch = collate(split, part)
             states = model(batch.source % vocab_size, batch.target_in % vocab_size)
             targets = batch.target_out % vocab_size
             smoothed_cross_entropy(states.flatten(0, 1), model.output_matrix, targets.flatten(), 0.1).backward()

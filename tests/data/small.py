@@ -7,7 +7,7 @@ import numpy as np
 
 from ablate.config import resolve_data
 from ablate.data import toy
-from ablate.data.corpus import Side, Split
+from ablate.data.corpus import Split, TokenSequences
 from ablate.data.prepare import prepare
 
 _TOY = toy.generate()
@@ -39,8 +39,13 @@ class Files:
 
 
 def split_of(sources, targets):
-    """A split of these ids."""
-    return Split(_side(sources), _side(targets))
+    """A split of these token ids, with the fields of sentence pairs."""
+    return split_of_fields(source=sources, target=targets)
+
+
+def split_of_fields(**fields):
+    """A split of these token ids, by field."""
+    return Split({field: _sequences(lists) for field, lists in fields.items()})
 
 
 def split_of_lengths(pairs, seed=0):
@@ -49,6 +54,8 @@ def split_of_lengths(pairs, seed=0):
     return split_of(*([ids.integers(4, 1000, n - 1) for n in side] for side in zip(*pairs, strict=True)))
 
 
-def _side(sentences):
+def _sequences(sentences):
     offsets = np.cumsum([0, *map(len, sentences)])
-    return Side(np.array([int(token) for sentence in sentences for token in sentence], dtype=np.uint32), offsets)
+    return TokenSequences(
+        np.array([int(token) for sentence in sentences for token in sentence], dtype=np.uint32), offsets
+    )

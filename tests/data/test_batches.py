@@ -8,17 +8,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ablate.data.batches import Batch, BatchOrder, _sorted_by, eval_batches, make_batch, micro_batches, pad
+from ablate.data.batches import BatchOrder, _lexsort, eval_batches, micro_batches, pad, pad_sequences
 from ablate.data.corpus import subset
 from ablate.data.tokenizer import BOS, EOS, PAD
-from tests.data.small import split_of, split_of_lengths
+from tests.data.small import split_of_fields, split_of_lengths
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=120)
 SEEDS = st.integers(0, 2**32)
 
 
 def longer(split):
-    return np.maximum(split.source.lengths, split.target.lengths)
+    return np.maximum(split["source"].lengths, split["target"].lengths)
 
 
 def realistic(pairs=20_000):
@@ -95,7 +95,9 @@ def test_epochs_and_seeds_form_other_batches_in_another_order():
 
 def test_sentences_of_nearly_equal_length_meet_now_and_then():
     split = split_of_lengths([(7, 12)] * 20 + [(10, 12)] * 20 + [(11, 12)] * 20)
-    met = [set(split.source.lengths[batch]) for epoch in range(5) for batch in BatchOrder(split, 240, 1).epoch(epoch)]
+    met = [
+        set(split["source"].lengths[batch]) for epoch in range(5) for batch in BatchOrder(split, 240, 1).epoch(epoch)
+    ]
     assert {10, 11} in met
     assert not any({7, 10} <= lengths for lengths in met)
 
@@ -105,7 +107,7 @@ def test_seed_and_epoch_do_not_stand_for_one_another():
 
 
 def test_batches_do_not_come_by_length():
-    sizes = [REALISTIC.target.lengths[batch].mean() for batch in BatchOrder(REALISTIC, 5000, seed=1).epoch(0)]
+    sizes = [REALISTIC["target"].lengths[batch].mean() for batch in BatchOrder(REALISTIC, 5000, seed=1).epoch(0)]
     assert abs(np.corrcoef(sizes, np.arange(len(sizes)))[0, 1]) < 0.3
 
 
@@ -113,7 +115,7 @@ def padding(batches):
     """The share of a batch's elements, both sides together, that are padding."""
     elements = real = 0
     for batch in batches:
-        for side in (REALISTIC.source.lengths[batch], REALISTIC.target.lengths[batch]):
+        for side in (REALISTIC["source"].lengths[batch], REALISTIC["target"].lengths[batch]):
             elements += len(side) * side.max()
             real += side.sum()
     return 1 - real / elements
@@ -122,7 +124,7 @@ def padding(batches):
 def test_neighbours_are_alike_on_both_sides_where_the_longer_one_changes():
     split = split_of_lengths([(9, 4), (4, 9), (9, 9), (10, 4), (4, 10), (10, 10)] * 20)
     kinds = [
-        {(int(split.source.lengths[i]), int(split.target.lengths[i])) for i in batch}
+        {(int(split["source"].lengths[i]), int(split["target"].lengths[i])) for i in batch}
         for batch in BatchOrder(split, 360, seed=1).epoch(0)
     ]
     assert {(4, 9), (4, 10)} in kinds or {(9, 4), (10, 4)} in kinds
@@ -143,50 +145,26 @@ def test_the_global_generators_are_left_alone():
     assert (np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
 
 
-# A batch
-
-
-def test_a_batch_by_hand():
-    split = split_of([[5, 6], [7], [8, 9, 10]], [[11], [12, 13, 14], []])
-    batch = make_batch(split, [2, 0, 1])
-    assert batch.source.tolist() == [[8, 9, 10, EOS], [5, 6, EOS, PAD], [7, EOS, PAD, PAD]]
-    assert batch.target_in.tolist() == [[BOS, PAD, PAD, PAD], [BOS, 11, PAD, PAD], [BOS, 12, 13, 14]]
-    assert batch.target_out.tolist() == [[EOS, PAD, PAD, PAD], [11, EOS, PAD, PAD], [12, 13, 14, EOS]]
-    assert batch.tokens == 1 + 2 + 4
-
-
-def test_a_batch_is_as_wide_as_its_own_longest_sentence():
-    split = split_of([[5], [6] * 9], [[7], [8] * 9])
-    assert make_batch(split, [0]).source.shape == (1, 2)
-
-
-@given(LENGTHS)
-@settings(deadline=None)
-def test_marks_stand_where_they_should(lengths):
-    split = split_of_lengths(lengths)
-    batch = make_batch(split, np.arange(len(split)))
-    assert {t.dtype for t in (batch.source, batch.target_in, batch.target_out)} == {torch.int64}
-    assert batch.tokens == split.target.lengths.sum()
-    for i in range(len(split)):
-        source, target = split.source[i].tolist(), split.target[i].tolist()
-        assert [t for t in batch.source[i].tolist() if t] == [*source, EOS]
-        assert [t for t in batch.target_in[i].tolist() if t] == [BOS, *target]
-        assert [t for t in batch.target_out[i].tolist() if t] == [*target, EOS]
-    real = batch.target_out != PAD
-    assert torch.equal(batch.target_in != PAD, real)
-    assert torch.equal(batch.targets, batch.target_out[real])
-    states = torch.rand(*real.shape, 3)
-    assert torch.equal(batch.at_targets(states), states[real])
-
-
-def test_a_batch_moves_as_a_whole():
-    moved = make_batch(split_of([[5]], [[7]]), [0]).to(torch.device("meta"))
-    assert isinstance(moved, Batch)
-    assert {t.device.type for t in (moved.source, moved.target_in, moved.target_out, moved.places)} == {"meta"}
+# Padding
 
 
 def test_sequences_are_padded_at_the_end():
     assert pad([[5, 6, 7], [], [8]]).tolist() == [[5, 6, 7], [0, 0, 0], [8, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("marks", "expected"),
+    [
+        ({}, [[8, 9, 10], [PAD, PAD, PAD], [5, 6, PAD]]),
+        ({"start": BOS}, [[BOS, 8, 9, 10], [BOS, PAD, PAD, PAD], [BOS, 5, 6, PAD]]),
+        ({"end": EOS}, [[8, 9, 10, EOS], [EOS, PAD, PAD, PAD], [5, 6, EOS, PAD]]),
+        ({"start": BOS, "end": EOS}, [[BOS, 8, 9, 10, EOS], [BOS, EOS, PAD, PAD, PAD], [BOS, 5, 6, EOS, PAD]]),
+    ],
+)
+def test_marks_go_around_the_tokens_and_padding_after_them(marks, expected):
+    split = split_of_fields(text=[[5, 6], [], [8, 9, 10], [11] * 9])
+    padded = pad_sequences(split["text"], [2, 1, 0], **marks)
+    assert (padded.dtype, padded.tolist()) == (torch.int64, expected)
 
 
 # Its parts
@@ -199,18 +177,15 @@ def test_micro_batches_part_a_batch_in_its_order_each_within_the_limit_or_single
     sentences = np.random.default_rng(seed).permutation(len(split))
     parts = list(micro_batches(split, sentences, limit))
     for part in parts:
-        rows, width = part.source.shape[0], max(part.source.shape[1], part.target_out.shape[1])
-        assert rows == 1 or rows * width <= limit
-    sources = [[t for t in row if t] for part in parts for row in part.source.tolist()]
-    assert sources == [[*split.source[i].tolist(), EOS] for i in sentences]
-    assert sum(part.tokens for part in parts) == split.target.lengths.sum()
+        assert len(part) == 1 or len(part) * longer(split)[part].max() <= limit
+    assert np.array_equal(np.concatenate(parts), sentences)
 
 
 @given(LENGTHS.map(lambda lengths: lengths[:7]), st.integers(1, 300))
 @settings(deadline=None)
 def test_micro_batches_are_as_few_and_then_as_even_as_any_cuts(lengths, limit):
     split = split_of_lengths(lengths)
-    found = [len(part.source) for part in micro_batches(split, np.arange(len(split)), limit)]
+    found = [len(part) for part in micro_batches(split, np.arange(len(split)), limit)]
     ways = [sizes for sizes in cuts(len(split)) if all(size == 1 or n <= limit for size, n in padded(split, sizes))]
     fewest = min(map(len, ways))
 
@@ -234,7 +209,7 @@ def padded(split, sizes):
 
 def test_a_batch_that_fits_stays_whole():
     (part,) = micro_batches(split_of_lengths([(5, 3)] * 4), np.arange(4), limit=20)
-    assert part.source.shape == (4, 5)
+    assert part.tolist() == [0, 1, 2, 3]
 
 
 @given(LENGTHS, st.integers(1, 300))
@@ -242,17 +217,14 @@ def test_a_batch_that_fits_stays_whole():
 def test_evaluation_takes_every_sentence_once(lengths, tokens):
     split = split_of_lengths(lengths)
     seen = []
-    for sentences, batch in eval_batches(split, tokens):
+    for sentences in eval_batches(split, tokens):
         seen += sentences.tolist()
         assert longer(split)[sentences].sum() <= tokens + longer(split).max() - 1
-        assert batch.tokens == split.target.lengths[sentences].sum()
-        for i, row in zip(sentences, batch.source.tolist(), strict=True):
-            assert [t for t in row if t] == [*split.source[i].tolist(), EOS]
     assert sorted(seen) == list(range(len(split)))
 
 
 def test_evaluation_batches_hold_sentences_of_similar_lengths():
-    batches = [sentences for sentences, _ in eval_batches(REALISTIC, 5000)]
+    batches = list(eval_batches(REALISTIC, 5000))
     assert all(a.max() <= b.min() for a, b in pairwise(longer(REALISTIC)[sentences] for sentences in batches))
     assert padding(batches) < 0.1
 
@@ -277,4 +249,25 @@ def test_a_share_is_all_that_is_seen_and_once_an_epoch(lengths, fraction, seed):
 def test_the_fast_order_is_that_of_lexsort_ties_and_all(rows, apart):
     first, second = np.array(rows).T
     second = second + (np.arange(len(rows)) / 100 if apart else 0.0)
-    assert np.array_equal(_sorted_by(first, second), np.lexsort((second, first)))
+    assert np.array_equal(_lexsort(first, second), np.lexsort((second, first)))
+
+
+# Other numbers of fields
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=120), st.integers(40, 200), SEEDS)
+@settings(deadline=None)
+def test_records_of_one_field_are_batched_by_its_length(lengths, batch_tokens, seed):
+    split = split_of_fields(text=[[4] * (n - 1) for n in lengths])
+    batches = BatchOrder(split, batch_tokens, seed).epoch(0)
+    assert sorted(np.concatenate(batches)) == list(range(len(split)))
+    spans = sorted((min(lengths[i] for i in batch), max(lengths[i] for i in batch)) for batch in batches)
+    assert all(a[1] <= b[0] for a, b in pairwise(spans))
+
+
+def test_records_of_three_fields_are_batched_by_the_longest():
+    split = split_of_fields(a=[[4] * 9, [4], [4]], b=[[4], [4] * 7, [4]], c=[[4], [4], [4]])
+    order = BatchOrder(split, 10, seed=1)
+    assert order.batches_per_epoch == 2  # 10 + 8 + 2 tokens
+    assert sorted(np.concatenate(order.epoch(0))) == [0, 1, 2]
+    assert [part.tolist() for part in micro_batches(split, [0, 1, 2], 16)] == [[0], [1, 2]]

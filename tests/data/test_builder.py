@@ -38,7 +38,7 @@ def test_each_filter_leaves_out_what_it_says_and_counts_it(files):
         "identical sides": 1, "empty": 1, "duplicate": 3, "too long": 1, "uneven": 1,
     }  # fmt: skip
     train = corpus.split("train")
-    assert corpus.tokenizer.decode([train.source[i].tolist() for i in range(len(train))]) == [s for s, _ in TRAIN]
+    assert corpus.tokenizer.decode([train["source"][i].tolist() for i in range(len(train))]) == [s for s, _ in TRAIN]
 
 
 def test_without_filters_these_pairs_stay(files):
@@ -80,17 +80,17 @@ def test_text_that_is_all_too_uneven_is_an_error(files):
 
 def test_a_vocabulary_of_each_language(files):
     corpus = files.write().prepare(vocabulary="separate", vocab_size=60)
-    source, target = corpus.source_tokenizer, corpus.tokenizer
+    source, target = corpus.tokenizer_of("source"), corpus.tokenizer
     assert (source.vocab_size, target.vocab_size) == (60, 60)
     assert source.model != target.model
     train = corpus.split("train")
-    assert source.decode([train.source[i].tolist() for i in range(200)]) == [pair[0] for pair in TRAIN]
-    assert target.decode([train.target[i].tolist() for i in range(200)]) == [pair[1] for pair in TRAIN]
+    assert source.decode([train["source"][i].tolist() for i in range(200)]) == [pair[0] for pair in TRAIN]
+    assert target.decode([train["target"][i].tolist() for i in range(200)]) == [pair[1] for pair in TRAIN]
 
 
 def test_bytes_in_the_place_of_unknown_characters(files):
     corpus = files.write(test=[("the Ω", "kana щ")]).prepare(byte_fallback=True, vocab_size=340)
-    assert corpus.tokenizer.decode([corpus.split("test").target[0].tolist()]) == ["kana щ"]
+    assert corpus.tokenizer.decode([corpus.split("test")["target"][0].tolist()]) == ["kana щ"]
 
 
 def test_a_small_corpus_is_its_own_sample():

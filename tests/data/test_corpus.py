@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ablate.config.cost import Lengths
-from ablate.data.corpus import Corpus, Side, Sums
+from ablate.data.corpus import Corpus, LengthSums, Split, TokenSequences
 from ablate.errors import StoreError
 from tests.data.small import PAIRS
 
@@ -24,13 +24,15 @@ def test_a_folder_without_a_corpus_is_refused(tmp_path):
 def test_ids_on_disk_are_those_of_the_tokenizer(corpus, split):
     on_disk = corpus.split(split)
     assert len(on_disk) == len(PAIRS[split])
-    for side, texts in zip((on_disk.source, on_disk.target), zip(*PAIRS[split], strict=True), strict=True):
-        assert isinstance(side.ids.base, np.memmap) or isinstance(side.ids, np.memmap)
-        assert [side[i].tolist() for i in range(len(side))] == corpus.tokenizer.encode(list(texts))
+    for field, texts in zip(("source", "target"), zip(*PAIRS[split], strict=True), strict=True):
+        sequences = on_disk[field]
+        assert isinstance(sequences.ids.base, np.memmap) or isinstance(sequences.ids, np.memmap)
+        expected = corpus.tokenizer_of(field).encode(list(texts))
+        assert [sequences[i].tolist() for i in range(len(sequences))] == expected
 
 
 def test_lengths_count_the_end_mark(corpus):
-    source = corpus.split("dev").source
+    source = corpus.split("dev")["source"]
     assert source.lengths.tolist() == [len(source[i]) + 1 for i in range(len(source))]
 
 
@@ -41,31 +43,60 @@ def test_sums_are_those_of_a_plain_loop(corpus):
         S, T = (len(ids) + 1 for ids in corpus.tokenizer.encode([source, target]))
         for name, n in {"S": S, "T": T, "longer": max(S, T), "SS": S * S, "ST": S * T, "TT": T * T}.items():
             sums[name] += n
-    assert corpus.lengths == Lengths(pairs, *sums.values())
+    assert Lengths.of_fields(corpus.manifest["lengths"], corpus.fields) == Lengths(pairs, *sums.values())
 
 
 def test_lengths_are_right_where_offsets_pass_32_bits():
     offsets = np.array([2**31 - 5, 2**31 + 4, 2**32 - 1, 2**32 + 59_999])
-    side = Side(np.empty(0, np.uint32), offsets)
-    assert side.lengths[[0, 2]].tolist() == [10, 60_001]
+    sequences = TokenSequences(np.empty(0, np.uint32), offsets)
+    assert sequences.lengths[[0, 2]].tolist() == [10, 60_001]
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 def test_sums_do_not_overflow_32_bits(dtype):
-    sums = Sums()
+    sums = LengthSums(("source", "target"))
     sums.add(np.full((2, 3), 60_000, dtype=dtype))
-    assert sums.lengths().source_squares == 3 * 60_000**2
+    totals = sums.sums()
+    assert totals["source_squares"] == totals["products"] == totals["target_squares"] == 3 * 60_000**2
 
 
-def test_text_and_references_stand_as_they_did(corpus):
+def test_sums_of_one_field_are_a_target_without_a_source():
+    sums = LengthSums(("text",))
+    sums.add(np.array([[3, 5]]))
+    assert sums.totals == {"pairs": 2, "text_tokens": 8, "longer_tokens": 8, "text_squares": 34, "longest": 5}
+    assert Lengths.of_fields(sums.sums(), ("text",)) == Lengths(2, 0, 8, 8, 0, 0, 34)
+
+
+def test_sums_of_three_fields_name_each_product():
+    sums = LengthSums(("a", "b", "c"))
+    sums.add(np.array([[2], [3], [5]]))
+    sums = LengthSums(("a", "b", "c"), sums.totals)  # continued after an interruption
+    sums.add(np.array([[1], [1], [7]]))
+    assert sums.totals == {
+        "pairs": 2, "a_tokens": 3, "b_tokens": 4, "c_tokens": 12, "longer_tokens": 12, "a_squares": 5, "a_b": 7,
+        "a_c": 17, "b_squares": 10, "b_c": 22, "c_squares": 74, "longest": 7,
+    }  # fmt: skip
+
+
+def test_a_split_gives_its_fields_by_name_and_their_lengths_together():
+    one = TokenSequences(np.array([4, 5, 6], np.uint32), np.array([0, 1, 3]))
+    two = TokenSequences(np.array([7], np.uint32), np.array([0, 1, 1]))
+    split = Split({"text": one, "label": two})
+    assert (split.fields, len(split)) == (("text", "label"), 2)
+    assert split["label"] is two
+    assert split.lengths([1, 0]).tolist() == [[3, 2], [1, 2]]  # EOS counted
+    assert [split.first(1)[field].lengths.tolist() for field in split.fields] == [[2], [2]]
+
+
+def test_text_is_kept_as_it_was(corpus):
     assert corpus.text("dev", "source") == [source for source, _ in PAIRS["dev"]]
-    assert corpus.references() == [target for _, target in PAIRS["test"]]
+    assert corpus.text("test", "target") == [target for _, target in PAIRS["test"]]
 
 
 def test_a_sentence_with_odd_line_ends_within_stays_one_reference(files):
     odd = "kana\rla\x85felo\u2028uno"
     corpus = files.write(test=[("the dog", odd), ("the cat", "felo lo")]).prepare()
-    assert corpus.references() == [odd, "felo lo"]
+    assert corpus.text("test", "target") == [odd, "felo lo"]
 
 
 def test_a_whole_corpus_verifies(corpus):

@@ -40,21 +40,21 @@ def test_every_split_is_there(corpus):
 
 def test_the_vocabulary_is_learned_on_the_training_side_alone(files):
     corpus = files.write(dev=[("the dog ж", "kana")], test=[("the dog", "kana щ")]).prepare()
-    assert UNK in corpus.split("dev").source[0]
-    assert UNK in corpus.split("test").target[0]
-    assert not any(UNK in corpus.split("train").source[i] for i in range(len(PAIRS["train"])))
+    assert UNK in corpus.split("dev")["source"][0]
+    assert UNK in corpus.split("test")["target"][0]
+    assert not any(UNK in corpus.split("train")["source"][i] for i in range(len(PAIRS["train"])))
 
 
 def test_both_languages_share_the_vocabulary(files):
     corpus = files.write(train=[*PAIRS["train"], ("Ω", "ж")], dev=[("ж", "Ω")]).prepare()
     dev = corpus.split("dev")
-    assert UNK not in [*dev.source[0], *dev.target[0]]
+    assert UNK not in [*dev["source"][0], *dev["target"][0]]
 
 
 def test_the_toy_corpus_needs_no_files(tmp_path):
     corpus = prepare(resolve_data({"corpus": "toy", "vocab_size": 350}), tmp_path / "nowhere", tmp_path)
     assert corpus.manifest["pairs"] == toy.SPLITS
-    assert corpus.references() == [target for _, target in toy.generate()["test"]]
+    assert corpus.text("test", "target") == [target for _, target in toy.generate()["test"]]
 
 
 @pytest.mark.parametrize("zipped", [("en",), ("en", "de")])
@@ -67,13 +67,13 @@ def test_a_named_corpus_is_found_by_the_names_of_its_release(tmp_path, zipped):
             (tmp_path / f"{name}.{language}{suffix}").write_bytes(content)
     data = resolve_data({"corpus": "multi30k", "vocab_size": 80, "folder": str(tmp_path)})
     corpus = prepare(data, tmp_path, tmp_path / "corpora")
-    assert corpus.references() == [target for _, target in PAIRS["test"]]
+    assert corpus.text("test", "target") == [target for _, target in PAIRS["test"]]
     backwards = prepare(
         resolve_data({"corpus": "multi30k", "vocab_size": 80, "direction": "de-en", "folder": str(tmp_path)}),
         tmp_path,
         tmp_path / "corpora",
     )
-    assert backwards.references() == [source for source, _ in PAIRS["test"]]
+    assert backwards.text("test", "target") == [source for source, _ in PAIRS["test"]]
     assert backwards.id != corpus.id
 
 
@@ -82,7 +82,7 @@ def test_a_tab_separated_corpus(tmp_path):
         (tmp_path / f"{split}.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs))
     names = {split: f"{split}.tsv" for split in PAIRS}
     corpus = prepare(resolve_data({**SETTINGS, **names}), tmp_path, tmp_path / "corpora")
-    assert corpus.references() == [target for _, target in PAIRS["test"]]
+    assert corpus.text("test", "target") == [target for _, target in PAIRS["test"]]
 
 
 # What it is named by
@@ -146,7 +146,7 @@ job = json.loads(sys.argv[1])
 def make(corpora):
     return prepare(resolve_data(job["settings"]), Path(job["folder"]), Path(corpora))
 
-def child(builder, *given):  # a process with everything loaded
+def child(work, *given):  # a process with everything loaded
     pid = os.fork()
     if pid == 0:
         try:
@@ -217,7 +217,7 @@ def die_at(point, corpora):
     elif point == "ids":
         builder.Work._write_held = die
     elif point == "a commit":
-        builder.SideWriter.commit = die_after(3, builder.SideWriter.commit)
+        builder.SequenceWriter.commit = die_after(3, builder.SequenceWriter.commit)
     elif point == "manifest":
         builder.Work._publish = die
     elif point == "its place":
@@ -284,7 +284,7 @@ def test_a_preparation_that_fails_counts_for_nothing(files, monkeypatch):
     def full(*given):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(builder.SideWriter, "add", full)
+    monkeypatch.setattr(builder.SequenceWriter, "add", full)
     with pytest.raises(OSError, match="No space left"):
         files.prepare()
     assert list(files.corpora.glob("[!.]*/")) == []
@@ -330,10 +330,10 @@ def test_long_training_pairs_are_left_out_and_counted(files, pair):
     corpus = files.write(train=[pair, *PAIRS["train"], pair]).prepare(max_length=55)
     assert corpus.manifest["left_out"] == {"too long": 2}
     train = corpus.split("train")
-    assert [train.source[i].tolist() for i in range(len(train))] == corpus.tokenizer.encode(
+    assert [train["source"][i].tolist() for i in range(len(train))] == corpus.tokenizer.encode(
         [source for source, _ in PAIRS["train"]]
     )
-    assert corpus.manifest["longest"] == max(train.source.lengths.max(), train.target.lengths.max())
+    assert corpus.manifest["longest"] == max(train["source"].lengths.max(), train["target"].lengths.max())
 
 
 def test_a_pair_as_long_as_allowed_is_kept(files):
@@ -400,7 +400,7 @@ def test_another_test_side_takes_over_the_rest_and_is_as_if_prepared_alone(files
     assert without_test(second) == without_test(first) == without_test(alone)
     assert second.manifest["files"] == alone.manifest["files"]
     assert second.manifest["pairs"] == alone.manifest["pairs"] == {**first.manifest["pairs"], "test": 7}
-    assert second.references() == [target for _, target in PAIRS["test"][:7]]
+    assert second.text("test", "target") == [target for _, target in PAIRS["test"][:7]]
     first.verify(every=True)
 
 

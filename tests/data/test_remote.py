@@ -21,7 +21,8 @@ from ablate.errors import DataError
 settings, folder, corpora = json.loads(sys.argv[1])
 try:
     corpus = prepare(resolve_data(settings), Path(folder), Path(corpora))
-    print(json.dumps([corpus.text("test", "source"), corpus.references(), corpus.manifest["sources"]["test"]]))
+    texts = [corpus.text("test", field) for field in corpus.fields]
+    print(json.dumps([*texts, corpus.manifest["sources"]["test"]]))
 except DataError as error:
     print(json.dumps(list(error.lines)))
 """

@@ -55,7 +55,7 @@ def test_perplexity_per_character_is_the_same_likelihood(done):
     folder, _ = done
     for result, root in results_of(folder):
         corpus = Corpus(root.corpus(result["corpus"]))
-        tokens = sum(len(corpus.split("dev").target[i]) + 1 for i in range(20))
+        tokens = sum(len(corpus.split("dev")["target"][i]) + 1 for i in range(20))
         characters = sum(len(line) + 1 for line in corpus.text("dev", "target"))
         (decoding,) = result["decodings"].values()
         nats = tokens * math.log(decoding["ppl"])

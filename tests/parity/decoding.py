@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel
 
-from ablate.data.corpus import Side, Split
+from ablate.data.corpus import Split, TokenSequences
 from ablate.data.tokenizer import BOS, EOS, PAD
 from ablate.decoding import Hypothesis, beam_search
 from ablate.metrics.perplexity import perplexity
@@ -146,14 +146,16 @@ def of_marian() -> Pairs:
     """Perplexity, and the exponential of Marian's loss."""
     known = taught("marian")
     source, target_in, target_out = marked(known.sources)
-    split = Split(_side(known.sources), _side([source[::-1] for source in known.sources]))
+    split = Split(
+        {"source": _sequences(known.sources), "target": _sequences([source[::-1] for source in known.sources])}
+    )
     labels = target_out.masked_fill(target_out == PAD, -100)
     theirs = marian.marian(known.case)(source, source != PAD, decoder_input_ids=target_in, labels=labels)
     yield torch.tensor([perplexity(known.case.model, split, torch.device("cpu"))]), theirs.loss.exp()[None]
 
 
-def _side(sentences: Sentences) -> Side:
-    return Side(np.concatenate(sentences).astype(np.uint32), np.cumsum([0, *map(len, sentences)]))
+def _sequences(sentences: Sentences) -> TokenSequences:
+    return TokenSequences(np.concatenate(sentences).astype(np.uint32), np.cumsum([0, *map(len, sentences)]))
 
 
 def _row(name: str, pairs: Callable[[int], Pairs], beam: int) -> Row:

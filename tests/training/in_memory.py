@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from ablate.data.corpus import Side, Split
+from ablate.data.corpus import Split, TokenSequences
 
 
 def corpus_of(pairs, vocab_size):
@@ -14,9 +14,9 @@ def corpus_of(pairs, vocab_size):
 
 def split_of(pairs):
     """A split of these (source ids, target ids)."""
-    return Split(*(_side([pair[side] for pair in pairs]) for side in (0, 1)))
+    return Split({field: _sequences([pair[side] for pair in pairs]) for side, field in enumerate(("source", "target"))})
 
 
-def _side(sentences):
+def _sequences(sentences):
     offsets = np.cumsum([0, *map(len, sentences)])
-    return Side(np.array([token for sentence in sentences for token in sentence], dtype=np.uint32), offsets)
+    return TokenSequences(np.array([token for sentence in sentences for token in sentence], dtype=np.uint32), offsets)

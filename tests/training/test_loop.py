@@ -7,7 +7,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ablate.data.batches import BatchOrder, make_batch
+from ablate.data.batches import BatchOrder
+from ablate.data.seq2seq import collate
 from ablate.decoding import beam_search
 from ablate.model import build
 from ablate.store import checkpoints
@@ -44,7 +45,7 @@ def test_steps_are_those_of_a_plain_loop_over_torchs_parts(training, smoothing, 
     order = BatchOrder(split, 200, seed=1)
     losses, tokens = [], 0
     for step in range(1, 7):
-        batch = make_batch(split, order.at(step))
+        batch = collate(split, order.at(step))
         logits = model.logits(model(batch.source, batch.target_in))
         loss = F.cross_entropy(
             logits.flatten(0, 1), batch.target_out.flatten(), ignore_index=0, label_smoothing=smoothing
@@ -130,7 +131,7 @@ def test_bf16_trains_near_fp32_and_keeps_fp32_weights(training):
 
 
 def test_a_copy_task_is_learned_until_unseen_sentences_are_copied(training):
-    corpus, unseen = copying(400), copying(20, seed=2).split("test").source
+    corpus, unseen = copying(400), copying(20, seed=2).split("test")["source"]
     run = training(
         corpus=corpus, d_model=32, d_ff=64, n_heads=4, d_k=8, d_v=8, dropout=0.0, label_smoothing=0.0,
         train_steps=400, batch_tokens=150, warmup_steps=80, eval_every=400, checkpoint_every=400,
