@@ -20,6 +20,7 @@ COPIED = {
     "contributing.md": "CONTRIBUTING.md",
     "changes.md": "CHANGELOG.md",
 }  # page of the site: file of the repository
+CODE = re.compile(r"`[^`]+`")
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!\w+:|#)([^)#\s]+)(#[^)]*)?\)")
 
 
@@ -65,11 +66,11 @@ def gallery_page(name: str) -> str:
     body = study.read_text(encoding="utf-8").split("\nstudy:")[1]
     return "\n\n".join(
         [
-            f"---\ntitle: {name}\nhide: [toc]\n---",
+            "---\nhide: [toc]\n---",
             f"# {header.title}",
             header.about,
             f"```sh\n{header.command}\n```",
-            f"## Table\n\n{table}",
+            f'## Table\n\n<div class="results" markdown>\n\n{table}\n</div>',
             f"## What it shows\n\n{header.shows}",
             f"## What it cannot show\n\n{header.limits}",
             f"## Study file\n\n```yaml\nstudy:{body}```",
@@ -117,7 +118,10 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Point links between files of the repository to pages of the site; name files that are not part of it."""
+    """Point links between files of the repository to pages of the site; name files that are not part of it.
+
+    Tables on GitHub need a backslash before a pipe in code, which Python-Markdown would show.
+    """
     here = page.file.src_uri
     source = COPIED.get(here, f"docs/{here}")
 
@@ -129,4 +133,9 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
             return f"{text} (`{path}`)" if f"`{path}`" != text else text
         return f"[{text}]({posixpath.relpath(uri, posixpath.dirname(here) or '.')}{anchor})"
 
-    return LINK.sub(link, markdown)
+    lines = (CODE.sub(_plain_pipes, line) if line.startswith("|") else line for line in markdown.split("\n"))
+    return LINK.sub(link, "\n".join(lines))
+
+
+def _plain_pipes(code: re.Match[str]) -> str:
+    return code.group().replace("\\|", "|")

@@ -167,7 +167,7 @@ def test_the_gallery_has_a_page_for_every_table_in_results():
     names = hooks().published()
     assert {path.parent.name for path in ROOT.glob("results/*/table.md")} == set(names)
     for name in names:
-        assert f"- gallery/{name}.md" in nav
+        assert f": gallery/{name}.md\n" in nav
         page = hooks().gallery_page(name)
         assert (ROOT / f"results/{name}/table.md").read_text() in page
         assert hooks().read_header(ROOT / f"studies/{name}.yaml").shows
