@@ -16,7 +16,7 @@ import pytest
 
 from ablate.config import PRESETS, DataConfig, DecodingConfig, ModelConfig, TrainingConfig
 from ablate.config.data import CORPORA, RowDataConfig
-from ablate.config.plugins import Variants
+from ablate.config.plugins import VariantName
 from ablate.config.resolve import SYMBOL_OF
 from tests.cli.inside import inside
 from tests.commands import PAGE, commands, page
@@ -48,7 +48,7 @@ def test_every_field_is_documented_with_its_symbol_default_choices_and_meaning(s
             "unset" if field.default is None else f"`{written(field.default)}`"
         )
     assert all(f"`{written(choice)}`" in line.split(" | ")[2] for choice in choices(field))
-    if any(isinstance(mark, Variants) for mark in field.metadata):
+    if any(isinstance(mark, VariantName) for mark in field.metadata):
         assert "[your own](components.md)" in line.split(" | ")[2]
 
 
@@ -63,7 +63,7 @@ def choices(field):
         return (True, False)
     if get_origin(field.annotation) is Literal:
         return get_args(field.annotation)
-    return [name for mark in field.metadata if isinstance(mark, Variants) for name in mark.names]
+    return [name for mark in field.metadata if isinstance(mark, VariantName) for name in mark.names]
 
 
 def test_no_field_is_documented_that_there_is_not():

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ablate.analysis.heads import Attention, Kind
 from ablate.config import DecodingConfig
-from ablate.config.plugins import unpinned
+from ablate.config.plugins import without_digest
 from ablate.data.tokenizer import BOS, EOS
 from ablate.decoding import translate_ids
 from ablate.errors import UsageError
@@ -83,7 +83,7 @@ def view(opened: LoadedRun, sentence: str, translation: str | None, among: Seque
         size = (attention.module.h, len(queries), len(keys))
         if heads is None or heads.shape != (1, *size):
             what = "no weights" if heads is None else f"weights of shape {tuple(heads.shape)}, not {(1, *size)}"
-            hidden.append(f"{attention}: attention={unpinned(opened.config.attention)} shows {what}")
+            hidden.append(f"{attention}: attention={without_digest(opened.config.attention)} shows {what}")
             continue
         marks = tuple(i for i, token in enumerate(keys) if token in (BOS, EOS))
         ask, asked = written[attention.kind]

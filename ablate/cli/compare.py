@@ -49,10 +49,10 @@ def command(
     """Compare two rows: settings, scores, significance, curves, and the sentences that differ most."""
     from ablate.report.compare import compare
     from ablate.report.table import table_of
-    from ablate.study.select import the_row
+    from ablate.study.select import find_row
 
     content, root = study_and_results(study, results, set, None, seeds)
-    before, after = the_row(content, first), the_row(content, second)
+    before, after = find_row(content, first), find_row(content, second)
     warn_of_other_text(content, root)
     measured(content, root)
     table = table_of(content, root)

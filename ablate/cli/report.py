@@ -57,7 +57,7 @@ def command(
 
     content, root = study_and_results(study, results, set, rows, seeds)
     _refuse_undrawable(figures)
-    if content.selected and out is None:
+    if content.is_modified and out is None:
         raise UsageError("with --set, --rows or --seeds it is not the study of the file: name a place, --out FILE")
     warn_of_other_text(content, root)
     measured(content, root)

@@ -99,7 +99,7 @@ def command(
     measured(content, root)
     table = table_of(content, root)
     render.print_rich(table, console, against_paper=False)
-    if content.selected:
+    if content.is_modified:
         console.print(
             f"Not written to {root.study(content.name)}: that is for the study as its file has it.", soft_wrap=True
         )

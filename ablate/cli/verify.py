@@ -78,7 +78,7 @@ def _rehearsed(study: Study, row: Row, results: Results, device: Device, steps: 
         steps=steps,
         device=chosen,
         micro_batch_tokens=row.config.micro_batch_tokens or micro_batch(row.config, run.data.vocab_size, place),
-        sources=study.sources,
+        sources=study.plugin_sources,
     )
     what = f"{row.label}: {steps} steps on {chosen.type}, and {steps} with a stop after {steps // 2}"
     typer.echo(f"{what}: {f'NOT the same: {found}' if found else 'every byte the same'}")

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from ablate.config.section import Section
+from ablate.config.fields import Section
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from ablate.config.section import Section
+from ablate.config.fields import Section
 
 
 class DecodingConfig(Section):

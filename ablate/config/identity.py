@@ -1,8 +1,8 @@
-"""A run's identity: the hash of what its training depends on.
+"""Ids of runs and decodings: hashes of the settings that they depend on.
 
-Fields at the default that they were introduced with are left out of the hash, so that a field added
-later does not orphan old runs, and a default changed later does not relabel them. Never edit an
-entry of INTRODUCED; a new field adds one.
+A field at its default is left out of the hash, so that a field added later does not change the ids of old runs. The
+defaults used here are those at the time when a field was introduced, so that a changed default does not either. Never
+edit an entry of INTRODUCED; add one for each new field.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ablate.config.resolve import RowConfig
 FORMAT = 2
 ID_LENGTH = 12
 
-REQUIRED = object()  # introduced without a default: always in the hash
+REQUIRED = object()  # for a field without a default: always in the hash
 
 INTRODUCED: dict[str, Any] = {
     "n_layers": 6, "d_model": 512, "d_ff": 2048, "n_heads": 8, "d_k": REQUIRED, "d_v": REQUIRED,
@@ -44,28 +44,28 @@ INTRODUCED_DATA: dict[str, Any] = {
 }  # fmt: skip
 INTRODUCED_DECODING: dict[str, Any] = {"beam": 4, "alpha": 0.6, "max_extra_length": 50, "average_checkpoints": 1}
 
-# What is translated when training is over belongs to a decoding.
+# The test split belongs to a decoding, not to the training.
 OF_DECODING = "test"
-_TRAINED_ON = {name: default for name, default in INTRODUCED_DATA.items() if name != OF_DECODING}
+_TRAINING_DATA = {name: default for name, default in INTRODUCED_DATA.items() if name != OF_DECODING}
 
-# How a run is carried out on a machine, and where its files lie: not what it is.
+# Fields that change how a run is executed or where its files are, but not its result.
 NOT_IDENTITY = frozenset({"checkpoint_minutes", "micro_batch_tokens"})
 NOT_IDENTITY_DATA = frozenset({"folder"})
 
 
 def run_id(data: DataConfig, config: RowConfig, seed: int) -> str:
-    """The run's identity, 12 hexadecimal digits; what only decoding uses has no part in it, nor the test side."""
-    data, config = settled(data, config)
+    """Id of a run, 12 hexadecimal digits. Decoding fields and the test split do not change it."""
+    data, config = fold_vocab_size(data, config)
     return _digest({
         "format": FORMAT,
-        "data": _significant(data.model_dump(), _TRAINED_ON),
-        "config": _significant(_in_one_form(config), INTRODUCED),
+        "data": _significant(data.model_dump(), _TRAINING_DATA),
+        "config": _significant(_canonical_model(config), INTRODUCED),
         "seed": seed,
     })  # fmt: skip
 
 
-def settled(data: DataConfig, config: RowConfig) -> tuple[DataConfig, RowConfig]:
-    """Data and row with the row's own vocabulary size as the data's: it is one run, wherever that is written."""
+def fold_vocab_size(data: DataConfig, config: RowConfig) -> tuple[DataConfig, RowConfig]:
+    """Move the row's vocabulary size, if it sets one, to the data: the run is the same wherever the size is set."""
     if config.vocab_size is None:
         return data, config
     changed = data.model_copy(update={"vocab_size": config.vocab_size})
@@ -73,17 +73,17 @@ def settled(data: DataConfig, config: RowConfig) -> tuple[DataConfig, RowConfig]
 
 
 def decoding_id(config: RowConfig, test: str) -> str:
-    """The identity of one way to decode a run, and of what, 12 hexadecimal digits. `test`: as `data.test` has it."""
+    """Id of a decoding of the test split `test` (`data.test`), 12 hexadecimal digits."""
     fields = {name: getattr(config, name) for name in DecodingConfig.model_fields}
     return _digest({"format": FORMAT, "decoding": _significant(fields, INTRODUCED_DECODING), "test": test})
 
 
-def _in_one_form(config: RowConfig) -> dict[str, Any]:
-    """The values of a configuration, where there are several ways to write a model, by one of them."""
+def _canonical_model(config: RowConfig) -> dict[str, Any]:
+    """Values of a configuration, where the same model can be written in several ways, in one of them."""
     values, (encoder, decoder) = config.model_dump(), config.depths
     values["n_layers"], values["encoder_layers"] = encoder or decoder, None
     values["decoder_layers"] = decoder if encoder not in (0, decoder) else None
-    if config.mixer == "lstm" and config.has_encoder:  # there are no heads but those over the source
+    if config.mixer == "lstm" and config.has_encoder:  # the only heads are those of attention over the source
         values["n_heads"], values["n_cross_heads"] = config.cross_heads, None
     return values
 

@@ -1,4 +1,7 @@
-"""Settings that have no effect beside others: refused where they are written, at their default where inherited."""
+"""Settings that have no effect in combination with others.
+
+They are an error where a study writes them for a row, and get their default where the row inherits them from base.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +9,30 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ablate.config.model import ModelConfig
-from ablate.config.plugins import reference, unpinned
+from ablate.config.plugins import parse_reference, without_digest
 from ablate.config.training import TrainingConfig
 from ablate.formatting import setting_text
 
 _HEADS = ("n_heads", "n_kv_heads", "d_k", "d_v", "attention_scale", "attention_bias", "attention_dropout")
-# Of fields with a default, what they are set to where they have no effect; others are left as they are.
+# Fields that get their default when they are inactive; the others keep their value.
 _RESET = (
     "n_kv_heads", "n_cross_heads", "attention_scale", "attention_bias", "attention_dropout", "encoder_layers",
     "attention", "attention_window", "relative_clip", "norm", "schedule",
 )  # fmt: skip
 
 
-class NoEffect(ValueError):  # noqa: N818
-    """Settings that were written and have no effect. `faults`: (field, message), one for each."""
+class InactiveSettings(ValueError):  # noqa: N818
+    """A study writes settings that have no effect. `errors`: (field, message) pairs."""
 
-    def __init__(self, faults: list[tuple[str, str]]) -> None:
-        super().__init__("; ".join(f"{name}: {message}" for name, message in faults))
-        self.faults = faults
+    def __init__(self, errors: list[tuple[str, str]]) -> None:
+        super().__init__("; ".join(f"{name}: {message}" for name, message in errors))
+        self.errors = errors
 
 
-def without_effect(c: ModelConfig, training: TrainingConfig) -> Iterator[tuple[str, str]]:
-    """(field, the setting that leaves it without effect), for every such field.
+def inactive_fields(c: ModelConfig, training: TrainingConfig) -> Iterator[tuple[str, str]]:
+    """Yield (field, the setting that makes it inactive) for every inactive field.
 
-    A class of the user's own may ask for any field of the model, so none is without effect beside it.
+    A custom class may read any field of the model, so no field is inactive because of it.
     """
     if training.train_steps is not None and training.train_steps <= training.warmup_steps:
         yield "schedule", "train_steps that do not go beyond warmup_steps"
@@ -44,9 +47,9 @@ def without_effect(c: ModelConfig, training: TrainingConfig) -> Iterator[tuple[s
             yield "n_layers", "architecture=decoder-only and decoder_layers set"
     elif c.encoder_layers is not None and c.decoder_layers is not None:
         yield "n_layers", "encoder_layers and decoder_layers both set"
-    if c.attention != "local" and c.mixer != "lstm" and reference(c.attention) is None:
+    if c.attention != "local" and c.mixer != "lstm" and parse_reference(c.attention) is None:
         yield "attention_window", "attention other than local"
-    if c.positional_encoding != "relative" and reference(c.positional_encoding) is None:
+    if c.positional_encoding != "relative" and parse_reference(c.positional_encoding) is None:
         yield "relative_clip", "positional_encoding other than relative"
     if c.norm_position == "none":
         yield "norm", "norm_position=none"
@@ -55,36 +58,39 @@ def without_effect(c: ModelConfig, training: TrainingConfig) -> Iterator[tuple[s
             yield name, "attention=linear in a decoder-only model"
 
 
-def refuse(settings: Mapping[str, Any], own: Collection[str], idle: Mapping[str, str]) -> None:
-    """Refuse those of the settings in `own` that are idle.
+def check_active(settings: Mapping[str, Any], written: Collection[str], inactive: Mapping[str, str]) -> None:
+    """Check that every field in `written` has an effect.
+
+    Args:
+        settings: values by field.
+        written: fields that the study writes for this row.
+        inactive: inactive fields, with the setting that makes them so.
 
     Raises:
-        NoEffect: there are some.
+        InactiveSettings: for those that have none.
     """
-    written = [name for name in own if name in idle and settings.get(name) is not None]
-    if written:
-        raise NoEffect(
-            [
-                (name, f"{unpinned(setting_text(settings[name]))} has no effect with {idle[name]}: leave it out here")
-                for name in written
-            ]
+    idle = [name for name in written if name in inactive and settings.get(name) is not None]
+    if idle:
+        values = {name: without_digest(setting_text(settings[name])) for name in idle}
+        raise InactiveSettings(
+            [(name, f"{values[name]} has no effect with {inactive[name]}; remove it") for name in idle]
         )
 
 
-def settled(config: ModelConfig, idle: dict[str, str]) -> dict[str, Any]:
-    """Resolved values without what says nothing: what has no effect at its default, what repeats another field unset.
+def canonical_values(config: ModelConfig, inactive: Mapping[str, str]) -> dict[str, Any]:
+    """Canonical values: inactive fields at their default, and fields that repeat another field unset.
 
-    Configurations that train the same are then mostly the same; identity.py knows of those that still are not.
+    Equal models then mostly have equal configurations; identity.py treats the remaining cases.
     """
     values = config.model_dump()
     for name in _RESET:
-        if name in idle:
+        if name in inactive:
             values[name] = type(config).model_fields[name].default
     if values["n_cross_heads"] == values["n_heads"]:
         values["n_cross_heads"] = None
     if values["n_kv_heads"] == values["n_heads"] and values["n_cross_heads"] is None:
         values["n_kv_heads"] = None
-    if "n_layers" in idle:  # the encoder's depth becomes the common one; in a decoder-only model the decoder's
+    if "n_layers" in inactive:  # both depths are set: the encoder's becomes N; without an encoder, the decoder's
         values["n_layers"] = values["encoder_layers"] or values["decoder_layers"]
     for name in ("encoder_layers", "decoder_layers"):
         if values[name] == values["n_layers"]:

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from ablate.config.plugins import Variants
-from ablate.config.section import Section
+from ablate.config.fields import Section
+from ablate.config.plugins import VariantName
 
 # Sizes are bounded so that a typing error is refused here and not by the machine's memory.
 MAX_SIZE = 65_536
@@ -44,7 +44,7 @@ class ModelConfig(Section):
     dropout: float = Field(0.1, ge=0.0, lt=1.0, description="P_drop on sub-layer outputs and on embedding sums (5.4)")
     attention_dropout: float = Field(0.0, ge=0.0, lt=1.0, description="dropout on attention weights")
     activation_dropout: float = Field(0.0, ge=0.0, lt=1.0, description="dropout after the feed-forward activation")
-    positional_encoding: Annotated[str, Variants(ADDED_POSITIONS + ATTENDED_POSITIONS)] = Field(
+    positional_encoding: Annotated[str, VariantName(ADDED_POSITIONS + ATTENDED_POSITIONS)] = Field(
         "sinusoidal", description="what tells the model the order of tokens (3.5; row E of Table 3)"
     )
     relative_clip: int = Field(
@@ -56,7 +56,7 @@ class ModelConfig(Section):
     mixer: Literal["attention", "lstm"] = Field(
         "attention", description="what mixes a sequence with itself: self-attention, or recurrence in its place"
     )
-    attention: Annotated[str, Variants(("full", "local", "linear"))] = Field(
+    attention: Annotated[str, VariantName(("full", "local", "linear"))] = Field(
         "full", description="self-attention; attention over the source is full in any case"
     )
     attention_window: int = Field(
@@ -66,10 +66,10 @@ class ModelConfig(Section):
         "1/sqrt(d_k)", description="what scores are multiplied by (3.2.1)"
     )
     attention_bias: bool = Field(False, description="biases in the projections of attention")
-    activation: Annotated[str, Variants(("relu", "gelu", "swiglu"))] = Field(
+    activation: Annotated[str, VariantName(("relu", "gelu", "swiglu"))] = Field(
         "relu", description="of the feed-forward network; a gated one gets 2/3 of d_ff, for as many weights"
     )
-    norm: Annotated[str, Variants(("layernorm", "rmsnorm"))] = Field(
+    norm: Annotated[str, VariantName(("layernorm", "rmsnorm"))] = Field(
         "layernorm", description="normalisation (Ba et al., 2016; Zhang and Sennrich, 2019)"
     )
     norm_position: Literal["post", "pre", "none"] = Field(

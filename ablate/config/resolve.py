@@ -1,4 +1,4 @@
-"""From what a study writes to a resolved configuration: symbols, presets, derived fields."""
+"""Resolve the settings of a study into complete configurations: symbols, presets, derived fields."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 from ablate.config.data import CORPORA, HUB, HUB_SPLITS, LAYOUTS, DataConfig, RowDataConfig
 from ablate.config.decoding import DecodingConfig
-from ablate.config.inactive import refuse, settled, without_effect
+from ablate.config.inactive import canonical_values, check_active, inactive_fields
 from ablate.config.model import MAX_SIZE, ModelConfig
 from ablate.config.training import TrainingConfig
 from ablate.errors import did_you_mean, listed
 
 
 class RowConfig(ModelConfig, TrainingConfig, DecodingConfig, RowDataConfig):
-    """All that a row may change, in one flat set of fields, resolved."""
+    """Every field that a row may set, resolved, in one flat configuration."""
 
 
-# The paper's letters (Table 3) for the fields' names.
+# The letters of the paper's Table 3, and the fields that they stand for.
 SYMBOLS = {
     "N": "n_layers",
     "h": "n_heads",
@@ -26,7 +26,7 @@ SYMBOLS = {
 }
 SYMBOL_OF = {name: symbol for symbol, name in SYMBOLS.items()}
 
-# None: derived from the other fields again, so that a preset in a row undoes what base has set.
+# d_k and d_v are None, that is derived again, so that a preset in a row overrides those of base.
 _BASE: dict[str, Any] = {
     "n_layers": 6, "d_model": 512, "d_ff": 2048, "n_heads": 8, "d_k": None, "d_v": None,
     "dropout": 0.1, "label_smoothing": 0.1, "positional_encoding": "sinusoidal",
@@ -38,42 +38,42 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def field_names() -> tuple[str, ...]:
-    """Every field that base and rows may set, by its standard name."""
+    """Standard names of the fields that base and rows may set."""
     return tuple(RowConfig.model_fields)
 
 
 def canonical(name: str) -> str | None:
-    """The standard name for a written name or symbol; None where there is no such field."""
+    """Standard name for a name or symbol; None if there is no such field."""
     name = SYMBOLS.get(name, name)
     return name if name in RowConfig.model_fields else None
 
 
-def resolve_row(settings: Mapping[str, Any], own: Collection[str] = ()) -> RowConfig:
-    """Resolve settings under standard names, in the order of their writing, `preset` included.
+def resolve_row(settings: Mapping[str, Any], written: Collection[str] = ()) -> RowConfig:
+    """Resolve settings into a complete configuration.
 
     Args:
-        settings: base's, and the row's over them.
-        own: the fields that must have an effect: those that are written for this row, not inherited.
+        settings: values by standard name, `preset` included; later ones override earlier ones.
+        written: the fields that must have an effect: those that the study writes for this row, not inherited ones.
 
     Raises:
-        pydantic.ValidationError: a value is of the wrong type or out of range, or values cannot go together.
-        ValueError: h does not divide d_model and d_k or d_v is not set.
-        NoEffect: a field in `own` has no effect.
+        pydantic.ValidationError: a value has the wrong type or is out of range, or values are incompatible.
+        ValueError: h does not divide d_model, and d_k or d_v is not set.
+        InactiveSettings: a field in `written` has no effect.
     """
     merged = _merged(settings)
     for head_size in ("d_k", "d_v"):
         if merged.get(head_size) is None:
             merged[head_size] = _head_size(merged, head_size)
     config = RowConfig(**merged)
-    idle = dict(without_effect(config, config))
-    refuse(settings, own, idle)
-    return config.model_copy(update=settled(config, idle))
+    inactive = dict(inactive_fields(config, config))
+    check_active(settings, written, inactive)
+    return config.model_copy(update=canonical_values(config, inactive))
 
 
 def provisional(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Every field's value before any rule is applied, for `where` to judge rows that may not be possible.
+    """Value of every field before any check, for `where`, which may drop rows that would be errors.
 
-    A head size that is not set is d_model / h, whole or not.
+    An unset head size is d_model / h, possibly a fraction.
     """
     defaults = {name: field.default for name, field in RowConfig.model_fields.items() if name not in ("d_k", "d_v")}
     merged = {**defaults, **_merged(settings)}
@@ -89,27 +89,27 @@ def _merged(settings: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in settings.items():
         merged.update(PRESETS[value] if name == "preset" else {name: value})
     if merged.get("epochs") is not None:
-        merged.setdefault("train_steps", None)  # an end of one's own replaces the default end
+        merged.setdefault("train_steps", None)  # epochs replace the default number of steps
     return merged
 
 
 def _head_size(merged: Mapping[str, Any], name: str) -> int:
-    """d_model / h, the size that d_k and d_v take when they are not set (3.2.2)."""
+    """Default of d_k and d_v: d_model / h (section 3.2.2)."""
     d_model = merged.get("d_model", ModelConfig.model_fields["d_model"].default)
     heads = merged.get("n_heads", ModelConfig.model_fields["n_heads"].default)
     if type(d_model) is not int or type(heads) is not int or heads < 1 or not 1 <= d_model <= MAX_SIZE:
-        return 1  # the wrong value itself is what RowConfig refuses
+        return 1  # a placeholder: RowConfig reports the invalid value itself
     if d_model % heads:
         raise ValueError(f"h={heads} does not divide d_model={d_model}: set {name}, or change h or d_model")
     return d_model // heads
 
 
 def resolve_data(settings: Mapping[str, Any]) -> DataConfig:
-    """Resolve the study's data section: a named corpus brings its splits and direction.
+    """Resolve the study's data section; a named corpus sets its splits and direction.
 
     Raises:
-        pydantic.ValidationError: a value is of the wrong type, out of range or missing.
-        ValueError: the corpus is unknown, or has no such direction.
+        pydantic.ValidationError: a value has the wrong type, is out of range or is missing.
+        ValueError: the corpus is unknown, or does not have this direction.
     """
     corpus = settings.get("corpus")
     known = listed((*CORPORA, "hf:OWNER/NAME"))

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from ablate.config.section import Section
+from ablate.config.fields import Section
 
 MAX_STEPS = 100_000_000
 

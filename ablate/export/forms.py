@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config import ModelConfig
-from ablate.config.plugins import unpinned
+from ablate.config.plugins import without_digest
 from ablate.errors import listed
 from ablate.export import ctranslate, llama, marian
 from ablate.export.source import Source
@@ -49,7 +49,7 @@ class Form:
 
 
 def _written(value: object) -> str:
-    return unpinned(setting_text(value))
+    return without_digest(setting_text(value))
 
 
 def _of_marian(c: ModelConfig) -> Faults:

@@ -63,7 +63,7 @@ def launch(
     """
     runs = {run.id: run for run in study.runs()}
     if device == "cuda":  # where there is none that is told before a corpus is prepared
-        places(device, jobs, [study.base.config], study.data.vocab_size, study.whole)
+        places(device, jobs, [study.base.config], study.data.vocab_size, study.total_runs)
     corpora = {  # one for each size of vocabulary
         data: prepare(data, study.data_folder, results.corpora, lambda line: say(f"corpus: {line}"))
         for data in dict.fromkeys(run.data for run in runs.values())
@@ -79,7 +79,7 @@ def launch(
         results.run(id).failure.unlink(missing_ok=True)  # what is tried again has not failed yet
     if missing:
         largest = max(data.vocab_size for data in corpora)
-        workplaces = places(device, jobs, [run.config for run in runs.values()], largest, study.whole)
+        workplaces = places(device, jobs, [run.config for run in runs.values()], largest, study.total_runs)
         there = sum(size_of(results.run(id).checkpoints.glob("*.safetensors")) for id in missing)
         to_train = [runs[id].config for id in missing if not results.run(id).result.exists()]
         check_space(results.root, to_train, largest, len(workplaces), there)
@@ -113,7 +113,7 @@ def _try_out(study: Study, runs: Iterable[Run], results: Results) -> None:
         StudyError: one does not fit.
     """
     tried: set[tuple[object, ...]] = set()
-    for run in runs if study.sources else ():
+    for run in runs if study.plugin_sources else ():
         c, own = run.config, references(run.config)
         together = (own, c.architecture, c.attention, c.positional_encoding)  # some do not go with one's own
         if own and together not in tried:
@@ -133,7 +133,7 @@ def _lay_out(run: Run, results: Results, corpus: Corpus, study: Study) -> None:
     for own in references(run.config):
         file = folder.sources / own.file
         if not file.exists():
-            write_bytes(file, study.sources[str(own.digest)])
+            write_bytes(file, study.plugin_sources[str(own.digest)])
     if not _is_whole(folder.run):
         content = {
             "id": run.id,

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ablate.config import ModelConfig
-from ablate.config.plugins import reference, unpinned
+from ablate.config.plugins import parse_reference, without_digest
 from ablate.errors import StudyError
 from ablate.model.attention import MultiHeadAttention
 from ablate.model.feed_forward import ACTIVATIONS, Activation, FeedForward
@@ -66,8 +66,8 @@ class ModelBuilder:
         mechanism = self._variant("attention", MECHANISMS, Mechanism, self.config)
         if positions.biases and not mechanism.takes_bias:
             raise StudyError(
-                f"attention={unpinned(self.config.attention)} adds no bias to its scores (takes_bias is False), which "
-                f"positional_encoding={unpinned(self.config.positional_encoding)} needs"
+                f"attention={without_digest(self.config.attention)} adds no bias to its scores (takes_bias is False), "
+                f"which positional_encoding={without_digest(self.config.positional_encoding)} needs"
             )
         return MultiHeadAttention(self.config, self.config.n_heads, mechanism, self.init, self.random)
 
@@ -104,7 +104,7 @@ class ModelBuilder:
     ) -> Part:
         """What a field names, made with these arguments."""
         value = getattr(self.config, field)
-        found = reference(value)
+        found = parse_reference(value)
         if found is None:
             return table[value](*given, **named)
         assert self.sources is not None, f"{field}={value} needs its source"

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from ablate.config.plugins import Reference, digest
+from ablate.config.plugins import Reference, source_hash
 from ablate.errors import AblateError, StoreError, StudyError
 
 Part = TypeVar("Part", bound=nn.Module)
@@ -44,7 +44,7 @@ def load(found: Reference, folder: Path, interface: type[Part]) -> type[Part]:
     """
     path = folder / found.file
     source = path.read_bytes() if path.exists() else b""
-    if digest(source) != found.digest:
+    if source_hash(source) != found.digest:
         raise StoreError(f"{path}: is not the source of {found}; remove the run to start it anew")
     name = f"{PREFIX}{found.digest}"
     if name not in sys.modules:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ablate.config import resolve_row
 from ablate.config.identity import NOT_IDENTITY
 from ablate.config.metrics import ON_TRANSLATIONS, PPL_CHAR
-from ablate.config.plugins import unpinned
+from ablate.config.plugins import without_digest
 from ablate.formatting import setting_text, thousands
 from ablate.report import columns
 from ablate.report.agreement import agreement_lines
@@ -132,7 +132,7 @@ def _other(rows: tuple[TableRow, ...]) -> list[Column]:
     """Changes of fields that have no column in the paper."""
     cells = [
         ", ".join(
-            f"{name}={unpinned(setting_text(value))}"
+            f"{name}={without_digest(setting_text(value))}"
             for name, value in row.row.changed.items()
             if name not in _SETTING_FIELDS
         )
@@ -157,7 +157,7 @@ def _beside(base: TableRow) -> str:
         for name, value in config.model_dump().items()
         if name not in _SETTING_FIELDS | NOT_IDENTITY and (name in _ALWAYS_TOLD or value != getattr(usual, name))
     }
-    return f"base also: {', '.join(f'{name}={unpinned(setting_text(value))}' for name, value in told.items())}."
+    return f"base also: {', '.join(f'{name}={without_digest(setting_text(value))}' for name, value in told.items())}."
 
 
 def _legend(table: Table) -> list[str]:

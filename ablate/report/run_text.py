@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ablate.config import RowConfig
-from ablate.config.plugins import unpinned
+from ablate.config.plugins import without_digest
 from ablate.formatting import duration, plural, setting_text
 from ablate.store import RunFolder
 from ablate.store.audit import Audit
@@ -48,7 +48,9 @@ def as_lines(about: dict[str, Any]) -> list[str]:
 def _run(run: dict[str, Any]) -> list[str]:
     usual = {name: field.default for name, field in RowConfig.model_fields.items()}
     changed = [
-        f"{k}={unpinned(setting_text(v))}" for k, v in run["config"].items() if v != usual.get(k) and v is not None
+        f"{k}={without_digest(setting_text(v))}"
+        for k, v in run["config"].items()
+        if v != usual.get(k) and v is not None
     ]
     data = run.get("data", {})
     return [

@@ -1,7 +1,7 @@
-"""`require` and `where`: small conditions over a row's fields.
+"""Parse and evaluate `require` and `where`: conditions over a row's fields.
 
-Python's own grammar is parsed, and a whitelist of its nodes is evaluated here; nothing is executed.
-Numbers, strings, true, false, fields and symbols; + - * / // %; comparisons, `in [..]`; and, or, not.
+Python parses the text, and only nodes of a whitelist are evaluated here; `eval` is never called. Allowed are numbers,
+strings, true, false, null, fields and symbols; + - * / // %; comparisons and `in [...]`; and, or, not.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ _WORDS = {"true": True, "false": False, "null": None}
 
 
 class Expression:
-    """A parsed condition. `text` is as written."""
+    """A parsed condition; `text` holds it as written."""
 
     def __init__(self, text: str) -> None:
         """Parse a condition.
 
         Raises:
-            ValueError: it is not one, or the whitelist lacks a part of it; the message says what is wrong.
+            ValueError: the text is not a condition, or a part of it is not on the whitelist.
         """
         self.text = text.strip()
         if len(text) > MAX_LENGTH:
-            raise ValueError(f"a condition of {len(text)} characters; at most {MAX_LENGTH}")
+            raise ValueError(f"the condition has {len(text)} characters; at most {MAX_LENGTH} are allowed")
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("error")  # "1if" and "\\d": Python doubts them, and would say so on stderr
+                warnings.simplefilter("error")  # Python warns of "1if" and "\\d" on stderr: errors here
                 self.tree = ast.parse(self.text, mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError, Warning):
-            raise ValueError(f'"{text}" is not a condition, such as "h * d_k == d_model"') from None
-        self._refuse_all_but_the_whitelist()
+            raise ValueError(f'"{text}" is not a valid condition; an example: h * d_k == d_model') from None
+        self._check_whitelist()
 
-    def _refuse_all_but_the_whitelist(self) -> None:
-        """Level by level, in parts that evaluation may never reach as well."""
+    def _check_whitelist(self) -> None:
+        """Check every node, level by level, also those that evaluation may skip."""
         level: list[ast.AST] = [self.tree]
         for _ in range(MAX_DEPTH):
             for node in level:
@@ -60,34 +60,34 @@ class Expression:
             level = [child for node in level for child in ast.iter_child_nodes(node)]
             if not level:
                 return
-        raise ValueError(f"a condition nested more than {MAX_DEPTH} deep")
+        raise ValueError(f"the condition is nested more than {MAX_DEPTH} levels deep")
 
     def fields(self, names: Mapping[str, Any]) -> list[str]:
-        """The fields that the condition speaks of, in the order of their first mention."""
-        found = [n for n in ast.walk(self.tree) if isinstance(n, ast.Name) and n.id in names]
-        found.sort(key=lambda n: (n.lineno, n.col_offset))
-        return list(dict.fromkeys(n.id for n in found))
+        """The fields in the condition, in the order of their first use."""
+        nodes = [n for n in ast.walk(self.tree) if isinstance(n, ast.Name) and n.id in names]
+        nodes.sort(key=lambda n: (n.lineno, n.col_offset))
+        return list(dict.fromkeys(n.id for n in nodes))
 
-    def check(self, names: Collection[str]) -> None:
-        """Refuse names that are not fields.
+    def check_names(self, names: Collection[str]) -> None:
+        """Check that every name in the condition is a field.
 
         Raises:
-            ValueError: with the name and the nearest field.
+            ValueError: for the first name that is not, with the nearest field.
         """
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Name) and node.id not in names and node.id not in _WORDS:
                 raise ValueError(f'unknown field "{node.id}" in "{self.text}"{did_you_mean(node.id, names)}')
 
     def __call__(self, names: Mapping[str, Any]) -> bool:
-        """Whether the condition holds for these fields.
+        """Whether the condition holds for these values of the fields.
 
         Raises:
-            ValueError: it cannot be evaluated; the message says why.
+            ValueError: the condition cannot be evaluated: values of different types, division by zero, overflow.
         """
         try:
             return bool(_value(self.tree, {**_WORDS, **names}))
         except TypeError:
-            raise ValueError(f'"{self.text}" compares or combines values of different kinds') from None
+            raise ValueError(f'"{self.text}" compares or combines values of different types') from None
         except (ZeroDivisionError, OverflowError):
             raise ValueError(f'"{self.text}" divides by zero or overflows') from None
 
@@ -125,7 +125,9 @@ def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
             return _ARITHMETIC[type(op)](_number(left, names), _number(right, names))
         case ast.Compare(left=left, ops=ops, comparators=comparators) if all(type(op) in _COMPARISONS for op in ops):
             first = _value(left, names)
-            for comparison, part in zip(ops, comparators, strict=True):  # a chain ends where it fails, as in Python
+            for comparison, part in zip(
+                ops, comparators, strict=True
+            ):  # a chain stops at the first false part, as in Python
                 second = _value(part, names)
                 if not _COMPARISONS[type(comparison)](first, second):
                     return False
@@ -136,7 +138,7 @@ def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
 
 
 def _number(node: ast.expr, names: Mapping[str, Any]) -> Any:
-    """Arithmetic is for numbers: a string times a number would be as long as an attacker likes."""
+    """Evaluate an operand of arithmetic. Strings are refused: a string times a number could fill the memory."""
     value = _value(node, names)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError

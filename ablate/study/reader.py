@@ -1,131 +1,146 @@
-"""Read a study: every fault found at once, then rows resolved against base."""
+"""Read a study file: collect every error with its position, then resolve each row against base.
+
+In the order of reading: sections, `--set`, name, data, seeds, metrics, base, rows; then checks of rows against data.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from ablate.config import DataConfig, RowConfig, canonical, resolve_data, resolve_row
-from ablate.config.inactive import NoEffect
+from ablate.config import DataConfig, ModelConfig, RowConfig, canonical, resolve_data, resolve_row
+from ablate.config.fields import field_errors
+from ablate.config.inactive import InactiveSettings
+from ablate.config.metrics import DEFAULT_METRICS, ON_TRANSLATIONS, PPL
+from ablate.config.plugins import Reference, parse_reference, pin_reference, plugin_fields
 from ablate.config.resolve import SYMBOL_OF, provisional
-from ablate.config.section import faults_of
 from ablate.errors import StudyError, listed
-from ablate.study.check_data import misfits
-from ablate.study.lists import read_metrics, read_seeds
-from ablate.study.resolve_plugins import Pins
-from ablate.study.rows import MAX_ROWS, Draft, drafts, known_fields, single_value, unknown
-from ablate.study.select import MAX_RUNS, Selection, select
+from ablate.study.rows import (
+    MAX_ROWS,
+    Report,
+    RowSpec,
+    Settings,
+    expand_group,
+    is_single_value,
+    known_fields,
+    unknown_name,
+)
+from ablate.study.select import MAX_RUNS, MAX_SEEDS, Selection, select
 from ablate.study.study import Row, Study
-from ablate.study.yaml_nodes import Mark, Node, file_text, read_text
+from ablate.study.yaml_nodes import Mark, Node, parse_yaml, read_file
 
 SECTIONS = ("study", "data", "base", "seeds", "metrics", "rows")
-MAX_FAULTS = 100  # printed
-MAX_FOUND = 1000  # then the reading stops
+MAX_PRINTED = 100  # errors in the message
+MAX_ERRORS = 1000  # errors after which reading stops
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,39}")
 _RESERVED = ("runs", "corpora")  # folders of the results root
 
 
 def read_study(path: Path, selection: Selection | None = None) -> Study:
-    """Read a study file.
+    """Read a study file and apply the command line's `--set`, `--rows` and `--seeds`.
 
     Raises:
-        StudyError: with every fault of the file and of --set.
-        UsageError: --rows or --seeds names what the study does not have.
+        StudyError: the file or `--set` has errors; it holds all of them.
+        UsageError: `--rows` or `--seeds` selects nothing that the study has.
     """
     selection = selection or Selection()
-    text = file_text(path)
-    study = _Reader(path).read(read_text(text, str(path)), selection.overrides)
-    study = replace(study, text=text, whole=len(study.rows) * len(study.seeds))
+    text = read_file(path)
+    study = _Reader(path).read(parse_yaml(text, str(path)), selection.overrides)
+    study = replace(study, text=text, total_runs=len(study.rows) * len(study.seeds))
     return select(study, selection)
 
 
 @dataclass
 class _Reader:
     path: Path
-    faults: dict[str, Mark] = field(default_factory=dict)  # each line once, and its place
+    errors: dict[str, Mark] = field(default_factory=dict)  # complete line -> position; each line once
 
     def __post_init__(self) -> None:
-        self.pins = Pins(self.path.parent, self.report)
+        self.plugins = _PluginResolver(self.path.parent, self.report)
 
     def report(self, mark: Mark, message: str) -> None:
-        self.faults.setdefault(mark.fault(message), mark)
-        if len(self.faults) >= MAX_FOUND:
-            raise StudyError(*self.all_faults())
+        """Record an error; reading goes on, so that all errors are reported at once."""
+        self.errors.setdefault(mark.error_line(message), mark)
+        if len(self.errors) >= MAX_ERRORS:
+            raise StudyError(*self.error_lines())
 
-    def all_faults(self) -> list[str]:
-        """The lines in the file's order, cut where nobody would read on."""
-        lines = sorted(self.faults, key=lambda line: (self.faults[line].line, self.faults[line].column))
-        more = len(lines) - MAX_FAULTS
-        return [*lines[:MAX_FAULTS], f"{self.path}: and {more} more faults, or still more"] if more > 0 else lines
+    def error_lines(self) -> list[str]:
+        """The errors in the file's order, at most MAX_PRINTED of them."""
+        lines = sorted(self.errors, key=lambda line: (self.errors[line].line, self.errors[line].column))
+        more = len(lines) - MAX_PRINTED
+        if more <= 0:
+            return lines
+        stopped = " (reading stopped there)" if len(lines) >= MAX_ERRORS else ""
+        return [*lines[:MAX_PRINTED], f"{self.path}: {more} more errors{stopped}"]
 
     def read(self, root: Node, overrides: Sequence[str]) -> Study:
-        sections = self.sections(root)
+        sections = self.read_sections(root)
         for text in overrides:
             mark = Mark(f"--set {text[:80]}")
             try:
-                self.override(sections, *_override(text, mark))
+                self.override(sections, *_parse_override(text, mark))
             except ValueError as error:
                 self.report(mark, str(error))
-        name = self.name(sections.get("study"), root)
-        data = self.data(sections.get("data"), root)
+        name = self.read_name(sections.get("study"), root)
+        data = self.read_data(sections.get("data"), root)
         seeds = read_seeds(sections.get("seeds"), self.report)
         metrics = read_metrics(sections.get("metrics"), self.report)
-        base = self.base(sections.get("base"))
-        rows, dropped = self.rows(sections.get("rows"), base, data.test if data else "")
-        if data and not self.faults:
-            for message in misfits(data, rows):
+        base = self.read_base(sections.get("base"))
+        rows, dropped = self.read_rows(sections.get("rows"), base, data.test if data else "")
+        if data and not self.errors:
+            for message in check_data(data, rows):
                 self.report(sections["data"].mark, message)
-            if len(rows) * len(seeds) > MAX_RUNS:
-                self.report(
-                    sections["seeds"].mark, f"{len(rows) * len(seeds):,} runs; a study has at most {MAX_RUNS:,}"
-                )
-        if self.faults or data is None:
-            raise StudyError(*self.all_faults())
-        return Study(name, self.path, data, tuple(rows), seeds, dropped, metrics, sources=self.pins.sources)
+            runs = len(rows) * len(seeds)
+            if runs > MAX_RUNS:
+                self.report(sections["seeds"].mark, f"makes {runs:,} runs; a study can have at most {MAX_RUNS:,}")
+        if self.errors or data is None:
+            raise StudyError(*self.error_lines())
+        return Study(name, self.path, data, tuple(rows), seeds, dropped, metrics, plugin_sources=self.plugins.sources)
 
-    def sections(self, root: Node) -> dict[str, Node]:
+    def read_sections(self, root: Node) -> dict[str, Node]:
         if not isinstance(root.value, dict):
-            raise StudyError(root.mark.fault(f"a study is a mapping of {listed(SECTIONS)}; here is {root.kind}"))
+            raise StudyError(root.mark.error_line(f"a study must be a mapping of {listed(SECTIONS)}; got {root.kind}"))
         for key, mark, _ in root.items():
             if key not in SECTIONS:
-                self.report(mark, unknown("section", key, SECTIONS))
+                self.report(mark, unknown_name("section", key, SECTIONS))
         return {key: node for key, _, node in root.items()}
 
     def override(self, sections: dict[str, Node], key: str, node: Node) -> None:
-        """--set replaces a value of `data` or of `base` before anything is checked."""
+        """Replace a field of `data` or of `base` by `--set`, before anything is checked."""
         section, _, name = key.rpartition(".")
         section = section or "base"
         if section not in ("data", "base"):
-            return self.report(node.mark, f'"{section}" cannot be set; data.FIELD and base FIELDs can')
+            return self.report(node.mark, f'"{section}" cannot be set; --set takes FIELD and data.FIELD')
         old = sections.get(section)
         if old and old.value is not None and not isinstance(old.value, dict):
-            return None  # a fault already, reported where it stands
+            return None  # an error that is reported at the section itself
         fields = dict(old.value) if old and isinstance(old.value, dict) else {}
-        if section == "base":
+        if section == "base":  # the same field may be written by its symbol
             same = canonical(name)
             fields = {k: v for k, v in fields.items() if k == "preset" or canonical(k) != same or same is None}
         fields[name] = (node.mark, node)
         sections[section] = Node(fields, old.mark if old else node.mark)
         return None
 
-    def name(self, node: Node | None, root: Node) -> str:
+    def read_name(self, node: Node | None, root: Node) -> str:
         if node is None or node.value is None:
-            self.report(node.mark if node else root.mark, 'the study has no name: "study: NAME"')
+            self.report(node.mark if node else root.mark, 'the study has no name; add "study: NAME"')
             return ""
-        name = node.value if isinstance(node.value, str) else str(node.plain())
+        name = node.value if isinstance(node.value, str) else str(node.to_python())
         if not _NAME.fullmatch(name) or ".." in name:
-            self.report(node.mark, f'"{name[:60]}" cannot name a study: letters, digits, "-", "_", "." (at most 64)')
+            allowed = 'letters, digits, "-", "_" and "." (at most 64 characters)'
+            self.report(node.mark, f'"{name[:60]}" is not a valid study name; allowed: {allowed}')
         elif name in _RESERVED:
-            self.report(node.mark, f'"{name}" is a folder of the results root; choose another name')
+            self.report(node.mark, f'"{name}" is reserved for a folder of the results root; choose another name')
         return name
 
-    def data(self, node: Node | None, root: Node) -> DataConfig | None:
+    def read_data(self, node: Node | None, root: Node) -> DataConfig | None:
         if node is None or not isinstance(node.value, dict):
             self.report(
                 node.mark if node else root.mark,
@@ -135,50 +150,57 @@ class _Reader:
         settings = {}
         for key, mark, value in node.items():
             if key not in DataConfig.model_fields:
-                self.report(mark, unknown("data field", key, DataConfig.model_fields))
-            elif single_value(key, value, self.report):
+                self.report(mark, unknown_name("data field", key, DataConfig.model_fields))
+            elif is_single_value(key, value, self.report):
                 settings[key] = value
         try:
             data = resolve_data({key: value.value for key, value in settings.items()})
-            return data.model_copy(update={"folder": self.place(settings["folder"])}) if data.folder else data
+            return data.model_copy(update={"folder": self.data_folder(settings["folder"])}) if data.folder else data
         except ValidationError as error:
-            self.invalid(faults_of(error, DataConfig), settings, node.mark)
+            self.report_fields(field_errors(error, DataConfig), settings, node.mark)
         except ValueError as error:
             self.report(settings["corpus"].mark if "corpus" in settings else node.mark, str(error))
         return None
 
-    def place(self, folder: Node) -> str:
-        """A folder named in the file lies relative to the file, one named in --set to where the user stands."""
+    def data_folder(self, folder: Node) -> str:
+        """Path of `data.folder`: relative to the study file, or to the working directory if given by `--set`."""
         path = Path(folder.value).expanduser()
         return str(self.path.parent / path if folder.mark.line else path)
 
-    def base(self, node: Node | None) -> dict[str, Node]:
-        """Base's settings under standard names, without those at fault, so that rows can be checked too."""
+    def read_base(self, node: Node | None) -> dict[str, Node]:
+        """Base's settings by standard name. Invalid ones are reported and left out, so that rows are checked too."""
         if node is None or node.value is None:
             return {}
         if not isinstance(node.value, dict):
-            self.report(node.mark, f"base is a mapping of fields; here is {node.kind}")
+            self.report(node.mark, f"base must be a mapping of fields; got {node.kind}")
             return {}
         known = known_fields(node, self.report)
-        settings = _by_name({key: value for key, value in known.items() if single_value(key, value, self.report)})
-        settings = self.pins.of(settings)
+        settings = _by_name({key: value for key, value in known.items() if is_single_value(key, value, self.report)})
+        settings = self.plugins.resolve(settings)
         for name, value in list(settings.items()):
             if name != "preset" and self.resolve({name: value}, value.mark, alone=True) is None:
                 del settings[name]
-        return settings if self.resolve(settings, node.mark, own=settings) else {}
+        return settings if self.resolve(settings, node.mark, written=settings) else {}
 
     def resolve(
-        self, settings: Mapping[str, Node], mark: Mark, alone: bool = False, own: Collection[str] = ()
+        self, settings: Mapping[str, Node], mark: Mark, alone: bool = False, written: Collection[str] = ()
     ) -> RowConfig | None:
-        """The settings resolved, or None and their faults reported; `alone`: only faults of a field itself."""
+        """Resolve settings into a configuration; None, with the errors reported, if they are invalid.
+
+        Args:
+            settings: by standard name.
+            mark: position of errors that concern several fields.
+            alone: report only errors of the fields in `settings`, not of their combination with defaults.
+            written: the fields that must have an effect.
+        """
         try:
-            return resolve_row({name: node.value for name, node in settings.items()}, own)
+            return resolve_row({name: node.value for name, node in settings.items()}, written)
         except ValidationError as error:
-            if not alone or any(name in settings for name, _ in faults_of(error)):
-                self.invalid(faults_of(error), settings, mark)
+            if not alone or any(name in settings for name, _ in field_errors(error)):
+                self.report_fields(field_errors(error), settings, mark)
                 return None
-        except NoEffect as error:
-            self.invalid(error.faults, settings, mark)
+        except InactiveSettings as error:
+            self.report_fields(error.errors, settings, mark)
             return None
         except ValueError as error:
             if not alone:
@@ -186,72 +208,190 @@ class _Reader:
                 return None
         return resolve_row({})
 
-    def invalid(self, faults: Sequence[tuple[str, str]], settings: Mapping[str, Node], mark: Mark) -> None:
-        for name, message in faults:
-            place = settings[name].mark if name in settings else mark
-            self.report(place, f"{name}: {message}" if name else message)
+    def report_fields(self, errors: Sequence[tuple[str, str]], settings: Mapping[str, Node], mark: Mark) -> None:
+        """Report (field, message) pairs: each at its field, or at `mark` if the study does not write the field."""
+        for name, message in errors:
+            position = settings[name].mark if name in settings else mark
+            self.report(position, f"{name}: {message}" if name else message)
 
-    def rows(self, node: Node | None, base: dict[str, Node], test: str) -> tuple[list[Row], int]:
-        all_drafts: list[Draft] = []
-        if node is not None and node.value is not None and not isinstance(node.value, dict):
-            self.report(node.mark, f"rows is a mapping of groups; here is {node.kind}")
-        elif node is not None and node.value is not None:
-            for group, mark, spec in node.items():
-                if not _GROUP.fullmatch(group) or ".." in group or group == "base":
-                    allowed = 'letters a-z, digits, spaces and . _ + - (at most 40), not "base"'
-                    self.report(mark, f'"{group[:60]}" cannot name a group: {allowed}')
-                all_drafts += drafts(group, spec, self.report, MAX_ROWS - len(all_drafts))
+    def read_rows(self, node: Node | None, base: dict[str, Node], test: str) -> tuple[list[Row], int]:
+        """Return the rows, base first, and the number of rows that `where` drops."""
         base_config = resolve_row({name: value.value for name, value in base.items()})
         rows = {"base": Row("base", "base", base_config, test)}
         dropped = 0
-        for draft in all_drafts:
-            written = self.pins.of(_by_name(draft.written))
-            settings = _over(base, written)
-            if self.is_dropped(draft, settings):
+        for spec in self.expand_groups(node):
+            written = self.plugins.resolve(_by_name(spec.settings))
+            settings = _merge(base, written)
+            if self.is_dropped(spec, settings):
                 dropped += 1
                 continue
-            config = self.resolve(settings, draft.mark, own=written)
-            if config is not None and draft.label not in rows:
-                self.check_require(draft, config)
-                rows[draft.label] = Row(draft.label, draft.group, config, test, _difference(config, base_config))
+            config = self.resolve(settings, spec.mark, written=written)
+            if config is not None and spec.label not in rows:
+                self.check_require(spec, config)
+                rows[spec.label] = Row(spec.label, spec.group, config, test, _difference(config, base_config))
         return list(rows.values()), dropped
 
-    def is_dropped(self, draft: Draft, settings: Mapping[str, Node]) -> bool:
-        """Whether `where` leaves the row out; it may, before the row would be found impossible."""
-        if draft.where is None:
-            return False
-        try:
-            return not draft.where(_with_symbols(provisional({name: node.value for name, node in settings.items()})))
-        except (ValueError, TypeError, ZeroDivisionError) as error:
-            if isinstance(error, ValueError):  # otherwise a value is of the wrong kind, which is told elsewhere
-                self.report(draft.mark, f'row "{draft.label}": {error}')
-            return False
+    def expand_groups(self, node: Node | None) -> list[RowSpec]:
+        specs: list[RowSpec] = []
+        if node is None or node.value is None:
+            return specs
+        if not isinstance(node.value, dict):
+            self.report(node.mark, f"rows must be a mapping of groups; got {node.kind}")
+            return specs
+        for group, mark, ways in node.items():
+            if not _GROUP.fullmatch(group) or ".." in group or group == "base":
+                allowed = 'letters a-z, digits, spaces and . _ + - (at most 40 characters), but not "base"'
+                self.report(mark, f'"{group[:60]}" is not a valid group name; allowed: {allowed}')
+            specs += expand_group(group, ways, self.report, MAX_ROWS - len(specs))
+        return specs
 
-    def check_require(self, draft: Draft, config: RowConfig) -> None:
-        if draft.require is None:
-            return
-        names = _with_symbols(config.model_dump())
+    def is_dropped(self, spec: RowSpec, settings: Mapping[str, Node]) -> bool:
+        """Whether `where` drops the row. It is asked first, so it can drop combinations that would be errors."""
+        if spec.where is None:
+            return False
         try:
-            if not draft.require(names):
-                values = ", ".join(f"{name}={names[name]}" for name in draft.require.fields(names))
-                self.report(draft.mark, f'row "{draft.label}" violates require: {draft.require.text} ({values})')
+            values = provisional({name: node.value for name, node in settings.items()})
+            return not spec.where(_with_symbols(values))
         except ValueError as error:
-            self.report(draft.mark, f'row "{draft.label}": {error}')
+            self.report(spec.mark, f'row "{spec.label}": {error}')
+        except (TypeError, ZeroDivisionError):
+            pass  # a value of the wrong type, which `resolve` reports
+        return False
+
+    def check_require(self, spec: RowSpec, config: RowConfig) -> None:
+        if spec.require is None:
+            return
+        values = _with_symbols(config.model_dump())
+        try:
+            if not spec.require(values):
+                shown = ", ".join(f"{name}={values[name]}" for name in spec.require.fields(values))
+                self.report(spec.mark, f'row "{spec.label}" violates require: {spec.require.text} ({shown})')
+        except ValueError as error:
+            self.report(spec.mark, f'row "{spec.label}": {error}')
+
+
+class _PluginResolver:
+    """Pins the custom classes of a study to the hash of their source; each source is read once.
+
+    sources: the sources by their hash.
+    """
+
+    def __init__(self, folder: Path, report: Report) -> None:
+        self.folder, self.report = folder, report
+        self.sources: dict[str, bytes] = {}
+        self._pinned: dict[Reference, Reference | ValueError] = {}
+
+    def resolve(self, settings: Settings) -> Settings:
+        """Pin every `module:Class` in the settings; report and leave out those that are not found."""
+        pinned = {name: self._resolve_one(node) if name in _PLUGIN_FIELDS else node for name, node in settings.items()}
+        return {name: node for name, node in pinned.items() if node is not None}
+
+    def _resolve_one(self, node: Node) -> Node | None:
+        written = parse_reference(node.value)
+        if written is None:
+            return node
+        if written not in self._pinned:
+            self._pinned[written] = self._pin(written)
+        pinned = self._pinned[written]
+        if isinstance(pinned, ValueError):
+            self.report(node.mark, str(pinned))
+            return None
+        return Node(str(pinned), node.mark)
+
+    def _pin(self, written: Reference) -> Reference | ValueError:
+        try:
+            pinned, source = pin_reference(written, self.folder)
+        except ValueError as error:
+            return error
+        self.sources[str(pinned.digest)] = source
+        return pinned
+
+
+_PLUGIN_FIELDS = plugin_fields(ModelConfig)
+
+
+def read_seeds(node: Node | None, report: Report) -> tuple[int, ...]:
+    """Read the list of seeds; (1,) if the study has none. Errors are reported."""
+    if node is None:
+        return (1,)
+    if not isinstance(node.value, list):
+        report(node.mark, f"seeds must be a list, such as [1, 2, 3]; got {node.kind}")
+        return ()
+    values = node.value
+    if not values or len(values) > MAX_SEEDS:
+        report(node.mark, f"a study has 1 to {MAX_SEEDS} seeds; got {len(values)}")
+        return ()
+    seeds: list[int] = []
+    for value in values:
+        if type(value.value) is not int or not 0 <= value.value < 2**32:
+            report(value.mark, f"{value.kind} is not a valid seed; seeds are whole numbers from 0 to {2**32 - 1}")
+        elif value.value in seeds:
+            report(value.mark, f"duplicate seed {value.value}")
+        else:
+            seeds.append(value.value)
+    return tuple(seeds)
+
+
+def read_metrics(node: Node | None, report: Report) -> tuple[str, ...]:
+    """Read the metrics of translations: a list or a single name; BLEU if the study has none. Errors are reported."""
+    if node is None:
+        return DEFAULT_METRICS
+    values = node.value if isinstance(node.value, list) else [node]
+    if not values:
+        report(node.mark, "the list of metrics is empty; remove it for BLEU alone")
+    metrics: list[str] = []
+    for value in values:
+        if value.value == PPL.name:
+            report(value.mark, "ppl is always measured; list only metrics of translations")
+        elif not isinstance(value.value, str) or value.value not in ON_TRANSLATIONS:
+            report(value.mark, unknown_name("metric", str(value.to_python()), ON_TRANSLATIONS))
+        elif value.value in metrics:
+            report(value.mark, f'duplicate metric "{value.value}"')
+        else:
+            metrics.append(value.value)
+    return tuple(metrics)
+
+
+def check_data(data: DataConfig, rows: Sequence[Row]) -> Iterator[str]:
+    """Yield a message for each row that cannot be trained on this data."""
+    for row in rows:
+        config = row.config
+        positions = config.places(data.max_length, data.max_length)
+        if positions > config.max_positions:
+            yield (
+                f'row "{row.label}": data.max_length={data.max_length} needs {positions} positions with begin and end '
+                f"tokens, more than max_positions={config.max_positions}"
+            )
+        if data.max_length >= config.batch_tokens:
+            yield (
+                f'row "{row.label}": data.max_length={data.max_length} allows sentences that do not fit in '
+                f"batch_tokens={config.batch_tokens}"
+            )
+        if data.vocabulary == "separate" and not config.has_encoder:
+            yield (
+                f'row "{row.label}": data.vocabulary=separate does not work with architecture=decoder-only, which '
+                "reads source and target as one sequence"
+            )
+        elif data.vocabulary == "separate" and config.tied_embeddings == "all":
+            yield (
+                f'row "{row.label}": data.vocabulary=separate does not work with tied_embeddings=all, which shares '
+                "one matrix between source and target; set tied_embeddings to decoder or none"
+            )
 
 
 def _with_symbols(values: dict[str, Any]) -> dict[str, Any]:
-    """The fields that conditions see: by standard name and by symbol."""
+    """The values that conditions see: by standard name and by symbol."""
     return {**values, **{symbol: values[name] for name, symbol in SYMBOL_OF.items()}}
 
 
 def _by_name(written: Mapping[str, Node]) -> dict[str, Node]:
-    """Settings under standard names; a preset comes first, whatever its place, since it is a start."""
+    """Settings by standard name, with a preset first: the fields beside it override it wherever it is written."""
     ordered = sorted(written.items(), key=lambda item: item[0] != "preset")
     return {canonical(key) or key: node for key, node in ordered}
 
 
-def _over(base: Mapping[str, Node], written: Mapping[str, Node]) -> dict[str, Node]:
-    """Base's settings, then the row's: a preset in the row undoes what base has set."""
+def _merge(base: Mapping[str, Node], written: Mapping[str, Node]) -> dict[str, Node]:
+    """Base's settings followed by the row's, so that a preset in the row overrides what base sets."""
     return {**{name: node for name, node in base.items() if name not in written}, **written}
 
 
@@ -259,12 +399,17 @@ def _difference(config: RowConfig, base: RowConfig) -> dict[str, Any]:
     return {name: value for name, value in config.model_dump().items() if value != getattr(base, name)}
 
 
-def _override(text: str, mark: Mark) -> tuple[str, Node]:
+def _parse_override(text: str, mark: Mark) -> tuple[str, Node]:
+    """Parse the FIELD=VALUE of `--set` into the field and its value.
+
+    Raises:
+        ValueError: it is not of this form, or VALUE is not YAML.
+    """
     key, equals, value = (part.strip() for part in text.partition("="))
     if not (key and equals and value):
         raise ValueError("is not of the form FIELD=VALUE, such as train_steps=200")
     try:
-        node = read_text(value, str(mark))
+        node = parse_yaml(value, str(mark))
     except StudyError as error:
         raise ValueError(error.lines[0].rpartition(": ")[2]) from None
     return key, Node(node.value, mark)

@@ -1,4 +1,4 @@
-"""The three ways to make rows, and `set` for a single one: from a group's node to written settings."""
+"""Expand the groups of a study into rows: `each`, `zip` and `grid` over lists of values, `set` for a single row."""
 
 from __future__ import annotations
 
@@ -17,89 +17,91 @@ from ablate.study.yaml_nodes import Mark, Node
 MAX_ROWS = 10_000
 
 Report = Callable[[Mark, str], None]
-Written = dict[str, Node]  # a field as the study writes it -> its value
+Settings = dict[str, Node]  # field name or symbol, as the study writes it -> value
 
 
 @dataclass(frozen=True)
-class Draft:
-    """A row as written, not yet resolved: what it sets, and the conditions on it."""
+class RowSpec:
+    """A row before it is resolved: the settings that the study writes for it, and its conditions."""
 
     group: str
     mark: Mark
-    written: Written
+    settings: Settings
     require: Expression | None
     where: Expression | None
 
     @property
     def label(self) -> str:
-        """The row's stable name: its group and what it sets, as written."""
-        return " ".join(
-            [self.group, *(f"{name}={setting_text(node.value, unset='null')}" for name, node in self.written.items())]
-        )
+        """Stable name of the row: its group and its settings as written, such as `A h=1 d_k=512`."""
+        settings = (f"{name}={setting_text(node.value, unset='null')}" for name, node in self.settings.items())
+        return " ".join([self.group, *settings])
 
 
-def drafts(group: str, node: Node, report: Report, budget: int) -> list[Draft]:
-    """The rows of one group: a mapping, or a list of them; `budget` is how many the study may still have."""
-    specs = node.value if isinstance(node.value, list) else [node]
-    result: list[Draft] = []
-    for spec in specs:
-        result += _drafts_of(group, spec, report, budget - len(result))
-    return result
+def expand_group(group: str, node: Node, report: Report, max_rows: int) -> list[RowSpec]:
+    """Expand one group into its rows.
+
+    Args:
+        group: name of the group.
+        node: a mapping with one of `each`, `zip`, `grid` and `set`, or a list of such mappings.
+        report: called with the position and the message of each error; the rows at fault are left out.
+        max_rows: the most rows that the group may have.
+    """
+    mappings = node.value if isinstance(node.value, list) else [node]
+    rows: list[RowSpec] = []
+    for mapping in mappings:
+        rows += _expand_mapping(group, mapping, report, max_rows - len(rows))
+    return rows
 
 
-def _drafts_of(group: str, spec: Node, report: Report, budget: int) -> list[Draft]:
-    if not isinstance(spec.value, dict):
-        report(spec.mark, f"{spec.kind}, where rows are made with {listed(_WAYS)}")
+def _expand_mapping(group: str, mapping: Node, report: Report, max_rows: int) -> list[RowSpec]:
+    if not isinstance(mapping.value, dict):
+        report(mapping.mark, f"expected a mapping with {listed(_WAYS)}; got {mapping.kind}")
         return []
-    ways = [key for key in spec.value if key in _WAYS]
-    for key, mark, _ in spec.items():
+    ways = [key for key in mapping.value if key in _WAYS]
+    for key, mark, _ in mapping.items():
         if key not in (*_WAYS, "require", "where"):
-            report(mark, unknown("key", key, (*_WAYS, "require", "where")))
+            report(mark, unknown_name("key", key, (*_WAYS, "require", "where")))
     if len(ways) != 1:
-        report(spec.mark, f"rows are made with one of {listed(_WAYS)}; here are {len(ways)}")
+        report(mapping.mark, f"a group needs exactly one of {listed(_WAYS)}; got {len(ways) or 'none'}")
         return []
-    require, where = (_expression(spec, name, report) for name in ("require", "where"))
-    fields = spec.value[ways[0]][1]
+    require, where = (_condition(mapping, name, report) for name in ("require", "where"))
+    way = ways[0]
+    fields = mapping.value[way][1]
     if not isinstance(fields.value, dict) or not fields.value:
-        report(fields.mark, f"{fields.kind}, where fields and their values belong")
+        report(fields.mark, f'expected a mapping of fields under "{way}"; got {fields.kind}')
         return []
-    good = known_fields(fields, report)
-    good = {key: node for key, node in good.items() if _values_fit(ways[0], key, node, report)}
-    if not good or not _lengths_fit(ways[0], good, fields.mark, report):
+    known = known_fields(fields, report)
+    valid = {key: node for key, node in known.items() if _has_valid_values(way, key, node, report)}
+    if not valid or (way == "zip" and not _has_equal_lengths(valid, fields.mark, report)):
         return []
-    sizes, expand = _WAYS[ways[0]]
-    count = sizes([len(node.value) if isinstance(node.value, list) else 1 for node in good.values()])
-    if count > budget:
-        report(fields.mark, f"makes {count:,} rows; a study has at most {MAX_ROWS:,}")
+    count_rows, expand = _WAYS[way]
+    count = count_rows([len(node.value) if isinstance(node.value, list) else 1 for node in valid.values()])
+    if count > max_rows:  # counted before any row is made, since a grid can be astronomically large
+        report(fields.mark, f"makes {count:,} rows; a study can have at most {MAX_ROWS:,}")
         return []
-    return [Draft(group, _place(written, fields), written, require, where) for written in expand(good)]
+    return [RowSpec(group, next(iter(settings.values())).mark, settings, require, where) for settings in expand(valid)]
 
 
-def _place(written: Written, fields: Node) -> Mark:
-    """Where a fault of the row is pointed to: its first value."""
-    return next(iter(written.values())).mark if written else fields.mark
-
-
-def _each(fields: Written) -> Iterator[Written]:
+def _each(fields: Settings) -> Iterator[Settings]:
     return ({name: value} for name, node in fields.items() for value in node.value)
 
 
-def _zip(fields: Written) -> Iterator[Written]:
-    tuples = zip(*(node.value for node in fields.values()), strict=True)
-    return (dict(zip(fields, values, strict=True)) for values in tuples)
+def _zip(fields: Settings) -> Iterator[Settings]:
+    combinations = zip(*(node.value for node in fields.values()), strict=True)
+    return (dict(zip(fields, values, strict=True)) for values in combinations)
 
 
-def _grid(fields: Written) -> Iterator[Written]:
-    tuples = itertools.product(*(node.value for node in fields.values()))
-    return (dict(zip(fields, values, strict=True)) for values in tuples)
+def _grid(fields: Settings) -> Iterator[Settings]:
+    combinations = itertools.product(*(node.value for node in fields.values()))
+    return (dict(zip(fields, values, strict=True)) for values in combinations)
 
 
-def _set(fields: Written) -> Iterator[Written]:
+def _set(fields: Settings) -> Iterator[Settings]:
     return iter([fields])
 
 
-# The way -> (how many rows lists of these lengths make, the rows).
-_WAYS: dict[str, tuple[Callable[[list[int]], int], Callable[[Written], Iterator[Written]]]] = {
+# Key in a group -> (number of rows from the lengths of the lists, function that makes the rows).
+_WAYS: dict[str, tuple[Callable[[list[int]], int], Callable[[Settings], Iterator[Settings]]]] = {
     "each": (sum, _each),
     "zip": (lambda lengths: lengths[0], _zip),
     "grid": (math.prod, _grid),
@@ -107,65 +109,67 @@ _WAYS: dict[str, tuple[Callable[[list[int]], int], Callable[[Written], Iterator[
 }
 
 
-def known_fields(fields: Node, report: Report) -> Written:
-    """The fields that exist, as written; others are reported, as are a name and its symbol together."""
-    seen: dict[str, str] = {}
+def known_fields(fields: Node, report: Report) -> Settings:
+    """Select the fields that exist, as written; report unknown names, and a field given by name and by symbol."""
+    written: dict[str, str] = {}  # standard name -> name or symbol in the study
     for key, mark, _ in fields.items():
         name = "preset" if key == "preset" else canonical(key)
         if name is None:
-            report(mark, unknown("field", key, (*field_names(), *SYMBOLS, "preset")))
-        elif name in seen:
-            report(mark, f'"{key}" and "{seen[name]}" are the same field')
+            report(mark, unknown_name("field", key, (*field_names(), *SYMBOLS, "preset")))
+        elif name in written:
+            report(mark, f'"{key}" and "{written[name]}" are the same field')
         else:
-            seen[name] = key
-    return {key: fields.value[key][1] for key in seen.values()}
+            written[name] = key
+    return {key: fields.value[key][1] for key in written.values()}
 
 
-def single_value(key: str, node: Node, report: Report) -> bool:
-    """Whether the value is a single one, and a preset a known one; reported if not."""
+def is_single_value(key: str, node: Node, report: Report) -> bool:
+    """Whether a field's value is a scalar, and a preset a known one; otherwise report it."""
     if isinstance(node.value, (dict, list)):
-        report(node.mark, f'"{key}" takes a single value; here is {node.kind}')
+        report(node.mark, f'"{key}" takes a single value; got {node.kind}')
         return False
     if key == "preset" and node.value not in PRESETS:
-        report(node.mark, unknown("preset", str(node.value), PRESETS))
+        report(node.mark, unknown_name("preset", str(node.value), PRESETS))
         return False
     return True
 
 
-def _values_fit(way: str, key: str, node: Node, report: Report) -> bool:
-    """Whether the field has a list of single values (each, zip, grid), or one (set)."""
+def _has_valid_values(way: str, key: str, node: Node, report: Report) -> bool:
+    """Whether the field has one value under `set`, and a list of them under `each`, `zip` and `grid`."""
     if way == "set":
-        return single_value(key, node, report)
+        return is_single_value(key, node, report)
     if not isinstance(node.value, list) or not node.value:
-        report(node.mark, f'"{key}" needs a list of values under "{way}"; here is {node.kind}')
+        report(node.mark, f'"{key}" needs a list of values under "{way}"; got {node.kind}')
         return False
-    return all([single_value(key, value, report) for value in node.value])  # noqa: C419 - report every one
+    # A list, and not a generator, so that every value at fault is reported.
+    return all([is_single_value(key, value, report) for value in node.value])  # noqa: C419
 
 
-def _lengths_fit(way: str, fields: Written, mark: Mark, report: Report) -> bool:
-    lengths = {key: len(node.value) for key, node in fields.items() if way == "zip"}
+def _has_equal_lengths(fields: Settings, mark: Mark, report: Report) -> bool:
+    lengths = {key: len(node.value) for key, node in fields.items()}
     if len(set(lengths.values())) > 1:
         counts = ", ".join(f"{key} has {count}" for key, count in lengths.items())
-        report(mark, f"the lists under zip must be equally long: {counts}")
+        report(mark, f'lists under "zip" must have equal lengths: {counts}')
         return False
     return True
 
 
-def _expression(spec: Node, name: str, report: Report) -> Expression | None:
-    if name not in spec.value:
+def _condition(mapping: Node, name: str, report: Report) -> Expression | None:
+    """Parse the condition `require` or `where` of a group; None without one, and after an error."""
+    if name not in mapping.value:
         return None
-    node = spec.value[name][1]
+    node = mapping.value[name][1]
     try:
         condition = Expression(str(node.value) if not isinstance(node.value, (dict, list)) else "")
-        condition.check((*field_names(), *SYMBOLS))
+        condition.check_names((*field_names(), *SYMBOLS))
         return condition
     except ValueError as error:
         report(node.mark, f"{name}: {error}")
         return None
 
 
-def unknown(what: str, given: str, allowed: Iterable[str]) -> str:
-    """`unknown field "drop_out"; did you mean "dropout"?`, or what is allowed where nothing is near."""
+def unknown_name(kind: str, name: str, allowed: Iterable[str]) -> str:
+    """Message for an unknown name: `unknown field "drop_out"; did you mean "dropout"?`, or all that are allowed."""
     allowed = tuple(allowed)
-    near = did_you_mean(given, allowed)
-    return f'unknown {what} "{given[:60]}"{near or "; allowed: " + ", ".join(allowed)}'
+    nearest = did_you_mean(name, allowed)
+    return f'unknown {kind} "{name[:60]}"{nearest or "; allowed: " + ", ".join(allowed)}'

@@ -1,10 +1,11 @@
-"""The study file's shape as JSON Schema, for editors: made from the configuration's classes, so it cannot drift.
+"""JSON Schema of the study file, for editors; generated from the configuration classes.
 
-It knows what one value may be. What values may not be together, `ablate plan` tells.
+It describes the values of single fields. Rules over several fields are checked by `ablate plan`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ablate.config import PRESETS, DataConfig, RowConfig
@@ -15,7 +16,7 @@ from ablate.study.select import MAX_SEEDS
 
 Schema = dict[str, Any]
 
-DRAFT = "http://json-schema.org/draft-07/schema#"  # the one that editors know best
+DRAFT = "http://json-schema.org/draft-07/schema#"  # the draft that most editors support
 TITLE = "A study of ablate"
 GROUP = "^(?!base$)(?!.*\\.\\.)[A-Za-z0-9][A-Za-z0-9 ._+-]{0,39}$"
 NAME = "^(?!.*\\.\\.)(?!(runs|corpora)$)[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
@@ -27,13 +28,13 @@ _WAYS = {
     "set": "a single row",
 }
 _CONDITIONS = {
-    "require": "a condition over the row's fields; where it does not hold, the study is refused",
-    "where": "a condition over the row's fields; rows where it does not hold are left out",
+    "require": "a condition over the row's fields; a row that violates it is an error",
+    "where": "a condition over the row's fields; rows that violate it are dropped",
 }
 
 
 def schema() -> Schema:
-    """JSON Schema (draft 7) of a study file."""
+    """Return the JSON Schema (draft 7) of a study file."""
     return {
         "$schema": DRAFT,
         "title": TITLE,
@@ -53,34 +54,35 @@ def schema() -> Schema:
 
 
 def sections() -> Schema:
-    """The study's sections."""
+    """Schemas of the study's sections, by name."""
     seed = {"type": "integer", "minimum": 0, "maximum": 2**32 - 1}
     metric = {"enum": list(ON_TRANSLATIONS)}
     groups = {"type": "object", "propertyNames": {"pattern": GROUP}}
     group = {"$ref": "#/definitions/group"}
     return {
         "study": {
-            "description": "the study's name, and of its folder in the results root",
+            "description": "name of the study, and of its folder in the results root",
             "anyOf": [{"type": "string", "pattern": NAME}, {"type": "integer", "minimum": 0}],
         },
         "data": _data(),
         "base": {
-            "description": "the configuration that every row is compared with; what is left out is the paper's",
+            "description": "the configuration that every row is compared with; unset fields have the paper's values",
             "anyOf": [{"$ref": "#/definitions/settings"}, {"type": "null"}],
         },
         "seeds": {
-            "description": "every row is trained once for each; unset: [1]",
-            "anyOf": [
-                seed,
-                {"type": "array", "minItems": 1, "maxItems": MAX_SEEDS, "uniqueItems": True, "items": seed},
-            ],
+            "description": "every row is trained once with each seed; unset: [1]",
+            "type": "array",
+            "minItems": 1,
+            "maxItems": MAX_SEEDS,
+            "uniqueItems": True,
+            "items": seed,
         },
         "metrics": {
-            "description": "of the translations, by sacreBLEU; verdicts go by the first; unset: [bleu]",
+            "description": "metrics of the translations, by sacreBLEU; verdicts use the first; unset: [bleu]",
             "anyOf": [metric, {"type": "array", "minItems": 1, "uniqueItems": True, "items": metric}],
         },
         "rows": {
-            "description": "groups of rows, each with its way of making them",
+            "description": "groups of rows, each made with each, zip, grid or set",
             "anyOf": [
                 {**groups, "additionalProperties": {"anyOf": [group, {"type": "array", "items": group}]}},
                 {"type": "null"},
@@ -90,30 +92,30 @@ def sections() -> Schema:
 
 
 def _fields() -> Schema:
-    """What each field of base and of rows may be."""
+    """Schemas of the fields of base and of rows, by name."""
     whole = RowConfig.model_json_schema()
     fields = {name: _untitled(field) for name, field in whole["properties"].items()}
-    for name in whole["required"]:  # derived where they are left out, or null
+    for name in whole["required"]:  # a study may leave them out or set them to null: they are derived
         description = fields[name].pop("description")
         fields[name] = {"description": description, "anyOf": [fields[name], {"type": "null"}]}
-    presets = {"description": "several fields at once; those beside it win", "enum": list(PRESETS)}
+    presets = {"description": "sets several fields at once; fields beside it override it", "enum": list(PRESETS)}
     return {**fields, "preset": presets}
 
 
-def _settings(of: Any) -> Schema:
-    """A mapping of fields, by their names or the paper's letters, never by both."""
+def _settings(schema_of: Callable[[str], Schema]) -> Schema:
+    """Schema of a mapping of fields, each by its name or by the paper's letter, but not by both."""
     names = [*RowConfig.model_fields, "preset"]
-    letters = {letter: of(name) for letter, name in SYMBOLS.items()}
+    letters = {letter: schema_of(name) for letter, name in SYMBOLS.items()}
     return {
         "type": "object",
         "additionalProperties": False,
-        "properties": {**letters, **{name: of(name) for name in names}},
+        "properties": {**letters, **{name: schema_of(name) for name in names}},
         "not": {"anyOf": [{"required": [letter, name]} for letter, name in SYMBOLS.items()]},
     }
 
 
 def _group() -> Schema:
-    """One way of making rows, and conditions."""
+    """Schema of a group: one of each, zip, grid and set, and conditions."""
     inside = {way: "settings" if way == "set" else "lists" for way in _WAYS}
     ways = {
         way: {"description": text, "allOf": [{"$ref": f"#/definitions/{inside[way]}"}, {"minProperties": 1}]}
@@ -129,21 +131,21 @@ def _group() -> Schema:
 
 
 def _data() -> Schema:
-    """The data section: what must be said, and may, follows from the corpus."""
+    """Schema of the data section; the corpus decides which fields are required or allowed."""
     whole = DataConfig.model_json_schema()
     properties = {name: _untitled(field) for name, field in whole["properties"].items()}
     properties["corpus"]["enum"] = list(CORPORA)
-    places = ("folder", "train", "dev", "test")
+    locations = ("folder", "train", "dev", "test")
     rules = [
         _if_corpus(name, {"properties": {"direction": {"enum": list(layout.directions)}}})
         for name, layout in LAYOUTS.items()
     ]
     rules += [
         _if_corpus("files", {"required": whole["required"]}),
-        _if_corpus("toy", {"not": {"anyOf": [{"required": [name]} for name in places]}}),
+        _if_corpus("toy", {"not": {"anyOf": [{"required": [name]} for name in locations]}}),
     ]
     return {
-        "description": "the corpus, and how it becomes tokens",
+        "description": "the corpus, its splits and its tokenizer",
         "type": "object",
         "additionalProperties": False,
         "required": ["corpus"],

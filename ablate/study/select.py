@@ -1,4 +1,4 @@
-"""What the command line changes or picks of a study: --set, --rows and --seeds."""
+"""Apply the command line's `--rows` and `--seeds` to a study, and find a row by its label, group or pattern."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_RUNS = 100_000
 
 @dataclass(frozen=True)
 class Selection:
-    """What the command line changes or picks: --set, --rows and --seeds as they were given."""
+    """The options that change a study or select a part of it: `--set`, `--rows` and `--seeds`, as given."""
 
     overrides: Sequence[str] = ()
     rows: Sequence[str] = ()
@@ -24,67 +24,71 @@ class Selection:
 
 
 def select(study: Study, selection: Selection) -> Study:
-    """The study with the rows and seeds that were asked for; base stays in any case.
+    """Return the study with the selected rows and seeds; base is always kept.
 
     Raises:
-        UsageError: a row, a group or a seed that there is not.
+        UsageError: an unknown row or group, an invalid list of seeds, or too many runs.
     """
     rows, seeds = study.rows, study.seeds
     if selection.rows:
-        wanted = [part.strip() for text in selection.rows for part in text.split(",") if part.strip()]
-        picked = {row.label for pattern in wanted for row in _matching(study, pattern)}
-        rows = tuple(row for row in rows if row.label in picked or row is study.base)
+        patterns = [part.strip() for text in selection.rows for part in text.split(",") if part.strip()]
+        labels = {row.label for pattern in patterns for row in _matching_rows(study, pattern)}
+        rows = tuple(row for row in rows if row.label in labels or row is study.base)
     if selection.seeds is not None:
-        seeds = _seed_list(selection.seeds)
-    if len(rows) * len(seeds) > MAX_RUNS:
-        raise UsageError(Mark("--seeds").fault(f"{len(rows) * len(seeds):,} runs; a study has at most {MAX_RUNS:,}"))
+        seeds = _parse_seeds(selection.seeds)
+    runs = len(rows) * len(seeds)
+    if runs > MAX_RUNS:
+        raise UsageError(Mark("--seeds").error_line(f"makes {runs:,} runs; a study can have at most {MAX_RUNS:,}"))
+    # data.folder is where the files are, so it does not change the study.
     changes = [text for text in selection.overrides if text.partition("=")[0].strip() != "data.folder"]
-    return replace(study, rows=rows, seeds=seeds, selected=bool(changes or selection.rows or selection.seeds))
+    return replace(study, rows=rows, seeds=seeds, is_modified=bool(changes or selection.rows or selection.seeds))
 
 
-def the_row(study: Study, name: str) -> Row:
-    """The one row of that label, or that a pattern or a group's name means.
+def find_row(study: Study, name: str) -> Row:
+    """Return the row with this label, or the only row that a group's name or a pattern matches.
 
     Raises:
-        UsageError: there is none, or several.
+        UsageError: no row or several rows match.
     """
     rows = study.rows
-    found = [row for row in rows if row.label == name]
-    found = found or [row for row in rows if row.group == name or fnmatchcase(row.label, name)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        labels = ", ".join(f'"{row.label}"' for row in found)
-        raise UsageError(f'study "{study.name}" has {len(found)} rows "{name}"; name one: {labels}')
-    near = (
+    matches = [row for row in rows if row.label == name]
+    matches = matches or [row for row in rows if row.group == name or fnmatchcase(row.label, name)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        labels = ", ".join(f'"{row.label}"' for row in matches)
+        raise UsageError(f'"{name}" matches {len(matches)} rows of study "{study.name}"; choose one: {labels}')
+    nearest = (
         did_you_mean(name, [*(row.label for row in rows), *(row.group for row in rows)])
         or f"; rows: {', '.join(row.label for row in rows)}"
     )
-    raise UsageError(f'study "{study.name}" has no row "{name}"{near}')
+    raise UsageError(f'study "{study.name}" has no row "{name}"{nearest}')
 
 
-def _matching(study: Study, pattern: str) -> list[Row]:
+def _matching_rows(study: Study, pattern: str) -> list[Row]:
     """Rows by label, by group, or by a pattern with * and ?."""
-    found = [row for row in study.rows if pattern in (row.label, row.group) or fnmatchcase(row.label, pattern)]
-    if not found:
-        names = [*dict.fromkeys(row.group for row in study.rows), *(row.label for row in study.rows)]
-        near = did_you_mean(pattern, names) or f"; groups: {', '.join(dict.fromkeys(r.group for r in study.rows))}"
-        raise UsageError(Mark("--rows").fault(f'study "{study.name}" has no row or group "{pattern}"{near}'))
-    return found
+    rows = study.rows
+    matches = [row for row in rows if pattern in (row.label, row.group) or fnmatchcase(row.label, pattern)]
+    if not matches:
+        groups = list(dict.fromkeys(row.group for row in rows))
+        nearest = did_you_mean(pattern, [*groups, *(row.label for row in rows)]) or f"; groups: {', '.join(groups)}"
+        raise UsageError(Mark("--rows").error_line(f'study "{study.name}" has no row or group "{pattern}"{nearest}'))
+    return matches
 
 
-def _seed_list(text: str) -> tuple[int, ...]:
-    """`1,2,5-8` as numbers."""
+def _parse_seeds(text: str) -> tuple[int, ...]:
+    """Parse a list of seeds and ranges, such as `1,2,5-8`; duplicates are dropped."""
+    mark = Mark("--seeds")
     seeds: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()) or len(first) > 10 or len(last) > 10:
-            raise UsageError(Mark("--seeds").fault(f'"{text}" is not a list of seeds, such as 1,2,3 or 1-3'))
+            raise UsageError(mark.error_line(f'"{text}" is not a list of seeds, such as 1,2,3 or 1-3'))
         low, high = int(first), int(last or first)
         if high >= 2**32 or high < low or high - low >= MAX_SEEDS:
-            allowed = f"a range of seeds from 0 to {2**32 - 1}, at most {MAX_SEEDS}"
-            raise UsageError(Mark("--seeds").fault(f'"{part.strip()}" is not {allowed}'))
+            allowed = f"seeds are 0 to {2**32 - 1}, at most {MAX_SEEDS} of them"
+            raise UsageError(mark.error_line(f'"{part.strip()}" is not a valid range of seeds; {allowed}'))
         seeds += range(low, high + 1)
         if len(seeds) > MAX_SEEDS:
-            raise UsageError(Mark("--seeds").fault(f"more than {MAX_SEEDS} seeds"))
+            raise UsageError(mark.error_line(f"more than {MAX_SEEDS} seeds"))
     return tuple(dict.fromkeys(seeds))

@@ -1,4 +1,4 @@
-"""A study in memory: its rows, and the runs that they need."""
+"""A study in memory: its rows, its seeds, and the runs that they need."""
 
 from __future__ import annotations
 
@@ -9,29 +9,36 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config import DataConfig, RowConfig, decoding_id, run_id
-from ablate.config.identity import settled
+from ablate.config.identity import fold_vocab_size
 from ablate.config.metrics import DEFAULT_METRICS
 
 
 @dataclass(frozen=True)
 class Row:
-    """A configuration that differs from base in named fields; base itself is the row with none."""
+    """A configuration of the study, compared with base.
+
+    label: stable and readable, such as `A h=1 d_k=512`; `base` for base.
+    group: name of the group that makes the row.
+    config: the resolved configuration.
+    test: test split to translate, as in `data.test`.
+    changed: the fields that differ from base, with the row's values; empty for base.
+    """
 
     label: str
     group: str
     config: RowConfig
-    test: str  # what is translated
+    test: str
     changed: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def decoding(self) -> str:
-        """The identity of the way this row decodes, and of what."""
+        """Id of the row's decoding: its decoding fields and the test split."""
         return decoding_id(self.config, self.test)
 
 
 @dataclass(frozen=True)
 class Run:
-    """One training: a row's configuration with a seed. Rows that differ only in decoding share it."""
+    """One training: a row's configuration with one seed. Rows that differ only in decoding share it."""
 
     id: str
     seed: int
@@ -41,7 +48,16 @@ class Run:
 
 @dataclass(frozen=True)
 class Study:
-    """A study, read and resolved. `rows[0]` is base; `dropped` counts rows that `where` left out."""
+    """A study, read and resolved.
+
+    rows: base first.
+    dropped: number of rows that `where` drops.
+    metrics: of translations; verdicts use the first.
+    text: the file as read.
+    is_modified: whether `--set`, `--rows` or `--seeds` changes the study of the file.
+    plugin_sources: source code of custom classes, by its hash.
+    total_runs: rows x seeds of the file, before `--rows` and `--seeds`; a shared run counts once for each row.
+    """
 
     name: str
     path: Path
@@ -49,24 +65,25 @@ class Study:
     rows: tuple[Row, ...]
     seeds: tuple[int, ...]
     dropped: int = 0
-    metrics: tuple[str, ...] = DEFAULT_METRICS  # of translations; verdicts go by the first
-    text: str = field(default="", repr=False, compare=False)  # of the file, as it was read
-    selected: bool = field(default=False, compare=False)  # on the command line: not the study as its file has it
-    sources: Mapping[str, bytes] = field(default_factory=dict, repr=False, compare=False)  # of own variants, by digest
-    whole: int = 1  # runs of the study before any selection, shared ones counted for each row
+    metrics: tuple[str, ...] = DEFAULT_METRICS
+    text: str = field(default="", repr=False, compare=False)
+    is_modified: bool = field(default=False, compare=False)
+    plugin_sources: Mapping[str, bytes] = field(default_factory=dict, repr=False, compare=False)
+    total_runs: int = 1
 
     @property
     def base(self) -> Row:
-        """The row that every other is compared with."""
+        """The row that every other row is compared with."""
         return self.rows[0]
 
     @property
     def data_folder(self) -> Path:
-        """Where the splits lie: `data.folder`, or beside the study file."""
+        """Folder of the splits: `data.folder`, or the folder of the study file."""
         return Path(self.data.folder) if self.data.folder else self.path.parent
 
     @cached_property
     def _ids(self) -> dict[tuple[int, int], str]:
+        """Run ids by (index of the row, seed)."""
         return {
             (index, seed): run_id(self.data, row.config, seed)
             for index, row in enumerate(self.rows)
@@ -78,20 +95,20 @@ class Study:
         return {row.label: index for index, row in enumerate(self.rows)}
 
     def runs_of(self, row: Row) -> list[Run]:
-        """The row's runs, one a seed, in the order of the seeds."""
+        """The row's runs in the order of the seeds."""
         index = self._index[row.label]
         return [self._run(index, row, seed) for seed in self.seeds]
 
     def data_of(self, row: Row) -> DataConfig:
-        """The data with the row's own vocabulary size."""
-        return settled(self.data, row.config)[0]
+        """The data settings with the row's vocabulary size."""
+        return fold_vocab_size(self.data, row.config)[0]
 
     def _run(self, index: int, row: Row, seed: int) -> Run:
-        data, config = settled(self.data, row.config)
+        data, config = fold_vocab_size(self.data, row.config)
         return Run(self._ids[index, seed], seed, config, data)
 
     def runs(self) -> Iterator[Run]:
-        """Every run once, breadth first: base, then each row with the first seed, then further seeds."""
+        """Yield every run once: base and then each row with the first seed, then with the next seeds."""
         seen: set[str] = set()
         for seed in self.seeds:
             for index, row in enumerate(self.rows):
@@ -102,9 +119,9 @@ class Study:
 
     @cached_property
     def decodings(self) -> dict[str, dict[str, RowConfig]]:
-        """For each run, the ways in which this study's rows decode it, by their identity."""
-        wanted: dict[str, dict[str, RowConfig]] = {}
+        """For each run id, the configurations that decode the run, by decoding id."""
+        decodings: dict[str, dict[str, RowConfig]] = {}
         for index, row in enumerate(self.rows):
             for seed in self.seeds:
-                wanted.setdefault(self._ids[index, seed], {})[row.decoding] = row.config
-        return wanted
+                decodings.setdefault(self._ids[index, seed], {})[row.decoding] = row.config
+        return decodings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from safetensors.torch import save
 
-from ablate.config.plugins import digest
+from ablate.config.plugins import source_hash
 from ablate.model import build
 from ablate.run.inference import open_run
 from ablate.store import Results, checkpoints
@@ -30,7 +30,7 @@ def lay_out(results, corpus, id=ID, seed=1, source=None, **fields):
     folder = results.run(id)
     if source is not None:
         folder.sources.mkdir(parents=True)
-        (folder.sources / f"{digest(source.encode())}.py").write_text(source)
+        (folder.sources / f"{source_hash(source.encode())}.py").write_text(source)
     config = shape(**{"max_positions": 97, **fields})
     model = build(config, corpus.tokenizer.vocab_size, seed, sources=folder.sources)
     with torch.no_grad():

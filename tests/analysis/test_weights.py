@@ -7,7 +7,7 @@ import torch
 
 from ablate.analysis.heads import attentions
 from ablate.analysis.weights import view, watched
-from ablate.config.plugins import digest
+from ablate.config.plugins import source_hash
 from ablate.data.tokenizer import BOS, EOS
 from ablate.errors import DataError, UsageError
 from tests.analysis.runs import SENTENCE, TRANSLATION, opened
@@ -203,7 +203,7 @@ SQUARE = BLIND.replace("return", "sight.watch and sight.watch(weights[..., 0])\n
     ("source", "reason"), [(BLIND, "shows no weights"), (SQUARE, r"shows weights of shape \(1, 3, \d+\), not \(1, 3")]
 )
 def test_a_mechanism_of_ones_own_that_shows_no_weights_is_said_to(results, corpus, source, reason):
-    fields = {"attention": f"mine:Mean@{digest(source.encode())}", "source": source}
+    fields = {"attention": f"mine:Mean@{source_hash(source.encode())}", "source": source}
     run = opened(results, corpus, **fields)
     seen = look(run)
     assert [weights.kind for weights in seen.weights] == ["cross", "cross"]

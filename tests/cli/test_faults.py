@@ -52,7 +52,7 @@ def test_a_bad_study_leaves_nothing_behind(here, verb):
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_study_that_is_not_there_is_a_line(here, verb):
     done = inside(verb, "nowhere.yaml")
-    assert (done.code, done.out, done.err) == (2, "", "nowhere.yaml: there is no such file\n")
+    assert (done.code, done.out, done.err) == (2, "", "nowhere.yaml: no such file\n")
     assert not list(here.iterdir())
 
 
@@ -74,7 +74,7 @@ def test_what_is_no_study_is_a_line_with_its_place(here, text):
         (["--rows", "A h=3"], '--rows: study "small" has no row or group "A h=3"; did you mean "A h=2"?'),
         (["--rows", "Q"], '--rows: study "small" has no row or group "Q"; groups: base, A, D, decoding'),
         (["--seeds", "one"], '--seeds: "one" is not a list of seeds'),
-        (["--seeds", "3-1"], '--seeds: "3-1" is not a range of seeds'),
+        (["--seeds", "3-1"], '--seeds: "3-1" is not a valid range of seeds'),
     ],
 )
 @pytest.mark.parametrize("verb", ["plan", "run"])

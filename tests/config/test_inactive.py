@@ -3,7 +3,7 @@
 import pytest
 
 from ablate.config import resolve_data, resolve_row, run_id
-from ablate.config.inactive import NoEffect, without_effect
+from ablate.config.inactive import InactiveSettings, inactive_fields
 
 DATA = resolve_data({"corpus": "toy"})
 NO_ATTENTION = "mixer=lstm in a decoder-only model, which has no attention"
@@ -49,15 +49,15 @@ def identity(settings):
 
 @pytest.mark.parametrize(("name", "value", "beside", "why"), IDLE)
 def test_a_written_setting_without_effect_is_refused_with_what_leaves_it_so(name, value, beside, why):
-    with pytest.raises(NoEffect) as caught:
-        resolve_row({**beside, name: value}, own=[name])
+    with pytest.raises(InactiveSettings) as caught:
+        resolve_row({**beside, name: value}, written=[name])
     shown = "true" if value is True else value
-    assert caught.value.faults == [(name, f"{shown} has no effect with {why}: leave it out here")]
+    assert caught.value.errors == [(name, f"{shown} has no effect with {why}; remove it")]
 
 
 @pytest.mark.parametrize("name", ["n_kv_heads", "n_cross_heads", "encoder_layers"])
 def test_to_write_that_it_is_unset_is_not_to_set_it(name):
-    assert getattr(resolve_row({**OTHER, name: None}, own=[name]), name) is None
+    assert getattr(resolve_row({**OTHER, name: None}, written=[name]), name) is None
 
 
 @pytest.mark.parametrize(("name", "value", "beside", "why"), RESET)
@@ -85,7 +85,7 @@ def test_an_inherited_setting_without_effect_makes_no_run_of_its_own(name, value
     ],
 )
 def test_a_setting_with_an_effect_is_allowed_and_makes_another_run(name, value, beside):
-    assert getattr(resolve_row({**beside, name: value}, own=[name]), name) == value
+    assert getattr(resolve_row({**beside, name: value}, written=[name]), name) == value
     assert identity({**beside, name: value}) != identity(beside)
 
 
@@ -138,12 +138,12 @@ def test_a_schedule_that_may_come_to_act_is_a_run_of_its_own(beside):
     ("field", "own"), [("attention_window", "attention"), ("relative_clip", "positional_encoding")]
 )
 def test_a_class_of_ones_own_may_ask_for_any_field_of_the_model(field, own):
-    assert getattr(resolve_row({own: "module:Class", field: 4}, own=[field]), field) == 4
+    assert getattr(resolve_row({own: "module:Class", field: 4}, written=[field]), field) == 4
 
 
 def test_attention_over_the_source_drops_weights_out_whatever_stands_beside_it():
     for beside in ({"attention": "linear"}, {"attention": "linear", "mixer": "lstm"}):
-        assert resolve_row({**beside, "attention_dropout": 0.1}, own=["attention_dropout"]).attention_dropout == 0.1
+        assert resolve_row({**beside, "attention_dropout": 0.1}, written=["attention_dropout"]).attention_dropout == 0.1
 
 
 def test_as_many_heads_of_keys_as_of_queries_are_told_from_fewer_over_the_source():
@@ -158,4 +158,4 @@ def test_what_has_no_effect_is_the_same_after_it_was_reset():
         again = type(settled)(**settled.model_dump())
         assert again == settled
         assert resolve_row(settled.model_dump()) == settled
-    assert dict(without_effect(resolve_row({}), resolve_row({}))).keys() == {"attention_window", "relative_clip"}
+    assert dict(inactive_fields(resolve_row({}), resolve_row({}))).keys() == {"attention_window", "relative_clip"}

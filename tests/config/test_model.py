@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from ablate.config import resolve_row
-from ablate.config.section import faults_of
+from ablate.config.fields import field_errors
 
 # (settings that cannot go together, why)
 IMPOSSIBLE = [
@@ -66,7 +66,7 @@ POSSIBLE = [
 def test_what_cannot_go_together_is_refused_with_the_reason(settings, reason):
     with pytest.raises(ValidationError) as caught:
         resolve_row(settings)
-    assert faults_of(caught.value) == [("", reason)]
+    assert field_errors(caught.value) == [("", reason)]
 
 
 @pytest.mark.parametrize("settings", POSSIBLE, ids=str)
@@ -78,7 +78,7 @@ def test_what_can_is_not(settings):
 def test_all_reasons_are_given_at_once():
     with pytest.raises(ValidationError) as caught:
         resolve_row({"mixer": "lstm", "positional_encoding": "t5", "n_kv_heads": 3})
-    [(_, message)] = faults_of(caught.value)
+    [(_, message)] = field_errors(caught.value)
     assert message == (
         "n_kv_heads=3 does not divide h=8: groups of query heads must be equal; "
         "positional_encoding=t5 acts inside self-attention, which mixer=lstm replaces"
@@ -102,7 +102,7 @@ def test_all_reasons_are_given_at_once():
 def test_a_value_out_of_type_or_range_is_one_fault_of_its_field(name, value):
     with pytest.raises(ValidationError) as caught:
         resolve_row({name: value})
-    assert [field for field, _ in faults_of(caught.value)] == [name]
+    assert [field for field, _ in field_errors(caught.value)] == [name]
 
 
 @pytest.mark.parametrize("scale", [1, 1.0])

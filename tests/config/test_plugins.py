@@ -7,7 +7,16 @@ from importlib.machinery import PathFinder
 import pytest
 
 from ablate.config import ModelConfig, RowConfig, resolve_row
-from ablate.config.plugins import Reference, Variants, digest, pin, reference, references, takes_own, unpinned
+from ablate.config.plugins import (
+    Reference,
+    VariantName,
+    parse_reference,
+    pin_reference,
+    plugin_fields,
+    references,
+    source_hash,
+    without_digest,
+)
 
 MINE = b"class Mine:\n    pass\n\nclass Other:\n    class Deep:\n        pass\n"
 PIN = hashlib.sha256(MINE).hexdigest()[:12]
@@ -28,7 +37,7 @@ def folder(tmp_path, monkeypatch):
 
 def fault(written, folder):
     with pytest.raises(ValueError) as caught:
-        pin(reference(written), folder)
+        pin_reference(parse_reference(written), folder)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -49,25 +58,29 @@ def fault(written, folder):
     ],
 )  # fmt: skip
 def test_a_reference_is_a_module_a_colon_and_a_class(written, expected):
-    assert reference(written) == expected
+    assert parse_reference(written) == expected
     if expected is not None:
         assert str(expected) == written
 
 
 @pytest.mark.parametrize("written", ["mymodule:Mine", f"mymodule:Mine@{PIN}"])
 def test_a_pin_is_not_shown(written):
-    assert unpinned(written) == "mymodule:Mine"
+    assert without_digest(written) == "mymodule:Mine"
 
 
 def test_what_is_no_reference_is_shown_as_it_is():
-    assert unpinned("1/sqrt(d_k)") == "1/sqrt(d_k)"
+    assert without_digest("1/sqrt(d_k)") == "1/sqrt(d_k)"
 
 
 def test_four_fields_take_a_class_of_ones_own():
-    assert takes_own(ModelConfig) == takes_own(RowConfig) == {"attention", "positional_encoding", "activation", "norm"}
+    assert (
+        plugin_fields(ModelConfig)
+        == plugin_fields(RowConfig)
+        == {"attention", "positional_encoding", "activation", "norm"}
+    )
 
 
-@pytest.mark.parametrize("name", sorted(takes_own(ModelConfig)))
+@pytest.mark.parametrize("name", sorted(plugin_fields(ModelConfig)))
 def test_each_of_them_has_it_among_its_references(name):
     assert references(resolve_row({name: f"mymodule:Mine@{PIN}"})) == (Reference("mymodule", "Mine", PIN),)
     assert references(resolve_row({})) == ()
@@ -75,7 +88,7 @@ def test_each_of_them_has_it_among_its_references(name):
 
 def test_another_value_is_refused_with_what_is_allowed_and_what_is_near():
     with pytest.raises(ValueError) as caught:
-        Variants(("full", "local")).check("locall")
+        VariantName(("full", "local")).check("locall")
     assert str(caught.value) == (
         '"locall" is not allowed: must be full or local, or a class of your own as module:Class; did you mean "local"?'
     )
@@ -85,8 +98,8 @@ def test_another_value_is_refused_with_what_is_allowed_and_what_is_near():
 
 
 def test_a_module_beside_the_study_is_pinned_to_the_hash_of_its_source(folder):
-    assert digest(MINE) == PIN
-    assert pin(Reference("mymodule", "Mine"), folder) == (Reference("mymodule", "Mine", PIN), MINE)
+    assert source_hash(MINE) == PIN
+    assert pin_reference(Reference("mymodule", "Mine"), folder) == (Reference("mymodule", "Mine", PIN), MINE)
     assert Reference("mymodule", "Mine", PIN).file == f"{PIN}.py"
 
 
@@ -99,11 +112,11 @@ def test_it_is_looked_for_beside_the_study_then_in_the_current_folder_then_on_py
     sources = {place: MINE + str(place).encode() for place in ("#path", "#here", "#beside")}
     wanted = Reference("module_of_three", "Mine")
     (on_path / "module_of_three.py").write_bytes(sources["#path"])
-    assert pin(wanted, folder)[1] == sources["#path"]
+    assert pin_reference(wanted, folder)[1] == sources["#path"]
     (tmp_path / "elsewhere" / "module_of_three.py").write_bytes(sources["#here"])
-    assert pin(wanted, folder)[1] == sources["#here"]
+    assert pin_reference(wanted, folder)[1] == sources["#here"]
     (folder / "module_of_three.py").write_bytes(sources["#beside"])
-    assert pin(wanted, folder)[1] == sources["#beside"]
+    assert pin_reference(wanted, folder)[1] == sources["#beside"]
 
 
 @pytest.mark.parametrize("marked", [True, False], ids=["with __init__.py", "without"])
@@ -113,51 +126,54 @@ def test_it_may_lie_deep_in_a_package(folder, marked):
     if marked:
         (folder / "pack" / "__init__.py").write_bytes(EXPLODES)
         (folder / "pack" / "deep" / "__init__.py").write_bytes(b"")
-    assert pin(Reference("pack.deep.mine", "Mine"), folder)[1] == MINE
+    assert pin_reference(Reference("pack.deep.mine", "Mine"), folder)[1] == MINE
 
 
 def test_it_may_be_a_package_itself(folder):
     (folder / "pack").mkdir()
     (folder / "pack" / "__init__.py").write_bytes(MINE)
-    assert pin(Reference("pack", "Other"), folder)[1] == MINE
+    assert pin_reference(Reference("pack", "Other"), folder)[1] == MINE
 
 
 def test_nothing_is_imported(folder):
     (folder / "explodes.py").write_bytes(EXPLODES)
     before = set(sys.modules)
-    assert pin(Reference("explodes", "Mine"), folder)[0].digest == digest(EXPLODES)
+    assert pin_reference(Reference("explodes", "Mine"), folder)[0].digest == source_hash(EXPLODES)
     assert set(sys.modules) == before
 
 
 def test_a_source_that_changes_is_pinned_anew(folder):
     (folder / "mymodule.py").write_bytes(MINE + b"# another thought\n")
-    assert pin(Reference("mymodule", "Mine"), folder)[0].digest != PIN
+    assert pin_reference(Reference("mymodule", "Mine"), folder)[0].digest != PIN
 
 
 def test_a_pin_that_is_written_must_be_that_of_the_source(folder):
-    assert pin(Reference("mymodule", "Mine", PIN), folder)[0].digest == PIN
+    assert pin_reference(Reference("mymodule", "Mine", PIN), folder)[0].digest == PIN
     (folder / "mymodule.py").write_bytes(MINE + b"#")
-    now = digest(MINE + b"#")
-    assert fault(f"mymodule:Mine@{PIN}", folder) == f"mymodule:Mine@{PIN}: the source of mymodule is now {now}"
+    now = source_hash(MINE + b"#")
+    assert (
+        fault(f"mymodule:Mine@{PIN}", folder)
+        == f"mymodule:Mine@{PIN}: the source of mymodule has changed; its hash is now {now}"
+    )
 
 
 # --- what is wrong with it ---
 
 
 def test_a_module_that_is_not_there_is_told_with_the_nearest_beside_the_study_or_here(folder):
-    nowhere = "not beside the study, nor where Python looks"
-    assert fault("mymodul:Mine", folder) == f'there is no module mymodul: {nowhere}; did you mean "mymodule"?'
-    assert fault("zzz:Mine", folder) == f"there is no module zzz: {nowhere}"
+    nowhere = "not found beside the study or on Python's path"
+    assert fault("mymodul:Mine", folder) == f'module mymodul {nowhere}; did you mean "mymodule"?'
+    assert fault("zzz:Mine", folder) == f"module zzz {nowhere}"
     (folder.parent / "elsewhere" / "zzzz.py").write_bytes(MINE)
-    assert fault("zzz:Mine", folder) == f'there is no module zzz: {nowhere}; did you mean "zzzz"?'
+    assert fault("zzz:Mine", folder) == f'module zzz {nowhere}; did you mean "zzzz"?'
 
 
 def test_a_part_of_a_package_that_is_not_there_is_told_with_the_nearest_in_it(folder):
     (folder / "pack").mkdir()
     (folder / "pack" / "mine.py").write_bytes(MINE)
-    expected = "there is no module pack.mime: not beside the study, nor where Python looks"
+    expected = "module pack.mime not found beside the study or on Python's path"
     assert fault("pack.mime:Mine", folder) == f'{expected}; did you mean "mine"?'
-    assert fault("pack.mine.deeper:Mine", folder).startswith("there is no module pack.mine.deeper: ")
+    assert fault("pack.mine.deeper:Mine", folder).startswith("module pack.mine.deeper not found ")
 
 
 @pytest.mark.parametrize(
@@ -165,7 +181,7 @@ def test_a_part_of_a_package_that_is_not_there_is_told_with_the_nearest_in_it(fo
     [
         ("mymodule:Min", 'mymodule:Min: module mymodule has no class Min; it has Mine or Other; did you mean "Mine"?'),
         ("mymodule:Deep", "mymodule:Deep: module mymodule has no class Deep; it has Mine or Other"),
-        ("empty:Mine", "empty:Mine: module empty has no class Mine; it has none"),
+        ("empty:Mine", "empty:Mine: module empty has no class Mine; it defines no classes"),
         (
             "mymodule:Othr",
             'mymodule:Othr: module mymodule has no class Othr; it has Mine or Other; did you mean "Other"?',
@@ -180,13 +196,13 @@ def test_a_class_that_is_not_there_is_told_with_those_that_are(folder, written, 
 @pytest.mark.parametrize("source", [b"class Mine(:\n", b"class Mine: pass\n\0", b"\xff\xfe", b"# coding: nonsense\n"])
 def test_a_module_that_is_not_python_is_told(folder, source):
     (folder / "broken.py").write_bytes(source)
-    assert fault("broken:Mine", folder).startswith("broken:Mine: module broken is not Python: ")
+    assert fault("broken:Mine", folder).startswith("broken:Mine: module broken is not valid Python: ")
 
 
 def test_a_folder_alone_has_no_source_nor_has_the_interpreter_itself(folder):
     (folder / "hollow").mkdir()
-    assert fault("hollow:Mine", folder) == "module hollow has no Python source of its own"
-    assert fault("sys:Mine", folder) == "module sys has no Python source of its own"
+    assert fault("hollow:Mine", folder) == "module hollow has no Python source file"
+    assert fault("sys:Mine", folder) == "module sys has no Python source file"
 
 
 def test_a_module_that_only_a_finder_of_its_own_knows_is_found(folder, monkeypatch):
@@ -199,12 +215,12 @@ def test_a_module_that_only_a_finder_of_its_own_knows_is_found(folder, monkeypat
             return PathFinder.find_spec(name, [str(folder / "elsewhere")]) if name == "hooked" else None
 
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder()])
-    assert pin(Reference("hooked", "Mine"), folder)[1] == b"class Mine:\n    pass\n"
+    assert pin_reference(Reference("hooked", "Mine"), folder)[1] == b"class Mine:\n    pass\n"
 
 
 def test_the_name_of_a_file_is_told_from_that_of_a_module(folder):
     assert (folder / "mine.py").write_bytes(b"") == 0
-    assert fault("mine.py:Mine", folder) == "there is no module mine.py: a module is named without .py"
+    assert fault("mine.py:Mine", folder) == "module mine.py not found; write the module's name without .py"
 
 
 def test_a_class_made_under_a_condition_is_not_at_the_top_and_not_found(folder):

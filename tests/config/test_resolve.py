@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from ablate.config import canonical, field_names, resolve_data, resolve_row
-from ablate.config.section import faults_of
+from ablate.config.fields import field_errors
 
 # Table 3 of the paper: the rows "base" and "big", all columns that are settings.
 PAPER = {
@@ -24,7 +24,7 @@ PAPER = {
 def faults(settings):
     with pytest.raises(ValidationError) as caught:
         resolve_row(settings)
-    return faults_of(caught.value)
+    return field_errors(caught.value)
 
 
 def size(config):
@@ -204,7 +204,7 @@ def test_files_of_ones_own_name_everything():
     assert resolve_data(FILES).languages == ("cs", "pt_BR")
     with pytest.raises(ValidationError) as caught:
         resolve_data({"corpus": "files"})
-    assert faults_of(caught.value) == [(name, "must be given") for name in ("direction", "train", "dev", "test")]
+    assert field_errors(caught.value) == [(name, "must be given") for name in ("direction", "train", "dev", "test")]
 
 
 @pytest.mark.parametrize(
@@ -251,4 +251,4 @@ def test_a_direction_is_two_languages(direction):
 def test_a_data_value_out_of_type_or_range_is_one_fault_of_its_field(name, value):
     with pytest.raises(ValidationError) as caught:
         resolve_data({**FILES, name: value})
-    assert [field for field, _ in faults_of(caught.value)] == [name]
+    assert [field for field, _ in field_errors(caught.value)] == [name]

@@ -6,7 +6,7 @@ import textwrap
 import pytest
 import torch
 
-from ablate.config.plugins import digest
+from ablate.config.plugins import source_hash
 from ablate.errors import StoreError, StudyError
 from ablate.model import build
 from ablate.model.plugin_check import try_out
@@ -31,8 +31,8 @@ def kept(tmp_path):
 
     def keep(source):
         content = (IMPORTS + textwrap.dedent(source)).encode()
-        (tmp_path / f"{digest(content)}.py").write_bytes(content)
-        return f"mymodule:Mine@{digest(content)}"
+        (tmp_path / f"{source_hash(content)}.py").write_bytes(content)
+        return f"mymodule:Mine@{source_hash(content)}"
 
     return keep
 

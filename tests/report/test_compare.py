@@ -10,7 +10,7 @@ from ablate.errors import UsageError
 from ablate.report.compare import compare, differing_most
 from ablate.report.compare_text import print_comparison
 from ablate.report.curves import Curve, curves_of, evaluations
-from ablate.study.select import the_row
+from ablate.study.select import find_row
 
 
 def rows(table):
@@ -118,18 +118,18 @@ def test_seeds_that_are_missing_or_have_diverged_are_told(fake):
     ("name", "label"), [("base", "base"), ("A h=1", "A h=1"), ("D", "D dropout=0.3"), ("dec*", "decoding beam=1")]
 )
 def test_a_row_is_named_by_its_label_its_group_or_a_pattern(fake, name, label):
-    assert the_row(fake().study, name).label == label
+    assert find_row(fake().study, name).label == label
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("A", 'study "small" has 2 rows "A"; name one: "A h=1", "A h=2"'),
+        ("A", '"A" matches 2 rows of study "small"; choose one: "A h=1", "A h=2"'),
         ("A h=11", 'study "small" has no row "A h=11"; did you mean "A h=1"?'),
         ("x", 'study "small" has no row "x"; rows: base, A h=1, A h=2, D dropout=0.3, decoding beam=1'),
     ],
 )
 def test_what_is_no_one_row_is_refused(fake, name, message):
     with pytest.raises(UsageError) as error:
-        the_row(fake().study, name)
+        find_row(fake().study, name)
     assert error.value.lines == (message,)

@@ -65,7 +65,7 @@ def test_a_setting_without_effect_is_refused_in_a_row_at_its_value(faults, name,
     column = line.index(f'"{name}": ') + len(f'"{name}": ') + 1
     shown = "true" if value is True else value
     found = faults(f"{HEAD}{line}")
-    assert f"table3.yaml:3:{column}: {name}: {shown} has no effect with {why}: leave it out here" in found
+    assert f"table3.yaml:3:{column}: {name}: {shown} has no effect with {why}; remove it" in found
     others = {other for other in beside if f": {other}: " in " ".join(found)}
     assert len(found) == 1 + len(others)
 
@@ -73,8 +73,8 @@ def test_a_setting_without_effect_is_refused_in_a_row_at_its_value(faults, name,
 def test_so_it_is_in_base_and_by_set_each_at_its_own_place(faults):
     text = HEAD + "base: {N: 2, attention_window: 3, relative_clip: 4}"
     window, clip = (
-        "attention_window: 3 has no effect with attention other than local: leave it out here",
-        "relative_clip: 4 has no effect with positional_encoding other than relative: leave it out here",
+        "attention_window: 3 has no effect with attention other than local; remove it",
+        "relative_clip: 4 has no effect with positional_encoding other than relative; remove it",
     )
     assert faults(text) == [f"table3.yaml:3:32: {window}", f"table3.yaml:3:50: {clip}"]
     assert faults(HEAD, overrides=("attention_window=3",)) == [f"--set attention_window=3: {window}"]

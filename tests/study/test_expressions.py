@@ -153,7 +153,7 @@ def test_all_that_the_whitelist_lacks_is_refused_by_name(text, part):
      "h == 08", "\x00", "h == \udcff", "(" * 240 + "h" + ")" * 240],
 )  # fmt: skip
 def test_what_is_no_condition_is_refused_as_written(text):
-    assert refusal(text) == f'"{text}" is not a condition, such as "h * d_k == d_model"'
+    assert refusal(text) == f'"{text}" is not a valid condition; an example: h * d_k == d_model'
 
 
 @pytest.mark.parametrize("text", ["1if h else 0", "0x1or h", r"'\d' == 'd'", "h == 1or h"])
@@ -176,16 +176,16 @@ def test_division_by_zero_and_overflow_are_messages(text):
     ],
 )  # fmt: skip
 def test_arithmetic_is_for_numbers_and_order_for_like_kinds(text):
-    assert refusal(text) == f'"{text}" compares or combines values of different kinds'
+    assert refusal(text) == f'"{text}" compares or combines values of different types'
 
 
 @pytest.mark.parametrize("text", ["-" * 400 + "h", "not " * 100 + "h", "1" + "+1" * 200, "[" * 150 + "]" * 150])
 def test_a_deep_condition_is_refused_before_it_can_exhaust_the_stack(text):
-    assert refusal(text) == "a condition nested more than 64 deep"
+    assert refusal(text) == "the condition is nested more than 64 levels deep"
 
 
 def test_a_long_condition_is_refused_unread():
-    assert refusal("h == 8 or " * 10**5 + "h") == "a condition of 1000001 characters; at most 500"
+    assert refusal("h == 8 or " * 10**5 + "h") == "the condition has 1000001 characters; at most 500 are allowed"
     assert holds("h == 8".ljust(MAX_LENGTH))
 
 
@@ -202,7 +202,7 @@ def test_a_long_condition_is_refused_unread():
 )
 def test_an_unknown_name_is_refused_with_the_nearest_field(text, message):
     with pytest.raises(ValueError) as caught:
-        Expression(text).check(NAMES)
+        Expression(text).check_names(NAMES)
     assert str(caught.value) == message
 
 

@@ -23,9 +23,9 @@ def test_metrics_are_those_of_the_study_in_its_order_and_bleu_where_it_names_non
     [
         ("[bleu, crhf]", 'table3.yaml:3:17: unknown metric "crhf"; did you mean "chrf"?'),
         ("[comet]", 'table3.yaml:3:11: unknown metric "comet"; allowed: bleu, chrf, chrf++, ter'),
-        ("[bleu, bleu]", 'table3.yaml:3:17: metric "bleu" stands twice'),
-        ("[ppl]", "table3.yaml:3:11: ppl is always measured; metrics are those of translations"),
-        ("[]", "table3.yaml:3:10: no metrics; leave the line out for BLEU alone"),
+        ("[bleu, bleu]", 'table3.yaml:3:17: duplicate metric "bleu"'),
+        ("[ppl]", "table3.yaml:3:11: ppl is always measured; list only metrics of translations"),
+        ("[]", "table3.yaml:3:10: the list of metrics is empty; remove it for BLEU alone"),
         ("", 'table3.yaml:3:9: unknown metric "None"; allowed: bleu, chrf, chrf++, ter'),
     ],
 )

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from ablate.config import plugins as config_plugins
-from ablate.config.plugins import digest
+from ablate.config.plugins import source_hash
 from ablate.errors import StudyError
 from ablate.study import Selection, read_study
 from tests.cli.inside import inside
@@ -15,7 +15,7 @@ from tests.cli.inside import inside
 HEAD = "study: own\ndata: {corpus: toy, vocab_size: 200}\n"
 ROW = HEAD + "rows:\n  A: {each: {attention: ['mine:Mine']}}\n"
 SOURCE = "raise RuntimeError('was imported')\nclass Mine:\n    pass\n\nclass Other:\n    pass\n"
-PIN = digest(SOURCE.encode())
+PIN = source_hash(SOURCE.encode())
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_a_row_names_it_as_it_is_written_and_holds_it_pinned(read):
     assert row.config.attention == f"mine:Mine@{PIN}"
     assert row.changed == {"attention": f"mine:Mine@{PIN}"}
     assert base.config.attention == "full"
-    assert study.sources == {PIN: SOURCE.encode()}
+    assert study.plugin_sources == {PIN: SOURCE.encode()}
 
 
 @pytest.mark.parametrize("name", ["attention", "positional_encoding", "activation", "norm"])
@@ -76,7 +76,7 @@ def test_every_field_that_takes_one_is_pinned_in_base_in_rows_and_by_set(read, n
 def test_two_classes_of_one_module_are_two_runs_of_one_source(read):
     study = read(HEAD + "rows: {A: {each: {attention: ['mine:Mine', 'mine:Other']}}}")
     assert len(set(ids(study))) == 3
-    assert list(study.sources) == [PIN]
+    assert list(study.plugin_sources) == [PIN]
 
 
 def test_another_source_makes_other_runs_of_the_rows_that_use_it_and_of_no_others(read, folder):
@@ -106,7 +106,7 @@ def test_a_base_that_a_row_leaves_without_effect_is_not_in_the_rows_run(read):
 def test_a_study_that_names_none_looks_for_none(read, monkeypatch):
     monkeypatch.setattr(config_plugins, "PathFinder", None)
     study = read(HEAD + "rows: {A: {each: {attention: [local]}}}")
-    assert (len(study.rows), study.sources) == (2, {})
+    assert (len(study.rows), study.plugin_sources) == (2, {})
 
 
 # --- at fault ---
@@ -118,9 +118,9 @@ def test_a_module_or_class_that_is_not_there_is_one_line_at_its_place_with_the_n
         "  A: {each: {attention: ['mine:Mine', 'mine:Min'], activation: ['zzz:Mine']}}\n"
     )
     assert faults(text) == [
-        "own.yaml:4:9: there is no module mime: not beside the study, nor where Python looks; did you mean \"mine\"?",
+        "own.yaml:4:9: module mime not found beside the study or on Python's path; did you mean \"mine\"?",
         "own.yaml:6:39: mine:Min: module mine has no class Min; it has Mine or Other; did you mean \"Mine\"?",
-        "own.yaml:6:65: there is no module zzz: not beside the study, nor where Python looks",
+        "own.yaml:6:65: module zzz not found beside the study or on Python's path",
     ]  # fmt: skip
 
 
@@ -133,7 +133,7 @@ def test_so_it_is_by_set(faults):
 def test_a_module_that_is_not_python_is_one_line(faults, folder):
     (folder / "mine.py").write_text("class Mine(:\n")
     [line] = faults(ROW)
-    assert line.startswith("own.yaml:4:26: mine:Mine: module mine is not Python: invalid syntax")
+    assert line.startswith("own.yaml:4:26: mine:Mine: module mine is not valid Python: invalid syntax")
 
 
 def test_fields_that_take_none_say_what_they_take_and_look_for_nothing(faults):

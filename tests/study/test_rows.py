@@ -6,19 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablate.study.rows import MAX_ROWS, drafts
-from ablate.study.yaml_nodes import read_text
+from ablate.study.rows import MAX_ROWS, expand_group
+from ablate.study.yaml_nodes import parse_yaml
 
 HEAD = "study: table3\ndata: {corpus: toy}\n"
 FIELDS = ["N", "h", "d_k", "d_v", "dropout", "beam"]
 
 
 def written(text, group="A", budget=MAX_ROWS):
-    """What each row of the group sets, and the faults, by line and column."""
-    found = []
-    rows = drafts(group, read_text(text, "s"), lambda mark, message: found.append(mark.fault(message)), budget)
+    """The settings of each row of the group, and the errors by line and column."""
+    errors = []
+    rows = expand_group(
+        group, parse_yaml(text, "s"), lambda mark, message: errors.append(mark.error_line(message)), budget
+    )
     assert all(row.group == group for row in rows)
-    return [{name: node.value for name, node in row.written.items()} for row in rows], found
+    return [{name: node.value for name, node in row.settings.items()} for row in rows], errors
 
 
 @pytest.mark.parametrize(
@@ -75,27 +77,29 @@ def test_a_list_of_ways_makes_the_rows_of_all_of_them(parts):
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("{zip: {h: [1, 4], d_k: [512]}}", "s:1:7: the lists under zip must be equally long: h has 2, d_k has 1"),
-        ("{each: {h: 4}}", 's:1:12: "h" needs a list of values under "each"; here is "4"'),
-        ("{grid: {h: []}}", 's:1:12: "h" needs a list of values under "grid"; here is an empty list'),
-        ("{each: {h: [[1]]}}", 's:1:13: "h" takes a single value; here is a list'),
-        ("{set: {h: [1]}}", 's:1:11: "h" takes a single value; here is a list'),
-        ("{set: {h: {}}}", 's:1:11: "h" takes a single value; here is an empty mapping'),
+        ("{zip: {h: [1, 4], d_k: [512]}}", 's:1:7: lists under "zip" must have equal lengths: h has 2, d_k has 1'),
+        ("{each: {h: 4}}", 's:1:12: "h" needs a list of values under "each"; got "4"'),
+        ("{grid: {h: []}}", 's:1:12: "h" needs a list of values under "grid"; got an empty list'),
+        ("{each: {h: [[1]]}}", 's:1:13: "h" takes a single value; got a list'),
+        ("{set: {h: [1]}}", 's:1:11: "h" takes a single value; got a list'),
+        ("{set: {h: {}}}", 's:1:11: "h" takes a single value; got an empty mapping'),
         ("{each: {drop_out: [0.1]}}", 's:1:9: unknown field "drop_out"; did you mean "dropout"?'),
         ("{each: {Dropout: [0.1]}}", 's:1:9: unknown field "Dropout"; did you mean "dropout"?'),
         ("{each: {h: [1], n_heads: [1]}}", 's:1:17: "n_heads" and "h" are the same field'),
         ("{set: {preset: bigg}}", 's:1:16: unknown preset "bigg"; did you mean "big"?'),
         ("{each: {preset: [big, 7]}}", 's:1:23: unknown preset "7"; allowed: base, big'),
-        ("{each: {}}", "s:1:8: an empty mapping, where fields and their values belong"),
-        ("{grid: [1]}", "s:1:8: a list, where fields and their values belong"),
-        ("{each: }", "s:1:8: nothing, where fields and their values belong"),
-        ("{}", "s:1:1: rows are made with one of each, zip, grid or set; here are 0"),
-        ("{each: {h: [1]}, set: {h: 1}}", "s:1:1: rows are made with one of each, zip, grid or set; here are 2"),
+        ("{each: {}}", 's:1:8: expected a mapping of fields under "each"; got an empty mapping'),
+        ("{grid: [1]}", 's:1:8: expected a mapping of fields under "grid"; got a list'),
+        ("{each: }", 's:1:8: expected a mapping of fields under "each"; got nothing'),
+        ("{}", "s:1:1: a group needs exactly one of each, zip, grid or set; got none"),
+        ("{each: {h: [1]}, set: {h: 1}}", "s:1:1: a group needs exactly one of each, zip, grid or set; got 2"),
         ("{each: {h: [1]}, requires: h == 1}", 's:1:18: unknown key "requires"; did you mean "require"?'),
-        ("3", 's:1:1: "3", where rows are made with each, zip, grid or set'),
-        ("[{set: {h: 1}}, null]", "s:1:17: nothing, where rows are made with each, zip, grid or set"),
-        ("{each: {h: [1]}, where: h ==}", 's:1:25: where: "h ==" is not a condition, such as "h * d_k == d_model"'),
-        ("{each: {h: [1]}, require: [h]}", 's:1:27: require: "" is not a condition, such as "h * d_k == d_model"'),
+        ("3", 's:1:1: expected a mapping with each, zip, grid or set; got "3"'),
+        ("[{set: {h: 1}}, null]", "s:1:17: expected a mapping with each, zip, grid or set; got nothing"),
+        ("{each: {h: [1]}, where: h ==}",
+         's:1:25: where: "h ==" is not a valid condition; an example: h * d_k == d_model'),
+        ("{each: {h: [1]}, require: [h]}",
+         's:1:27: require: "" is not a valid condition; an example: h * d_k == d_model'),
         ("{each: {h: [1, 4]}, where: H > 1}", 's:1:28: where: unknown field "H" in "H > 1"; did you mean "h"?'),
         ("{each: {h: [1, 4]}, require: h > 9 or h.x}", 's:1:30: require: "h.x" is not allowed in a condition'),
     ],
@@ -115,7 +119,7 @@ def test_more_rows_than_a_study_may_have_are_counted_and_not_made(size, budget, 
     values = list(range(size))
     made, found = written(f"{{grid: {{h: {values}, N: {values}}}}}", budget=budget)
     assert len(made) == rows
-    assert found == ([] if rows else [f"s:1:8: makes {size * size:,} rows; a study has at most 10,000"])
+    assert found == ([] if rows else [f"s:1:8: makes {size * size:,} rows; a study can have at most 10,000"])
 
 
 # --- labels --------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from ablate.errors import StudyError
 from ablate.study import read_study
 from ablate.study.reader import SECTIONS
 from ablate.study.schema import schema, sections
-from ablate.study.yaml_nodes import read_text
+from ablate.study.yaml_nodes import parse_yaml
 
 ROOT = Path(__file__).parents[2]
 STUDIES = sorted([*ROOT.glob("studies/*.yaml"), *TEMPLATES.glob("*.yaml")])
@@ -27,7 +27,7 @@ DATA = "study: x\ndata: {corpus: toy, vocab_size: 350}\n"
 
 def content(text):
     """The text as the reader takes it: YAML 1.2, in which 1e-9 is a number and no is a word."""
-    return read_text(text.replace("<name>", "x"), "study.yaml").plain()
+    return parse_yaml(text.replace("<name>", "x"), "study.yaml").to_python()
 
 
 def faults(text):
@@ -131,6 +131,7 @@ WRONG = [
     DATA + "base: {N: 2, n_layers: 2}",
     DATA + "base: {preset: huge}",
     DATA + "base: {norm: batchnorm}",
+    DATA + "seeds: 1",
     DATA + "seeds: []",
     DATA + "seeds: [1, 1]",
     DATA + "seeds: [-1]",

@@ -1,0 +1,54 @@
+"""Base class of all settings, and its validation errors as messages."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ablate.errors import did_you_mean
+from ablate.formatting import ellipsis, setting_text
+
+
+class Section(BaseModel):
+    """A group of fields, frozen. Unknown names, wrong types, NaN and infinities are errors; nothing is converted."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def field_errors(error: ValidationError, section: type[Section] | None = None) -> list[tuple[str, str]]:
+    """Convert a validation error into (field, message) pairs; the field is "" for a rule over several fields.
+
+    Args:
+        error: raised by a section.
+        section: the class whose field descriptions explain what a missing field is.
+    """
+    errors = []
+    for details in error.errors():
+        name = str(details["loc"][0]) if details["loc"] else ""
+        field = section.model_fields.get(name) if section else None
+        errors.append((name, _message(details, field.description if field else None)))
+    return errors
+
+
+def _message(error: Any, description: str | None) -> str:
+    """One line: the value given and the values allowed."""
+    if error["type"] == "value_error":  # raised by a validator of this package, with a complete message
+        return str(error["ctx"]["error"])
+    if error["type"] == "missing":
+        return f"must be given ({description})" if description else "must be given"
+    value = value_text(error["input"])
+    if error["type"] == "literal_error":
+        names = re.findall(r"'([^']*)'", error["ctx"]["expected"])
+        nearest = did_you_mean(error["input"], names) if isinstance(error["input"], str) else ""
+        return f"{value} is not allowed: must be {error['ctx']['expected'].replace(chr(39), '')}{nearest}"
+    allowed = error["msg"].replace("Input should be", "must be").replace("Value error, ", "")
+    return f"{value} is not allowed: {allowed}"
+
+
+def value_text(value: Any, limit: int = 60) -> str:
+    """A value for an error message: strings in quotes, and at most `limit` characters."""
+    if value is None or isinstance(value, bool):
+        return setting_text(value, unset="null")
+    return ellipsis(f'"{value}"' if isinstance(value, str) else repr(value), limit)
