@@ -62,13 +62,13 @@ def command(
     measured(given, root)
     content = table_of(given, root)
     if format is not Format.rich:
-        from ablate.report.html import html
+        from ablate.page.html import table_html
         from ablate.report.latex import latex
 
         forms: dict[Format, Callable[[], str]] = {
             Format.markdown: lambda: render.markdown(content, against is not None, cost),
             Format.latex: lambda: latex(content, against is not None, cost),
-            Format.html: lambda: html(content, against is not None, cost),
+            Format.html: lambda: table_html(content, against is not None, cost),
             Format.csv: lambda: render.comma_separated(content),
             Format.json: lambda: render.as_json(content),
         }

@@ -1,74 +1,94 @@
-"""Where names stand beside their spots so that none covers another."""
+"""Placement of names beside the points of a figure so that none covers another, a point or a line."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-_AWAY = 8.0  # from a spot to its name
-_SPOT = 10.0  # a spot's width
+AWAY = 5.0  # from a point to its name
+RINGS = 6  # further and further places that are tried for a name
 
 
-@dataclass(frozen=True)
-class Name:
-    """A name's place: x of its beginning or its end, y of its middle, and which of both x is."""
+class Box(NamedTuple):
+    """A rectangle; y grows upwards."""
 
-    x: float
-    y: float
-    side: Literal["start", "end"]
+    left: float
+    bottom: float
+    right: float
+    top: float
+
+    def overlaps(self, other: Box) -> bool:
+        """Return whether the two share any area."""
+        return (
+            self.left < other.right and other.left < self.right and self.bottom < other.top and other.bottom < self.top
+        )
+
+    def is_within(self, other: Box) -> bool:
+        """Return whether no part is outside of the other."""
+        return (
+            self.left >= other.left
+            and self.right <= other.right
+            and self.bottom >= other.bottom
+            and self.top <= other.top
+        )
 
 
 def place(
-    spots: Sequence[tuple[float, float]],
-    widths: Sequence[float],
-    height: float,
-    across: tuple[float, float],
-    upright: tuple[float, float],
-) -> list[Name | None]:
-    """A place for each name beside its spot, to the right, else to the left; None where there is no room.
+    points: Sequence[tuple[float, float]],
+    sizes: Sequence[tuple[float, float]],
+    obstacles: Sequence[Box],
+    bounds: Box,
+    *,
+    near: bool = True,
+) -> list[Box | None]:
+    """Return a free box for the name of each point, None where there is none.
 
     Args:
-        spots: the middle of each spot.
-        widths: of each name, in the same units.
-        height: of every name.
-        across: the least and the largest x that a name may cover.
-        upright: the least and the largest y.
+        points: positions of the points.
+        sizes: width and height of each name, in the same units.
+        obstacles: what no name may cover.
+        bounds: what no name may leave.
+        near: whether only places right beside a point are tried, where it is plain which point a name belongs to.
     """
-    taken = [(x - _SPOT / 2, y, _SPOT) for x, y in spots]
-    found: list[Name | None] = []
-    for (x, y), width in zip(spots, widths, strict=True):
-        free = (name for name in _places(x, y, width, height) if _is_free(name, width, height, taken, across, upright))
-        name = next(free, None)
-        if name is not None:
-            taken.append((_left(name, width), name.y, width))
-        found.append(name)
-    return found
+    taken = list(obstacles)
+    boxes: list[Box | None] = []
+    for (x, y), (width, height) in zip(points, sizes, strict=True):
+        box, leader = next(
+            (
+                (box, leader)
+                for box in _candidates(x, y, width, height, 1 if near else RINGS)
+                if box.is_within(bounds) and not any(map(box.overlaps, taken))
+                for leader in [_leader(x, y, box)]
+                if not any(part.overlaps(name) for name in boxes if name for part in leader)
+            ),
+            (None, []),
+        )
+        if box is not None:
+            taken += [box, *leader]
+        boxes.append(box)
+    return boxes
 
 
-def _places(x: float, y: float, width: float, height: float) -> list[Name]:
-    return [
-        name
-        for away in (0.0, -height, height)
-        for name in (Name(x + _AWAY, y + away, "start"), Name(x - _AWAY, y + away, "end"))
-    ]
+def is_far(x: float, y: float, box: Box) -> bool:
+    """Return whether a name is so far from its point that a line must join them."""
+    return abs((box.bottom + box.top) / 2 - y) > box.top - box.bottom or min(abs(box.left - x), abs(box.right - x)) > 8
 
 
-def _left(name: Name, width: float) -> float:
-    return name.x if name.side == "start" else name.x - width
+def _leader(x: float, y: float, box: Box) -> list[Box]:
+    """Return small boxes along the line from a point to its name, if it needs one."""
+    if not is_far(x, y, box):
+        return []
+    end_x, end_y = (box.left if box.left > x else box.right), (box.bottom + box.top) / 2
+    steps = [i / 12 for i in range(2, 12)]
+    middles = [(x + step * (end_x - x), y + step * (end_y - y)) for step in steps]
+    return [Box(a - 0.7, b - 0.7, a + 0.7, b + 0.7) for a, b in middles]
 
 
-def _is_free(
-    name: Name,
-    width: float,
-    height: float,
-    taken: list[tuple[float, float, float]],
-    across: tuple[float, float],
-    upright: tuple[float, float],
-) -> bool:
-    left = _left(name, width)
-    if left < across[0] or left + width > across[1]:
-        return False
-    if name.y - height / 2 < upright[0] or name.y + height / 2 > upright[1]:
-        return False
-    return all(left + width < x or left > x + w or abs(name.y - y) >= height for x, y, w in taken)
+def _candidates(x: float, y: float, width: float, height: float, rings: int) -> Iterator[Box]:
+    """Places from near to far: to the right, then to the left, each level with the point first."""
+    for ring in range(rings):
+        away = AWAY * (1 + 1.5 * ring)
+        for up in (0.0, *(sign * height * step for step in range(1, ring + 2) for sign in (1, -1))):
+            bottom = y + up - height / 2
+            yield Box(x + away, bottom, x + away + width, bottom + height)
+            yield Box(x - away - width, bottom, x - away, bottom + height)

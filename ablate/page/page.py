@@ -1,33 +1,61 @@
-"""The report: one HTML file with all that a study says, that fetches nothing."""
+"""The report: one HTML file with all results of a study, which fetches nothing."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
-from importlib.resources import files
+from typing import Any
 
-from ablate.config.metrics import PPL
-from ablate.page import points, svg
-from ablate.page.provenance import provenance, settings
+from markupsafe import Markup
+
+from ablate.config.metrics import METRICS, PPL, Metric
+from ablate.formatting import duration, number, setting_text, signed
+from ablate.page.figures import draw_curves, draw_intervals, draw_points
+from ablate.page.html import Best, environment, table_context
+from ablate.page.inline_svg import inline_svg
+from ablate.page.points import COSTS, Interval, Panel, Point, intervals, panels, points
 from ablate.page.samples import Sample
 from ablate.page.summary import summary
+from ablate.plotting import PALETTE, ShortNumbers
 from ablate.report.curves import Curve
-from ablate.report.html import mark, table_html
 from ablate.report.layout import by_labels
+from ablate.report.publish import provenance
 from ablate.report.table import Table
 from ablate.store import Results
 
 
 @dataclass(frozen=True)
 class Attention:
-    """The weights of a run's heads for a sentence, drawn as SVG."""
+    """The attention weights of a run for a sentence, drawn as SVG."""
 
     row: str
     run: str
     sentence: str
     drawing: bytes
+
+    @property
+    def base64(self) -> str:
+        """The drawing as the data of a `data:` address."""
+        return base64.b64encode(self.drawing).decode()
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure of the page."""
+
+    title: str
+    svg: Markup
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A plain table; the first cell of each row is its head."""
+
+    caption: str
+    heads: tuple[str, ...]
+    rows: Sequence[Sequence[object]]
 
 
 def page(
@@ -37,126 +65,103 @@ def page(
     samples: Sequence[Sample],
     attention: Attention | None = None,
 ) -> str:
-    """The page's text."""
-    name = escape(table.study.name)
-    sections = [
-        ("table", "Table", _table(table)),
-        ("against", "Against base", _against(table)),
-        ("curves", "Learning curves", _curves(curves)),
-        ("cost", "Quality against cost", _cost(table)),
-        ("samples", "Sample translations", _samples(samples)),
-        ("attention", "Attention", _attention(attention) if attention else ""),
-        ("settings", "Settings", settings(table)),
-        ("provenance", "Provenance", provenance(table, results)),
+    """Return the text of the page."""
+    published = provenance(table, results)
+    differences = [drawing for metric in (table.main, table.perplexity) for drawing in _differences(table, metric)]
+    return environment().get_template("page.html").render(
+        study=table.study,
+        summary=summary(table),
+        **table_context(table, by_labels(table, Best)),
+        differences=differences,
+        intervals_shown=any(verdict.seeds for row in table.rows for verdict in row.verdicts.values()),
+        curves=list(_curves(panels(curves))),
+        costs=list(_costs(table)),
+        samples=samples,
+        attention=attention,
+        **_settings(table),
+        origins=Listing("How the numbers were made", ("what", "value"), list(_origins(table, published))),
+        runs=_runs(published),
+        palette=PALETTE,
+    )  # fmt: skip
+
+
+def _differences(table: Table, metric: Metric) -> Iterator[Drawing]:
+    rows = intervals(table, metric)
+    if any(row.mean is not None for row in rows):
+        description = f"Difference from base in {metric.title} of each row, with its 95 % interval"
+        titles = {row.row: _interval_title(row, metric) for row in rows}
+        svg = inline_svg(draw_intervals(rows, metric), f"differences-{metric.name}", description, titles)
+        yield Drawing(metric.title, svg, f"Better is to the {'right' if metric.more_is_better else 'left'}.")
+
+
+def _interval_title(row: Interval, metric: Metric) -> str:
+    text = f"{row.row}: {signed(row.mean, metric.digits) or 'no result yet'}"
+    if row.low is not None and row.high is not None:
+        text += f" [{signed(row.low, metric.digits)}, {signed(row.high, metric.digits)}]"
+    return f"{text} {metric.title}, {row.word}" if row.word and row.mean is not None else text
+
+
+def _curves(groups: Sequence[Panel]) -> Iterator[Drawing]:
+    for index, panel in enumerate(groups):
+        titles = {curve.row: _curve_title(curve) for curve in panel.curves}
+        description = f"{PPL.title} by step of {', '.join(curve.row for curve in panel.curves)}"
+        figure = draw_curves([panel], of=groups)
+        yield Drawing(panel.title, inline_svg(figure, f"curves-{index}", description, titles))
+
+
+def _curve_title(curve: Curve) -> str:
+    last = curve.mean[-1:] or next(iter(curve.by_seed.values()))[-1:]
+    return "".join(f"{curve.row}: {PPL.title} {value:.{PPL.digits}f} at step {step}" for step, value in last)
+
+
+def _costs(table: Table) -> Iterator[Drawing]:
+    for cost, name in COSTS.items():
+        rows = points(table, cost)
+        if rows:
+            titles = {row.row: _point_title(row, table.main, name) for row in rows}
+            description = f"{table.main.title} of each row against {name}"
+            svg = inline_svg(draw_points(rows, table.main, name), f"cost-{cost}", description, titles)
+            yield Drawing(f"By {name}", svg)
+
+
+def _point_title(row: Point, metric: Metric, cost: str) -> str:
+    return f"{row.row}: {number(row.score, metric.digits)} {metric.title}, {cost} {ShortNumbers()(row.cost)}"
+
+
+def _settings(table: Table) -> dict[str, Listing]:
+    base = table.rows[0].row.config.model_dump()
+    data = table.study.data.model_dump(exclude={"folder"})
+    changes = [
+        (row.row.label, ", ".join(f"{name}={setting_text(value)}" for name, value in row.row.changed.items()))
+        for row in table.rows[1:]
     ]
-    there = [(id, title, text) for id, title, text in sections if text]
-    links = "".join(f'<li><a href="#{id}">{title}</a></li>' for id, title, _ in there)
-    parts = [
-        f'<section aria-labelledby="{id}"><h2 id="{id}">{title}</h2>\n{text}</section>' for id, title, text in there
+    heads = ("field", "value")
+    return {
+        "changes": Listing("What each row changes", ("row", "changes"), changes),
+        "base_fields": Listing("Base", heads, [(name, setting_text(value)) for name, value in base.items()]),
+        "data_fields": Listing("Data", heads, [(name, setting_text(value)) for name, value in data.items()]),
+    }
+
+
+def _origins(table: Table, published: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield signatures, corpora, code and machines."""
+    for name, signatures in table.signatures.items():
+        yield from ((METRICS[name].title, signature) for signature in signatures)
+    yield from (("corpus", corpus) for corpus in published["corpora"])
+    for execution in published["carried_out"]:
+        code, machine = execution.get("ablate", {}), execution["machine"]
+        if code:
+            changed = ", changed since" if code.get("dirty") else ""
+            revision = f" ({code['revision'][:12]}{changed})" if code.get("revision") else ""
+            yield "code", f"ablate {code['version']}{revision}, Python {execution['python']}"
+            yield "packages", ", ".join(f"{name} {version}" for name, version in execution["packages"].items())
+        where = f"{execution['device']}, {execution['threads']} threads"
+        yield "machine", f"{where}; {machine['processor']}, {machine['cores']} cores"
+
+
+def _runs(published: dict[str, Any]) -> Listing:
+    rows = [
+        (id, run["seed"], run["steps"], duration(run["seconds"]), (run["weights"] or {}).get("sha256", "")[:16])
+        for id, run in published["runs"].items()
     ]
-    return "\n".join([
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        # Nothing is fetched, even where a sentence of the corpus should look like markup.
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
-        "script-src 'unsafe-inline'; img-src data:\">",
-        f"<title>{name}: ablation study</title>",
-        f"<style>\n{_file('page.css')}</style>\n</head>\n<body>",
-        '<a class="skip" href="#table">Skip to the table</a>',
-        f"<header><h1>{name}</h1>\n<p class=\"summary\">{escape(summary(table))}</p>",
-        f'<nav aria-label="Sections"><ul>{links}</ul></nav></header>\n<main>',
-        *parts,
-        f"</main>\n<script>\n{_file('page.js')}</script>\n</body>\n</html>\n",
-    ])  # fmt: skip
-
-
-def _file(name: str) -> str:
-    return (files("ablate.page") / name).read_text(encoding="utf-8")
-
-
-def _table(table: Table) -> str:
-    tools = (
-        '<div class="tools"><button type="button" id="restore" hidden></button>'
-        '<span id="said" class="note" role="status"></span></div>'
-    )
-    return f"{tools}\n{table_html(table, by_labels(table, mark))}"
-
-
-def _against(table: Table) -> str:
-    figures = []
-    for metric in (table.main, table.perplexity):
-        found = points.intervals(table, metric)
-        if any(one.mean is not None for one in found):
-            figures.append(_figure(metric.title, svg.intervals(found, metric), _way(metric.more_is_better)))
-    return _grid(figures)
-
-
-def _way(more_is_better: bool) -> str:
-    side = "right" if more_is_better else "left"
-    what = "Dots: mean differences, paired by seed. Lines: 95 % intervals over seeds, uncorrected."
-    return f"{what} Better is to the {side}."
-
-
-def _curves(curves: Sequence[Curve]) -> str:
-    figures = []
-    for panel in points.panels(curves):
-        legend = "".join(
-            f'<li class="{panel.look(curve.row)}" data-row="{escape(curve.row, quote=True)}">'
-            f"{escape(points.short(curve.row, curve.group))}</li>"
-            for curve in panel.curves
-        )
-        figures.append(_figure(panel.group, svg.curves(panel, PPL), "", f'<ul class="legend">{legend}</ul>'))
-    note = "Thin lines: every run. Thick lines: the mean of its loss over seeds. Base is dashed in every figure."
-    return f'<p class="note">{note}</p>\n{_grid(figures)}' if figures else ""
-
-
-def _cost(table: Table) -> str:
-    figures = []
-    for cost, across in points.COSTS.items():
-        found = points.spots(table, cost)
-        if len(found) > 1:
-            figures.append(_figure(f"By {across}", svg.spots(found, table.main, across), ""))
-    return _grid(figures) + ('<p class="note">Lines: standard deviation over seeds.</p>' if figures else "")
-
-
-def _figure(title: str, drawing: str, caption: str, below: str = "") -> str:
-    text = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
-    return f"<figure><h3>{escape(title)}</h3>{drawing}{below}{text}</figure>"
-
-
-def _grid(figures: Sequence[str]) -> str:
-    return f'<div class="figures">{"".join(figures)}</div>\n' if figures else ""
-
-
-def _samples(samples: Sequence[Sample]) -> str:
-    parts = []
-    for number, sample in enumerate(samples):
-        rows = [("source", sample.source), ("reference", sample.reference)]
-        lines = "".join(f'<tr><th scope="row">{name}</th><td>{escape(text)}</td></tr>' for name, text in rows)
-        lines += "".join(
-            f'<tr data-row="{escape(label, quote=True)}"><th scope="row">{escape(label)}</th>'
-            f"<td>{_told(text, sample.reference)}</td></tr>"
-            for label, text in sample.translations
-        )
-        parts.append(
-            f"<details{' open' if number == 0 else ''}>"
-            f"<summary>Sentence {sample.number}: {escape(sample.source)}</summary>"
-            f'<div class="wide"><table><tbody>{lines}</tbody></table></div></details>'
-        )
-    note = "Evenly spread over the test side, as each row translates them with the study's first seed."
-    return f'<p class="note">{note}</p>\n{"".join(parts)}' if parts else ""
-
-
-def _told(text: str, reference: str) -> str:
-    if text == reference:
-        return f'{escape(text)} <span class="note">(as the reference)</span>'
-    return escape(text) or '<span class="note">(empty)</span>'
-
-
-def _attention(attention: Attention) -> str:
-    data = base64.b64encode(attention.drawing).decode()
-    what = f"Attention weights of {attention.row}, run {attention.run}, for the sentence: {attention.sentence}"
-    return (
-        f'<figure><div class="wide"><img class="attention" alt="{escape(what, quote=True)}" '
-        f'src="data:image/svg+xml;base64,{data}"></div><figcaption>{escape(what)}.</figcaption></figure>'
-    )
+    return Listing("Runs", ("run", "seed", "steps", "time", "weights (SHA-256)"), rows)

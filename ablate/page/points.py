@@ -1,36 +1,48 @@
-"""What the figures show, whoever draws them: the page in SVG, or matplotlib for a paper."""
+"""The data of every figure: learning curves by panel, differences from base, and scores beside costs."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ablate.config.metrics import Metric
+from ablate.plotting import SERIES
 from ablate.report.curves import Curve
 from ablate.report.table import Table, TableRow
 
-COLOURS = 8  # told apart in a panel, then again from the first
-COSTS = {"flops": "FLOPs of a training", "seconds": "seconds of a training", "params": "parameters"}
+COSTS = {"flops": "training FLOPs", "seconds": "training time (s)", "params": "parameters"}
+SAME_COST = 1.001  # a ratio of largest to smallest cost up to which a figure of costs would show nothing
 
 
 @dataclass(frozen=True)
 class Panel:
-    """The learning curves of a group, base's among them."""
+    """Learning curves that share one pair of axes: base, and at most one row for each colour.
 
-    group: str
+    title: the group's name; with a number where a group needs several panels.
+    names: the name of each curve in the legend.
+    """
+
+    title: str
     curves: tuple[Curve, ...]
+    names: tuple[str, ...]
 
-    def look(self, row: str) -> str:
-        """Which colour a row has: `base`, or `c0` to `c7`."""
-        others = [curve.row for curve in self.curves if curve.row != "base"]
-        return "base" if row == "base" else f"c{others.index(row) % COLOURS}"
+    def colour(self, row: str) -> str:
+        """The name of a row's colour in the palette: `base`, or one of SERIES."""
+        others = [curve.row for curve in self.curves if curve.group != "base"]
+        return SERIES[others.index(row)] if row in others else "base"
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A row's difference from base; an interval only where several seeds have one. `name`: what a figure calls it."""
+    """The difference of a row from base, with its 95 % interval where several seeds have one.
+
+    name: the row's label in a figure.
+    word: the verdict.
+    """
 
     row: str
+    group: str
     name: str
     word: str
     mean: float | None
@@ -39,8 +51,8 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Spot:
-    """A row's score beside its cost; `std` is 0 where one seed has none."""
+class Point:
+    """The score of a row and the cost of its training; `std` over seeds is 0 with a single seed."""
 
     row: str
     name: str
@@ -50,44 +62,66 @@ class Spot:
     std: float
 
 
-def short(label: str, group: str) -> str:
-    """A row's label without its group, where what it sets is enough to know it by."""
-    return label.removeprefix(f"{group} ")
-
-
 def panels(curves: Sequence[Curve]) -> list[Panel]:
-    """A panel a group, those without a point left out."""
-    seen = [curve for curve in curves if curve.by_seed]
-    base = [curve for curve in seen if curve.group == "base"]
-    groups = list(dict.fromkeys(curve.group for curve in seen if curve.group != "base"))
-    found = [Panel(group, (*base, *(curve for curve in seen if curve.group == group))) for group in groups]
-    return found or ([Panel("base", tuple(base))] if base else [])
+    """Return one panel per group, or several of nearly equal size for a group with more rows than colours.
+
+    Curves without any evaluation are left out.
+    """
+    evaluated = [curve for curve in curves if curve.by_seed]
+    base = [curve for curve in evaluated if curve.group == "base"]
+    groups = list(dict.fromkeys(curve.group for curve in evaluated if curve.group != "base"))
+    if not groups:
+        return [_panel("base", base)] if base else []
+    return [panel for group in groups for panel in _of_group(group, base, evaluated)]
+
+
+def _of_group(group: str, base: list[Curve], evaluated: list[Curve]) -> list[Panel]:
+    rows = [curve for curve in evaluated if curve.group == group]
+    count = -(-len(rows) // len(SERIES))
+    parts = [rows[len(rows) * i // count : len(rows) * (i + 1) // count] for i in range(count)]
+    if count == 1:
+        return [_panel(group, [*base, *rows])]
+    return [_panel(f"{group} ({i} of {count})", [*base, *part]) for i, part in enumerate(parts, 1)]
+
+
+def _panel(title: str, curves: list[Curve]) -> Panel:
+    return Panel(title, tuple(curves), tuple(names([(curve.row, curve.group) for curve in curves])))
 
 
 def intervals(table: Table, metric: Metric) -> list[Interval]:
-    """Every row but base."""
+    """Return the difference of every row but base."""
+    rows = [row for row in table.rows if metric.name in row.verdicts]
     found = []
-    for row in table.rows:
-        verdict = row.verdicts.get(metric.name)
-        if verdict is not None:
-            low, high = (verdict.seeds.low, verdict.seeds.high) if verdict.seeds else (None, None)
-            name = short(row.row.label, row.row.group)
-            found.append(Interval(row.row.label, name, verdict.word, verdict.mean, low, high))
+    for row, name in zip(rows, _names(rows), strict=True):
+        verdict = row.verdicts[metric.name]
+        low, high = (verdict.seeds.low, verdict.seeds.high) if verdict.seeds else (None, None)
+        found.append(Interval(row.row.label, row.row.group, name, verdict.word, verdict.mean, low, high))
     return found
 
 
-def spots(table: Table, cost: str) -> list[Spot]:
-    """Every row with a score in the main metric and this cost: one of COSTS."""
+def points(table: Table, cost: str) -> list[Point]:
+    """Return every row that has a score in the main metric and this cost, one of COSTS; none if all cost the same."""
+    rows = [row for row in table.rows if row.scores[table.main.name].mean is not None and _cost(row, cost)]
     found = []
-    for row in table.rows:
-        scores, price = row.scores[table.main.name], _price(row, cost)
-        if scores.mean is not None and price:
+    for row, name in zip(rows, _names(rows), strict=True):
+        scores, value = row.scores[table.main.name], _cost(row, cost)
+        if scores.mean is not None and value:
             is_base = row.row.group == "base"
-            found.append(
-                Spot(row.row.label, short(row.row.label, row.row.group), is_base, price, scores.mean, scores.std or 0.0)
-            )
-    return found
+            found.append(Point(row.row.label, name, is_base, value, scores.mean, scores.std or 0.0))
+    costs = [point.cost for point in found]
+    return found if costs and max(costs) / min(costs) > SAME_COST else []
 
 
-def _price(row: TableRow, cost: str) -> float | None:
+def _cost(row: TableRow, cost: str) -> float | None:
     return {"seconds": row.cost.seconds.mean, "flops": row.cost.flops, "params": float(row.params)}[cost]
+
+
+def _names(rows: Sequence[TableRow]) -> list[str]:
+    return names([(row.row.label, row.row.group) for row in rows])
+
+
+def names(rows: Sequence[tuple[str, str]]) -> list[str]:
+    """Return a name for each (label, group): the label without its group where no other row has the same name."""
+    short = [label.removeprefix(f"{group} ") for label, group in rows]
+    counts = Counter(short)
+    return [name if counts[name] == 1 else label for name, (label, _) in zip(short, rows, strict=True)]

@@ -1,4 +1,4 @@
-"""Sample translations: some sentences of the test side as the rows translate them, each with the first seed."""
+"""Samples: some items of the test set with what each row predicts for them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,25 @@ from ablate.store.score_cache import translations
 
 @dataclass(frozen=True)
 class Sample:
-    """A sentence, its reference, and what each row made of it, by label."""
+    """One item of the test set.
+
+    number: of the item, from 1.
+    given: (name, text) of what the model reads and of what it should predict.
+    predictions: (row label, text) of each row.
+    """
 
     number: int
-    source: str
-    reference: str
-    translations: tuple[tuple[str, str], ...]
+    given: tuple[tuple[str, str], ...]
+    predictions: tuple[tuple[str, str], ...]
 
 
 def samples(
     table: Table, results: Results, sources: Sequence[str], references: Sequence[str], count: int
 ) -> list[Sample]:
-    """So many sentences, evenly spread over the test side, so that nobody picks them."""
+    """Return `count` sentences of the test set, spread evenly over it, with the translations of each row's first seed.
+
+    Rows without a translation of every sentence are left out.
+    """
     texts = {}
     for row in table.rows:
         run = table.study.runs_of(row.row)[0]
@@ -32,6 +39,10 @@ def samples(
             texts[row.row.label] = lines
     picked = sorted({len(references) * i // count for i in range(count)}) if references and texts else []
     return [
-        Sample(i + 1, sources[i], references[i], tuple((label, lines[i]) for label, lines in texts.items()))
+        Sample(
+            number=i + 1,
+            given=(("source", sources[i]), ("reference", references[i])),
+            predictions=tuple((label, lines[i]) for label, lines in texts.items()),
+        )
         for i in picked
     ]

@@ -1,65 +1,82 @@
-"""The study's outcome in a sentence or two."""
+"""The outcome of a study in a few sentences."""
 
 from __future__ import annotations
 
 from ablate.errors import listed
-from ablate.formatting import number
+from ablate.formatting import number, plural
 from ablate.report.columns import of_rows
 from ablate.report.table import Table, TableRow
 
-_MOST = 6  # rows named one by one
+MOST_NAMED = 6  # rows that are named one by one
+
+# By verdict, in the order of the sentence: its predicate for one row, and for several.
+PREDICATES = {
+    "better": ("is better", "are better"),
+    "worse": ("is worse", "are worse"),
+    "diverged": ("diverged", "diverged"),
+    "no difference": ("shows no difference", "show no difference"),
+    "within noise": ("is not significantly different", "are not significantly different"),
+    "cannot tell": ("is undecided", "are undecided"),
+    "": ("has no score yet", "have no score yet"),
+}
 
 
 def summary(table: Table) -> str:
-    """What came out: which rows are better or worse than base, and what could not be told."""
-    base, main = table.rows[0], table.main
-    others = table.rows[1:]
-    parts = [_base(base, table)]
-    if others and not any(verdict.seeds for verdict in of_rows(table, main)):
-        why = "one seed shows no spread" if len(table.study.seeds) == 1 else "too few seeds are in yet"
-        parts.append(f"Whether the {_rows(len(others))} differ from it cannot be told: {why}.")
-    elif others:
-        parts.append(_outcome(table, others))
-    missing = sum(row.state != "done" for row in table.rows)
-    if missing:
-        verbs = ("is", "has") if missing == 1 else ("are", "have")
-        parts.append(f"{_rows(missing)} of {len(table.rows)} {verbs[0]} not finished or {verbs[1]} no score.")
-    return " ".join(parts)
+    """Return base's scores, the number of rows by verdict, and the number of unfinished rows."""
+    sentences = [_base(table)]
+    rows = table.rows[1:]
+    if rows:
+        has_spread = any(verdict.seeds for verdict in of_rows(table, table.main))
+        sentences.append(_outcome(table, rows) if has_spread else _undecided(table, len(rows)))
+    unfinished = sum(row.state != "done" for row in table.rows)
+    if unfinished:
+        verb = "is" if unfinished == 1 else "are"
+        sentences.append(f"{unfinished} of {plural(len(table.rows), 'row')} {verb} not finished or diverged.")
+    return " ".join(sentences)
 
 
-def _base(base: TableRow, table: Table) -> str:
-    scores, main = base.scores[table.main.name], table.main
-    if scores.mean is None:
+def _base(table: Table) -> str:
+    metrics = (table.main, table.perplexity)
+    scores = [(metric, table.rows[0].scores[metric.name]) for metric in metrics]
+    texts = []
+    for metric, found in scores:
+        if found.mean is not None:
+            spread = f" ± {number(found.std, metric.digits)}" if found.std is not None else ""
+            texts.append(f"{number(found.mean, metric.digits)}{spread} {metric.title} ({metric.side})")
+    if not texts:
         return "Base has no score yet."
-    spread = f" ± {number(scores.std, main.digits)}" if scores.std is not None else ""
-    ppl = number(base.ppl.mean, 2)
-    reached = f"{number(scores.mean, main.digits)}{spread} {main.title}"
-    return f"Base reaches {reached} and a perplexity of {ppl} (n = {scores.n})."
+    return f"Base reaches {' and '.join(texts)} with {plural(scores[0][1].n, 'seed')}."
 
 
-def _outcome(table: Table, others: tuple[TableRow, ...]) -> str:
-    words: dict[str, list[TableRow]] = {}
-    for row in others:
-        words.setdefault(row.verdicts[table.main.name].word or "without a score", []).append(row)
-    told = [
-        f"{_rows(len(words[word]))} {'is' if len(words[word]) == 1 else 'are'} {word}{_names(words[word])}"
-        for word in ("better", "worse", "diverged", "no difference", "cannot tell")
-        if word in words
-    ]
-    noise = words.get("within noise", [])
-    if noise:
-        verdicts = sorted((row.verdicts[table.main.name] for row in noise), key=lambda verdict: verdict.least or 0.0)
-        span = " to ".join(dict.fromkeys((verdicts[0].least_text, verdicts[-1].least_text)))
-        told.append(
-            f"{_rows(len(noise))} {'is' if len(noise) == 1 else 'are'} within noise "
-            f"(smallest difference this study could see: {span} {table.main.title})"
-        )
-    return f"Against it, by {table.main.title}, {listed(told).replace(' or ', ' and ')}." if told else ""
+def _undecided(table: Table, count: int) -> str:
+    which = "The other row is" if count == 1 else f"The {count} other rows are"
+    why = "one seed shows no variance" if len(table.study.seeds) == 1 else "fewer than two seeds have finished"
+    return f"{which} undecided: {why}."
 
 
-def _rows(count: int) -> str:
-    return "1 row" if count == 1 else f"{count} rows"
+def _outcome(table: Table, rows: tuple[TableRow, ...]) -> str:
+    main = table.main
+    by_verdict: dict[str, list[TableRow]] = {}
+    for row in rows:
+        by_verdict.setdefault(row.verdicts[main.name].word, []).append(row)
+    parts = []
+    for word, (one, several) in PREDICATES.items():
+        found = by_verdict.get(word, [])
+        if found:
+            detail = _detectable(table, found) if word == "within noise" else _names(found)
+            parts.append(f"{plural(len(found), 'row')} {one if len(found) == 1 else several}{detail}")
+    return f"Compared with base in {main.title}, {listed(parts).replace(' or ', ' and ')}."
+
+
+def _detectable(table: Table, rows: list[TableRow]) -> str:
+    """` (smallest detectable difference: 0.8 to 1.9 BLEU)`, where it is known."""
+    verdicts = [row.verdicts[table.main.name] for row in rows]
+    ordered = sorted((verdict for verdict in verdicts if verdict.least is not None), key=lambda one: one.least or 0.0)
+    if not ordered:
+        return ""
+    span = " to ".join(dict.fromkeys((ordered[0].least_text, ordered[-1].least_text)))
+    return f" (smallest detectable difference: {span} {table.main.title})"
 
 
 def _names(rows: list[TableRow]) -> str:
-    return f" ({', '.join(row.row.label for row in rows)})" if len(rows) <= _MOST else ""
+    return f" ({', '.join(row.row.label for row in rows)})" if len(rows) <= MOST_NAMED else ""

@@ -1,15 +1,15 @@
-// Sorting and hiding rows. Without it the page is whole, only still.
+// Sorts, filters, hides and highlights rows. The page is complete without it.
 "use strict";
 (() => {
   const table = document.querySelector(".scores table");
   if (!table) return;
   const rows = Array.from(table.querySelectorAll("tbody tr"));
-  const order = new Map(rows.map((row, place) => [row, place]));
+  const order = new Map(rows.map((row, index) => [row, index]));
   const body = table.tBodies[0];
-  const say = document.getElementById("said");
+  const announcement = document.getElementById("announcement");
   const UNITS = { s: 1, min: 60, h: 3600, d: 86400, K: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15, E: 1e18 };
 
-  // The number that a cell begins with, in its unit; NaN where there is none.
+  // The number at the beginning of a cell, times its unit; NaN without a number.
   const number = (cell) => {
     const found = /^[<+]?(-?[\d.]+)(?:\s*(s|min|h|d|[KMGTPE])\b)?/.exec(cell.textContent.trim().replace("−", "-"));
     return found ? parseFloat(found[1]) * (UNITS[found[2]] || 1) : NaN;
@@ -40,7 +40,7 @@
         sorted.sort((a, b) => empty(a) - empty(b) || (way === "ascending" ? by(a, b) : by(b, a)));
       }
       body.append(...sorted);
-      say.textContent = way ? `Sorted by ${button.textContent.trim()}, ${way}` : "In the study's order";
+      announcement.textContent = way ? `Sorted by ${button.textContent.trim()}, ${way}` : "Original order";
     });
   });
 
@@ -66,9 +66,28 @@
       restore.focus();
     });
   });
+  const filter = document.getElementById("filter");
   restore.addEventListener("click", () => {
     document.querySelectorAll("[data-row]").forEach((element) => setHidden(element, false));
+    filter.value = "";
+    count();
+  });
+  filter.addEventListener("input", () => {
+    const text = filter.value.trim().toLowerCase();
+    document.querySelectorAll("[data-row]").forEach((element) => {
+      setHidden(element, !element.dataset.row.toLowerCase().includes(text));
+    });
     count();
   });
   count();
+
+  // Pointing at a row, here or in a figure, lets the other rows of all figures fade.
+  const main = document.querySelector("main");
+  main.addEventListener("pointerover", (event) => {
+    const label = event.target.closest("[data-row]")?.dataset.row;
+    main.classList.toggle("pointed", label !== undefined);
+    document.querySelectorAll("svg [data-row]").forEach((element) => {
+      element.classList.toggle("current", element.dataset.row === label);
+    });
+  });
 })();

@@ -3,6 +3,7 @@
 from html.parser import HTMLParser
 
 from ablate.report.html import html
+
 from ablate.report.layout import layouts
 
 

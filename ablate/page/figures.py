@@ -1,0 +1,310 @@
+"""The report's figures: learning curves, differences from base, and score against cost.
+
+One drawing serves the page, as inline SVG, and a paper, as PDF, PNG and SVG files. Sizes are in inches. A row's marks
+carry the id `row:LABEL`, by which the page hides and highlights them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from ablate.config.metrics import PPL, Metric
+from ablate.page.labels import Box, is_far, place
+from ablate.page.points import COSTS, Interval, Panel, Point, intervals, panels, points
+from ablate.plotting import (
+    COLUMN,
+    FORMATS,
+    LEADING,
+    PALETTE,
+    SMALL,
+    Sheet,
+    is_spread,
+    render,
+    set_range,
+    style,
+    text_width,
+    wrap,
+)
+from ablate.report.curves import Curve
+from ablate.report.table import Table
+from ablate.store.files import write_bytes
+
+EDGE = 0.06  # around a figure
+BELOW = 0.4  # ticks and title of a horizontal axis
+BESIDE = 0.5  # ticks and title of a vertical axis
+MARKERS = {"worse": "v", "better": "^"}
+PAPER_WIDTH = 7.0  # of a figure over both columns of a paper
+ACROSS = 3  # panels side by side
+TITLE_HEIGHT, PANEL_HEIGHT, POINTS_HEIGHT = 0.2, 1.7, 2.2
+
+
+def write_figures(table: Table, curves: Sequence[Curve], folder: Path) -> list[str]:
+    """Write every figure that has data in each of FORMATS, and return the names of the files.
+
+    The same results give the same bytes.
+    """
+    names = []
+    for name, draw in _figures(table, curves).items():
+        figure = draw()
+        for kind in FORMATS:
+            write_bytes(folder / f"{name}.{kind}", render(figure, kind), durable=False)
+            names.append(f"{name}.{kind}")
+    return names
+
+
+def _figures(table: Table, curves: Sequence[Curve]) -> dict[str, Callable[[], Figure]]:
+    found: dict[str, Callable[[], Figure]] = {}
+    for metric in (table.main, table.perplexity):
+        rows = intervals(table, metric)
+        if any(row.mean is not None for row in rows):
+            found[f"against-base-{metric.name}"] = partial(draw_intervals, rows, metric)
+    groups = panels(curves)
+    if groups:
+        found["learning-curves"] = partial(draw_curves, groups)
+    for cost, title in COSTS.items():
+        rows_with_cost = points(table, cost)
+        if rows_with_cost:
+            found[f"cost-{cost}"] = partial(draw_points, rows_with_cost, table.main, title)
+    return found
+
+
+def draw_intervals(rows: Sequence[Interval], metric: Metric) -> Figure:
+    """Draw one line per row: the mean difference from base, and its 95 % interval over seeds."""
+    with style():
+        return _forest(rows, metric)
+
+
+def _forest(rows: Sequence[Interval], metric: Metric) -> Figure:
+    names = [wrap(row.name, SMALL, 0.42 * COLUMN) for row in rows]
+    heights = [0.06 + LEADING * len(lines) for lines in names]
+    left = EDGE + max(text_width(line, SMALL) for lines in names for line in lines) + 0.1
+    sheet = Sheet(COLUMN, EDGE + sum(heights) + BELOW)
+    axes = sheet.axes(left, EDGE, COLUMN - left - 2 * EDGE, sum(heights))
+    ends = [value for row in rows for value in (row.mean, row.low, row.high) if value is not None]
+    set_range(axes.xaxis, [0.0, *ends], log=False, ticks=4)
+    axes.set(ylim=(sum(heights), 0), yticks=[], xlabel=f"difference from base in {metric.title} ({metric.side})")
+    axes.grid(axis="x")
+    axes.set_axisbelow(True)
+    axes.spines.left.set_visible(False)
+    axes.axvline(0, color=PALETTE["soft"], linewidth=0.8, zorder=1)
+    y = 0.0
+    for index, (row, lines, height) in enumerate(zip(rows, names, heights, strict=True)):
+        if index and row.group != rows[index - 1].group:  # a rule between groups, as in the paper's Table 3
+            rule = Line2D((EDGE - left, COLUMN - left - 2 * EDGE), (y, y), color=PALETTE["line"], linewidth=0.5)
+            _across(axes, rule)
+        _interval(axes, row, y + height / 2)
+        beside = axes.get_yaxis_transform()
+        name = axes.text(-0.1 / _width(axes), y + height / 2, "\n".join(lines), transform=beside, **_LABEL)
+        name.set_gid(_id(row.row))
+        y += height
+    return sheet.finished()
+
+
+_LABEL = {"size": SMALL, "ha": "right", "va": "center_baseline", "linespacing": 1.1, "multialignment": "right"}
+
+
+def _width(axes: Axes) -> float:
+    """The width of axes in inches."""
+    return float(axes.get_position().width * axes.figure.get_size_inches()[0])  # type: ignore[union-attr]
+
+
+def _across(axes: Axes, line: Line2D) -> None:
+    """Add a line whose x is in inches from the left of the axes and whose y is data; it may leave the axes."""
+    width = _width(axes)
+    line.set_xdata([x / width for x in line.get_xdata()])  # type: ignore[union-attr]
+    line.set(transform=axes.get_yaxis_transform(), clip_on=False, zorder=0.5)
+    axes.add_line(line)
+
+
+def _interval(axes: Axes, row: Interval, y: float) -> None:
+    if row.mean is None:
+        text = axes.annotate(row.word or "no result yet", (0, y), (3, 0), textcoords="offset points", size=SMALL)
+        text.set(color=PALETTE["soft"], va="center_baseline", gid=_id(row.row))
+        return
+    name = row.word if row.word in MARKERS else "base"
+    if row.low is not None and row.high is not None:
+        axes.plot((row.low, row.high), (y, y), color=PALETTE[name], linewidth=1.3, gid=_id(row.row))
+    fill = PALETTE[name] if row.word in MARKERS else PALETTE["paper"]
+    marker = MARKERS.get(row.word, "o")
+    axes.plot((row.mean,), (y,), marker, color=PALETTE[name], markerfacecolor=fill, markersize=4.5, gid=_id(row.row))
+
+
+def draw_curves(groups: Sequence[Panel], *, of: Sequence[Panel] = ()) -> Figure:
+    """Draw panels of learning curves: every run as a thin line, and the mean of each row as a thick one.
+
+    Args:
+        groups: the panels of this figure.
+        of: all panels whose axes are to have the same limits; by default those of this figure.
+    """
+    with style():
+        return _curves(groups, of or groups)
+
+
+def _curves(groups: Sequence[Panel], of: Sequence[Panel]) -> Figure:
+    across = min(ACROSS, len(groups))
+    width = (COLUMN if across == 1 else PAPER_WIDTH) / across
+    legends = [_Legend(panel, width - 2 * EDGE) for panel in groups]
+    rows = [legends[first : first + across] for first in range(0, len(legends), across)]
+    above = TITLE_HEIGHT if len(groups) > 1 else 0.0
+    heights = [above + PANEL_HEIGHT + BELOW + max(legend.height for legend in row) for row in rows]
+    sheet = Sheet(width * across, sum(heights) + EDGE)
+    y = EDGE
+    for row, height in zip(rows, heights, strict=True):
+        for column, legend in enumerate(row):
+            _panel(sheet, column * width, y, width, above, legend, of)
+        y += height
+    return sheet.finished()
+
+
+def _panel(sheet: Sheet, x: float, y: float, width: float, above: float, legend: _Legend, of: Sequence[Panel]) -> None:
+    """Draw one panel with its legend below, and its title above if there is space for it."""
+    panel = legend.panel
+    if above:
+        sheet.text(x + EDGE, y, "\n".join(wrap(panel.title, SMALL, width - 2 * EDGE)[:1]), SMALL, weight="bold")
+    axes = sheet.axes(x + BESIDE, y + above, width - BESIDE - 2 * EDGE, PANEL_HEIGHT)
+    values = [value for one in of for curve in one.curves for run in curve.by_seed.values() for _, value in run]
+    steps = [step for one in of for curve in one.curves for run in curve.by_seed.values() for step, _ in run]
+    set_range(axes.yaxis, values, log=is_spread(values))
+    set_range(axes.xaxis, [0, *steps], log=False, margin=0.03, ticks=4)
+    axes.grid(axis="y")
+    axes.set(xlabel="step", ylabel=f"{PPL.title} ({PPL.side})")
+    for curve in panel.curves:
+        name = panel.colour(curve.row)
+        look = {"color": PALETTE[name], "gid": _id(curve.row), "zorder": 3 if name == "base" else 2}
+        for run in curve.by_seed.values():
+            axes.plot(*zip(*run, strict=True), linewidth=0.5, alpha=0.5, **look)
+        if curve.mean:
+            dashes = "--" if name == "base" else "-"
+            marker = "o" if len(curve.mean) == 1 else None
+            axes.plot(*zip(*curve.mean, strict=True), dashes, linewidth=1.4, marker=marker, markersize=3, **look)
+    legend.draw(sheet, x + EDGE, y + above + PANEL_HEIGHT + BELOW)
+
+
+class _Legend:
+    """The names of a panel's curves in as many columns as fit."""
+
+    HANDLE = 0.28  # the line before a name, with the gap after it
+
+    def __init__(self, panel: Panel, width: float) -> None:
+        self.panel = panel
+        widest = max(text_width(name, SMALL) for name in panel.names)
+        count = max(1, int(width / (widest + self.HANDLE + 0.1)))
+        self.columns = min(count, len(panel.names))
+        self.column = width / self.columns
+        self.names = [wrap(name, SMALL, self.column - self.HANDLE) for name in panel.names]
+        self.rows = [self.names[i : i + self.columns] for i in range(0, len(self.names), self.columns)]
+        self.heights = [LEADING * max(map(len, row)) + 0.02 for row in self.rows]
+
+    @property
+    def height(self) -> float:
+        return sum(self.heights) + 0.1
+
+    def draw(self, sheet: Sheet, x: float, y: float) -> None:
+        """Draw the legend with its top left corner at (x, y)."""
+        for number, (curve, lines) in enumerate(zip(self.panel.curves, self.names, strict=True)):
+            row, column = divmod(number, self.columns)
+            top, left = y + sum(self.heights[:row]), x + column * self.column
+            name = self.panel.colour(curve.row)
+            middle = 1 - (top + LEADING / 2) / sheet.height
+            line = Line2D((left / sheet.width, (left + 0.2) / sheet.width), (middle, middle))
+            line.set(color=PALETTE[name], linewidth=1.6, linestyle="--" if name == "base" else "-")
+            line.set_gid(_id(curve.row))
+            sheet.figure.add_artist(line)
+            text = sheet.text(left + self.HANDLE, top, "\n".join(lines), SMALL, linespacing=1.1)
+            text.set_gid(_id(curve.row))
+
+
+def draw_points(rows: Sequence[Point], metric: Metric, cost: str) -> Figure:
+    """Draw one point per row: its cost to the right, its score upwards, with the standard deviation over seeds.
+
+    Names are beside the points where all of them fit; otherwise points are numbered, and the names are below.
+    """
+    with style():
+        return _named_points(rows, metric, cost) or _numbered_points(rows, metric, cost)
+
+
+def _named_points(rows: Sequence[Point], metric: Metric, cost: str) -> Figure | None:
+    sheet = Sheet(COLUMN, EDGE + POINTS_HEIGHT + BELOW)
+    axes = _points(sheet, rows, metric, cost, POINTS_HEIGHT)
+    return sheet.finished() if _name(axes, rows, [row.name for row in rows], near=True) else None
+
+
+def _numbered_points(rows: Sequence[Point], metric: Metric, cost: str) -> Figure:
+    names = [f"{number}  {row.name}" for number, row in enumerate(rows, 1)]
+    columns = 2 if max(text_width(name, SMALL) for name in names) < COLUMN / 2 - 2 * EDGE else 1
+    lines = [wrap(name, SMALL, (COLUMN - 2 * EDGE) / columns - 0.05) for name in names]
+    long = -(-len(lines) // columns)
+    parts = [lines[first : first + long] for first in range(0, len(lines), long)]
+    key = LEADING * max(sum(map(len, part)) for part in parts) + 0.1
+    height = POINTS_HEIGHT + 0.03 * len(rows)
+    sheet = Sheet(COLUMN, EDGE + height + BELOW + key)
+    axes = _points(sheet, rows, metric, cost, height)
+    _name(axes, rows, [str(number) for number in range(1, len(rows) + 1)], near=False)
+    numbered = iter(rows)
+    for column, part in enumerate(parts):
+        y = EDGE + height + BELOW + 0.04
+        for name in part:
+            text = sheet.text(EDGE + column * COLUMN / 2, y, "\n".join(name), SMALL, linespacing=1.1)
+            text.set_gid(_id(next(numbered).row))
+            y += LEADING * len(name)
+    return sheet.finished()
+
+
+def _points(sheet: Sheet, rows: Sequence[Point], metric: Metric, cost: str, height: float) -> Axes:
+    axes = sheet.axes(BESIDE, EDGE, COLUMN - BESIDE - 2 * EDGE, height)
+    costs = [row.cost for row in rows]
+    set_range(axes.xaxis, costs, log=is_spread(costs), margin=0.12, ticks=4)
+    ends = [end for row in rows for end in (row.score - row.std, row.score + row.std)]
+    set_range(axes.yaxis, ends, log=False, margin=0.08)
+    axes.set(xlabel=cost, ylabel=f"{metric.title} ({metric.side})")
+    for row in rows:
+        name = "base" if row.is_base else "c0"
+        marker, size = ("D", 4.5) if row.is_base else ("o", 4.0)
+        look = {"color": PALETTE[name], "gid": _id(row.row)}
+        if row.std:
+            axes.plot((row.cost, row.cost), (row.score - row.std, row.score + row.std), linewidth=0.9, **look)
+        axes.plot((row.cost,), (row.score,), marker, markersize=size, **look)
+    return axes
+
+
+def _name(axes: Axes, rows: Sequence[Point], names: Sequence[str], *, near: bool) -> bool:
+    """Write names beside the points, with a thin line to a point that is further away; return whether all fit."""
+    scale = 72 / axes.figure.dpi  # type: ignore[union-attr]
+    middles = axes.transData.transform([(row.cost, row.score) for row in rows]) * scale
+    bars = axes.transData.transform([(row.cost, row.score + row.std) for row in rows]) * scale
+    obstacles = [Box(x - 3, y - 3, x + 3, y + 3) for x, y in middles]
+    obstacles += [Box(x - 1, 2 * y - top, x + 1, top) for (x, y), (_, top) in zip(middles, bars, strict=True)]
+    size = 6.5
+    sizes = [(72 * text_width(name, size) + 1, size + 1) for name in names]
+    box = axes.get_window_extent()
+    bounds = Box(*(scale * end for end in (box.x0, box.y0, box.x1, box.y1)))
+    boxes = place([(x, y) for x, y in middles], sizes, obstacles, bounds, near=near)
+    if any(box is None for box in boxes):
+        return False
+    for row, name, (x, y), found in zip(rows, names, middles, boxes, strict=True):
+        if found is None:
+            continue
+        right = found.left > x
+        end = found.left if right else found.right
+        offset = (end - x, (found.bottom + found.top) / 2 - y)
+        text = axes.annotate(
+            name, (row.cost, row.score), offset, textcoords="offset points", size=size, ha="left" if right else "right",
+            va="center_baseline", annotation_clip=False, gid=_id(row.row),
+            arrowprops=_LEADER if is_far(x, y, found) else None,
+        )  # fmt: skip
+        if text.arrow_patch:
+            text.arrow_patch.set_gid(_id(row.row))
+    return True
+
+
+_LEADER = {"arrowstyle": "-", "linewidth": 0.4, "color": PALETTE["soft"], "shrinkA": 0, "shrinkB": 2.5}
+
+
+def _id(row: str) -> str:
+    return f"row:{row}"

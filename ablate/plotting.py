@@ -1,0 +1,249 @@
+"""The look that all figures share: palette, Matplotlib style, layout in inches, axes, fonts and file formats.
+
+Figures are built with Matplotlib's `Figure` class and never with pyplot, which would keep them alive in global state.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib import font_manager
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.ft2font import FT2Font
+from matplotlib.textpath import text_to_path
+from matplotlib.ticker import FixedLocator, Formatter, LogLocator, MaxNLocator, NullLocator
+
+from ablate.formatting import printable
+from ablate.store.files import write_bytes
+
+# The palette of the report page in light mode; page.css has the colours of dark mode under the same names.
+PALETTE = {
+    "paper": "#ffffff", "ink": "#1a1a1f", "soft": "#5b5b66", "line": "#d9d9e0",
+    "worse": "#b42318", "better": "#04703c", "base": "#6b6b76",
+    "c0": "#0b6bcb", "c1": "#c2410c", "c2": "#047857", "c3": "#a21caf",
+    "c4": "#854d0e", "c5": "#0e7490", "c6": "#be123c", "c7": "#4d7c0f",
+}  # fmt: skip
+SERIES = tuple(f"c{number}" for number in range(8))  # names of the colours for rows; distinct within one set of axes
+
+COLUMN = 3.3  # inches: the width of one column in a paper of two columns
+FONT, TITLE, SMALL = 8.0, 11.0, 7.0  # points
+MARGIN, LINE = 0.25, 0.2  # inches
+LEADING = 0.115  # inches from one line of small text to the next
+DEFAULT_FONT = "DejaVu Sans"  # part of Matplotlib
+LAST_RESORT = ("Last Resort", ".LastResort")  # fonts that show every character as an empty box
+FORMATS = ("pdf", "png", "svg")
+DPI = {"png": 200.0, "svg": 300.0, "pdf": 300.0}  # heat maps are pixels in SVG and PDF too
+MAX_PIXELS = 60e6  # larger figures are written with fewer dots per inch
+LOG_FROM = 8.0  # a ratio of largest to smallest value above which an axis is logarithmic
+
+
+@contextmanager
+def style(families: Sequence[str] = (DEFAULT_FONT,)) -> Iterator[None]:
+    """Apply the shared style to everything drawn or written in the block, whatever a user's matplotlibrc says."""
+    ink, soft = PALETTE["ink"], PALETTE["soft"]
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams |= {
+            "font.family": list(families), "font.size": FONT, "text.color": ink, "text.parse_math": False,
+            "axes.linewidth": 0.6, "axes.edgecolor": soft, "axes.labelcolor": soft, "axes.labelsize": SMALL,
+            "axes.spines.top": False, "axes.spines.right": False, "axes.unicode_minus": True,
+            "xtick.color": soft, "ytick.color": soft, "xtick.labelsize": SMALL, "ytick.labelsize": SMALL,
+            "xtick.major.size": 2.5, "ytick.major.size": 2.5, "xtick.major.width": 0.6, "ytick.major.width": 0.6,
+            "xtick.major.pad": 2.5, "ytick.major.pad": 2.5, "grid.color": PALETTE["line"], "grid.linewidth": 0.5,
+            # Text stays text in SVG and PDF; names within an SVG file do not depend on the time.
+            "svg.fonttype": "none", "pdf.fonttype": 42, "svg.hashsalt": "ablate",
+        }  # fmt: skip
+        yield
+
+
+def render(figure: Figure, kind: str) -> bytes:
+    """Return a figure as a file of one of FORMATS. The same figure gives the same bytes."""
+    width, height = figure.get_size_inches()
+    undated = {"pdf": {"CreationDate": None, "ModDate": None}, "svg": {"Date": None}, "png": {}}
+    out = io.BytesIO()
+    with style():
+        dpi = min(DPI[kind], math.sqrt(MAX_PIXELS / (width * height)))
+        figure.savefig(out, format=kind, dpi=dpi, metadata=undated[kind])
+    return out.getvalue()
+
+
+def save(figure: Figure, paths: Sequence[Path]) -> None:
+    """Write a figure to each path, in the format of its suffix."""
+    for path in paths:
+        write_bytes(path, render(figure, path.suffix.lower()[1:]), durable=False)
+
+
+class Sheet:
+    """A figure of a given width and height in inches, filled by positions in inches from its top left corner."""
+
+    def __init__(self, width: float, height: float) -> None:
+        self.width, self.height = width, height
+        self.figure = Figure((width, height))
+
+    def text(self, x: float, y: float, text: str, size: float = SMALL, **options: Any) -> Any:
+        """Place text with its top left corner at (x, y), and return Matplotlib's `Text`."""
+        return self.figure.text(x / self.width, 1 - y / self.height, text, size=size, va="top", **options)
+
+    def title(self, y: float, text: str, size: float, x: float = MARGIN) -> None:
+        """Place bold text in the default font."""
+        self.text(x, y, text, size, weight="bold", family=DEFAULT_FONT)
+
+    def axes(self, x: float, y: float, width: float, height: float) -> Axes:
+        """Add axes with their top left corner at (x, y)."""
+        box = (x / self.width, 1 - (y + height) / self.height, width / self.width, height / self.height)
+        return self.figure.add_axes(box)
+
+    def colour_bar(self, y: float, norm: Normalize, colours: str) -> None:
+        """Add the scale of a colour map at the left margin, 1.6 inches wide."""
+        bar = self.axes(MARGIN, y, 1.6, 0.1)
+        self.figure.colorbar(ScalarMappable(norm, colours), cax=bar, orientation="horizontal")
+        bar.tick_params(length=2, pad=1)
+
+    def finished(self) -> Figure:
+        """Return the figure. Matplotlib creates ticks lazily; create them now, while the style is active."""
+        for axes in self.figure.axes:
+            axes.get_xticklabels(), axes.get_yticklabels()
+        return self.figure
+
+
+class ShortNumbers(Formatter):
+    """Tick labels such as 0.5, 20, 3K and 1.5T, with as many digits as neighbouring ticks need to differ."""
+
+    def format_ticks(self, values: Sequence[float]) -> list[str]:
+        """Return one label per tick."""
+        ticks = [float(value) for value in values]
+        labels: list[str] = []
+        for digits in range(1, 10):
+            labels = [_short(value, digits) for value in ticks]
+            if all(math.isclose(_value(text), tick, abs_tol=1e-12) for text, tick in zip(labels, ticks, strict=True)):
+                break
+        return [text.replace("-", "\N{MINUS SIGN}") for text in labels]
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        """Return the label of a single value."""
+        return self.format_ticks([x])[0]
+
+
+_UNITS = {"P": 1e15, "T": 1e12, "G": 1e9, "M": 1e6, "K": 1e3}
+
+
+def _short(value: float, digits: int) -> str:
+    for unit, size in _UNITS.items():
+        if abs(value) >= size:
+            return f"{value / size:.{max(digits, 3)}g}{unit}"
+    return f"{value:.{max(digits, 3)}g}" if abs(value) >= 1 else f"{value:.{digits}g}"
+
+
+def _value(label: str) -> float:
+    unit = _UNITS.get(label[-1])
+    return float(label[:-1]) * unit if unit else float(label)
+
+
+def is_spread(values: Sequence[float]) -> bool:
+    """Return whether values are positive and far enough apart for a logarithmic axis."""
+    return min(values) > 0 and max(values) / min(values) > LOG_FROM
+
+
+def set_range(axis: Axis, values: Sequence[float], *, log: bool, margin: float = 0.06, ticks: int = 5) -> None:
+    """Set an axis' scale, limits and ticks so that it holds all values with a margin.
+
+    Args:
+        axis: `axes.xaxis` or `axes.yaxis`.
+        values: finite, and above 0 if `log`.
+        log: whether the scale is logarithmic. It gets at least two labelled ticks.
+        margin: of the range, on either side.
+        ticks: the largest number of intervals between ticks.
+    """
+    low, high = min(values), max(values)
+    name = axis.axis_name  # type: ignore[attr-defined]
+    if log:
+        factor = max((high / low) ** margin, 1.02)
+        low, high = low / factor, high * factor
+        axis.axes.set(**{f"{name}scale": "log"})
+        axis.set_major_locator(FixedLocator(_log_ticks(low, high, ticks)))
+        axis.set_minor_locator(NullLocator())
+    else:
+        air = (high - low) * margin or abs(high) * margin or 1.0
+        low, high = low - air, high + air
+        axis.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 2.5, 5, 10]))
+    axis.set_major_formatter(ShortNumbers())
+    axis.axes.set(**{f"{name}lim": (low, high)})
+
+
+def _log_ticks(low: float, high: float, most: int) -> list[float]:
+    """Return two to `most` + 1 round values within the limits; powers of ten where there are enough."""
+    for steps in ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0)):
+        inside = [tick for tick in LogLocator(subs=steps, numticks=99).tick_values(low, high) if low <= tick <= high]
+        if len(inside) >= min(3, most):
+            return inside[:: -(-len(inside) // (most + 1))]
+    return [tick for tick in MaxNLocator(3).tick_values(low, high) if low <= tick <= high]
+
+
+def text_width(text: str, size: float) -> float:
+    """Return the width of a text in inches; `size` in points."""
+    width, _, _ = text_to_path.get_text_width_height_descent(text, FontProperties(size=size), ismath=False)
+    return float(width) / 72
+
+
+def wrap(text: str, size: float, width: float) -> list[str]:
+    """Break text into lines of at most `width` inches: at spaces, else after punctuation, else anywhere."""
+    lines = [""]
+    for piece in _pieces(printable(text), size, width):
+        if lines[-1] and text_width((lines[-1] + piece).rstrip(), size) > width:
+            lines.append("")
+        lines[-1] += piece
+    return [line.strip() for line in lines]
+
+
+def _pieces(text: str, size: float, width: float) -> Iterator[str]:
+    """Cut text into the pieces that stay on one line."""
+    for word in text.replace(" ", " \0").split("\0"):
+        if text_width(word.rstrip(), size) <= width:
+            yield word
+            continue
+        part = ""
+        for character in word:
+            if part and (part[-1] in "=_-.:,/" or text_width(part + character, size) > width):
+                yield part
+                part = ""
+            part += character
+        yield part
+
+
+def fitted(text: str, size: float, width: float) -> str:
+    """Return the text, shortened with an ellipsis if it is wider than `width` inches."""
+    if text_width(text, size) <= width:
+        return text
+    while text and text_width(f"{text}…", size) > width:
+        text = text[: len(text) * 9 // 10]
+    return f"{text}…"
+
+
+def families_for(characters: set[str]) -> tuple[list[str], set[str]]:
+    """Return font families that cover the characters, the default first, and the characters that no font has."""
+    families, missing = [DEFAULT_FONT], characters - _covered(font_manager.findfont(DEFAULT_FONT), characters)
+    for entry in sorted(font_manager.fontManager.ttflist, key=lambda entry: (entry.name, entry.fname)):
+        if not missing or entry.name.startswith(LAST_RESORT) or not Path(entry.fname).exists():
+            continue
+        covered = _covered(entry.fname, missing)
+        if covered and entry.name not in families:
+            families.append(entry.name)
+            missing = missing - covered
+    return families, missing
+
+
+def _covered(font: str, characters: set[str]) -> set[str]:
+    """Return those of the characters that a font file has."""
+    charmap = FT2Font(font).get_charmap()
+    return {character for character in characters if ord(character) in charmap}
