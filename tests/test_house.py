@@ -18,7 +18,7 @@ FLOORS = (
     ("config",),
     ("stats", "kernels"),
     ("store",),
-    ("data", "model"),
+    ("data", "model", "plotting"),
     ("decoding",),
     ("metrics",),
     ("tasks",),

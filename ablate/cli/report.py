@@ -40,7 +40,7 @@ def command(
         Path | None, typer.Option("--out", metavar="FILE", help="Where to. Unset: report.html in the study's results.")
     ] = None,
     figures: Annotated[
-        Path | None, typer.Option("--figures", metavar="DIR", help="Write the figures there too, as PDF and SVG.")
+        Path | None, typer.Option("--figures", metavar="DIR", help="Write the figures there too, as PDF, PNG and SVG.")
     ] = None,
     sentences: Annotated[
         int, typer.Option("--sentences", min=0, max=1000, metavar="N", help="Sample translations.")
@@ -69,7 +69,7 @@ def command(
     write_bytes(path, text.encode(), durable=False)
     typer.echo(f"Wrote {path}")
     if figures is not None:
-        from ablate.page.plots import write_figures
+        from ablate.page.figures import write_figures
 
         for name in write_figures(table, curves, figures):
             typer.echo(f"Wrote {figures / name}")

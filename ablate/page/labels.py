@@ -53,18 +53,13 @@ def place(
     taken = list(obstacles)
     boxes: list[Box | None] = []
     for (x, y), (width, height) in zip(points, sizes, strict=True):
-        box, leader = next(
-            (
-                (box, leader)
-                for box in _candidates(x, y, width, height, 1 if near else RINGS)
-                if box.is_within(bounds) and not any(map(box.overlaps, taken))
-                for leader in [_leader(x, y, box)]
-                if not any(part.overlaps(name) for name in boxes if name for part in leader)
-            ),
-            (None, []),
-        )
+        candidates = _candidates(x, y, width, height, 1 if near else RINGS)
+        free = [box for box in candidates if box.is_within(bounds) and not any(map(box.overlaps, taken))]
+        names = [name for name in boxes if name is not None]
+        clear = (box for box in free if not any(part.overlaps(name) for part in _leader(x, y, box) for name in names))
+        box = next(clear, free[0] if free else None)  # a line over a name is better than a point without one
         if box is not None:
-            taken += [box, *leader]
+            taken += [box, *_leader(x, y, box)]
         boxes.append(box)
     return boxes
 

@@ -61,7 +61,7 @@ def test_the_report_is_written_where_it_belongs_or_where_it_is_told(given, whole
     assert path.read_text() == whole.page() or SOURCES[1] in path.read_text()
     done = inside("report", *given, "--out", tmp_path / "new" / "page.html", "--sentences", 0)
     assert done.code == 0
-    assert "Sentence 1" not in (tmp_path / "new" / "page.html").read_text()
+    assert "Sample 1" not in (tmp_path / "new" / "page.html").read_text()
 
 
 def test_figures_are_written_beside_it(given, tmp_path):

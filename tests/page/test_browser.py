@@ -1,4 +1,4 @@
-"""The page in headless Chromium: it renders without an error, sorts, hides rows, prints, and fits a phone."""
+"""The page in headless Chromium: it renders without an error, sorts, filters and hides rows, prints, fits a phone."""
 
 import html
 import json
@@ -63,8 +63,8 @@ def test_it_renders_without_an_error_and_sorts_by_any_column_there_and_back(text
         + """
     const seen = {plain: labels()};
     const bleu = head("BLEU");
-    click(bleu); seen.up = labels(); seen.told = bleu.getAttribute("aria-sort");
-    seen.said = document.getElementById("said").textContent;
+    click(bleu); seen.up = labels(); seen.up_state = bleu.getAttribute("aria-sort");
+    seen.announced = document.getElementById("announcement").textContent;
     click(bleu); seen.down = labels();
     click(bleu); seen.back = labels(); seen.none = bleu.getAttribute("aria-sort");
     click(head("row")); seen.names = labels();
@@ -76,8 +76,8 @@ def test_it_renders_without_an_error_and_sorts_by_any_column_there_and_back(text
     seen = acted(tmp_path, text, script)
     assert seen["plain"] == seen["down"] == seen["back"] == IN_ORDER
     assert seen["up"] == IN_ORDER[::-1]
-    assert (seen["told"], seen["none"]) == ("ascending", None)
-    assert seen["said"] == "Sorted by BLEU(test), ascending"
+    assert (seen["up_state"], seen["none"]) == ("ascending", None)
+    assert seen["announced"] == "Sorted by BLEU(test), ascending"
     assert seen["names"] == sorted(IN_ORDER, key=str.lower)
     assert seen["empty"][-1] in ("base", "D dropout=0.3")  # what has no number comes last
     assert seen["focusable"]
@@ -105,6 +105,47 @@ def test_a_row_is_hidden_everywhere_and_comes_back(text, tmp_path):
     assert (seen["hidden"], seen["others"]) == (True, 4)
     assert seen["offer"] == [False, "Show 1 hidden row", True]
     assert seen["after"] == [True, False]
+
+
+def test_rows_are_filtered_by_label_everywhere_and_come_back(text, tmp_path):
+    script = (
+        HELP
+        + """
+    const filter = document.getElementById("filter");
+    const shown = () => rows().filter((row) => !row.hidden).map((row) => row.dataset.row);
+    filter.value = "H=";
+    filter.dispatchEvent(new Event("input"));
+    const seen = {filtered: shown()};
+    const drawn = [...document.querySelectorAll("svg [data-row='D dropout=0.3']")];
+    seen.drawn = drawn.length > 3 && drawn.every((one) => getComputedStyle(one).display === "none");
+    seen.offer = document.getElementById("restore").textContent;
+    document.getElementById("restore").click();
+    seen.after = [filter.value, shown().length];
+    return seen;
+    """
+    )
+    seen = acted(tmp_path, text, script)
+    assert seen["filtered"] == ["A h=1", "A h=2"]
+    assert seen["drawn"]
+    assert seen["offer"] == "Show 3 hidden rows"
+    assert seen["after"] == ["", 5]
+
+
+def test_pointing_at_a_row_lets_the_others_fade_in_all_figures(text, tmp_path):
+    script = (
+        HELP
+        + """
+    const over = (one) => one.dispatchEvent(new PointerEvent("pointerover", {bubbles: true}));
+    const solid = () => [...document.querySelectorAll("svg [data-row]")]
+      .filter((one) => getComputedStyle(one).opacity !== "0.2").map((one) => one.dataset.row);
+    const all = solid().length;
+    over(rows()[1].cells[1]);
+    const pointed = [...new Set(solid())];
+    over(document.querySelector("h2"));
+    return [pointed, solid().length === all];
+    """
+    )
+    assert acted(tmp_path, text, script) == [["A h=1"], True]
 
 
 def contrast(one, other):

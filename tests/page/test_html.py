@@ -1,16 +1,15 @@
-"""The table as a part of a web page."""
+"""The table as an element of a web page."""
 
 from html.parser import HTMLParser
 
-from ablate.report.html import html
-
+from ablate.page.html import table_html
 from ablate.report.layout import layouts
 
 
 class Tags(HTMLParser):
-    """Every tag with its attributes and the text in it; fails where tags do not match."""
+    """Every tag with its attributes and its text; fails if tags do not match."""
 
-    EMPTY = ("br", "meta", "wbr")
+    EMPTY = ("br", "input", "meta", "wbr")
 
     def __init__(self, text):
         super().__init__()
@@ -35,9 +34,9 @@ class Tags(HTMLParser):
         return [(attributes, text) for name, attributes, text in self.found if name == tag]
 
 
-def test_every_row_and_cell_is_there_and_heads_are_told_from_cells(fake):
+def test_every_row_and_cell_is_shown_and_heads_are_marked_as_such(fake):
     table = fake().all_done().table()
-    tags = Tags(html(table))
+    tags = Tags(table_html(table))
     layout = layouts(table, lambda text: text, against_paper=False)[1]
     assert [text for _, text in tags.all("th")[: len(layout.columns)]][1:] == [
         column.head.replace("\n", "") for column in layout.columns[1:]
@@ -57,7 +56,7 @@ def test_best_values_are_strong_and_verdicts_have_their_class(fake):
         results.done("base", seed, 5.0, 25.0)
         results.done("A h=1", seed, 6.0, low)
         results.done("A h=2", seed, 4.0, 25.0)
-    tags = Tags(html(results.table()))
+    tags = Tags(table_html(results.table()))
     assert [text for _, text in tags.all("strong")] == ["25.0 ±0.0", "4.00 ±0.00", "25.0 ±0.0"]
     assert [text for attributes, text in tags.all("td") if attributes.get("class") == "worse"] == ["worse"]
 
@@ -65,6 +64,6 @@ def test_best_values_are_strong_and_verdicts_have_their_class(fake):
 def test_markup_in_a_note_stays_text(fake):
     results = fake(seeds="1")
     results.diverged("A h=1", 1, 5, "<script>alert(1)</script> & \"'")
-    text = html(results.table())
+    text = table_html(results.table())
     assert "<script>" not in text
     assert "&lt;script&gt;" in text

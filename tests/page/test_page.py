@@ -1,4 +1,4 @@
-"""The page's text: whole, accessible, and closed to what a corpus may hold."""
+"""The page is complete and accessible, and shows text of a corpus as text."""
 
 import itertools
 import re
@@ -6,11 +6,9 @@ from html import unescape
 
 import pytest
 
-from ablate.page import points
 from ablate.page.page import Attention
-from ablate.page.summary import summary
 from tests.page.conftest import REFERENCES, SOURCES
-from tests.report.test_html import Tags
+from tests.page.test_html import Tags
 
 NAMES = re.compile(r"(?:src|href)\s*=\s*[\"']([^\"']*)|url\(([^)]*)\)|@import")
 
@@ -22,7 +20,7 @@ def tags(text):
 
 
 def test_nothing_is_fetched(text):
-    """Every address is an anchor of the page itself, and a policy forbids the rest."""
+    """Every address is an anchor of the page itself, and a policy forbids all others."""
     found = [one or other for one, other in NAMES.findall(text)]
     assert found
     assert all(address.startswith("#") for address in found)
@@ -35,7 +33,7 @@ def test_headings_are_in_order_and_every_section_is_named_by_one(tags):
     assert levels.count(1) == 1
     assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
     ids = [attributes["id"] for attributes, _ in tags.all("h2")]
-    assert ids == ["table", "against", "curves", "cost", "samples", "settings", "provenance"]
+    assert ids == ["table", "differences", "curves", "cost", "samples", "settings", "provenance"]
     assert [attributes["aria-labelledby"] for attributes, _ in tags.all("section")] == ids
     assert [attributes["href"] for attributes, _ in tags.all("a")] == ["#table", *(f"#{id}" for id in ids)]
 
@@ -48,36 +46,36 @@ def test_ids_are_unique_and_the_page_has_a_language_and_a_title(tags, text):
     assert '<meta name="viewport"' in text
 
 
-def test_every_drawing_says_what_it_shows_and_holds_only_numbers_that_are(tags, text):
+def test_every_drawing_has_a_description_and_only_finite_numbers(tags, text):
     drawings = tags.all("svg")
-    assert len(drawings) == 2 + 2 + 3  # against base; curves of A and D; three costs
+    assert len(drawings) == 2 + 2 + 1  # differences from base; curves of A and D; training time
     assert all(attributes["role"] == "img" and attributes["aria-label"] for attributes, _ in drawings)
     assert not re.search(r"\b(nan|inf|None)\b", "".join(re.findall(r"<svg.*?</svg>", text, re.S)))
 
 
-def test_every_row_is_marked_wherever_it_stands_so_that_it_can_be_hidden(whole, tags):
+def test_every_row_is_marked_wherever_it_is_shown_so_that_it_can_be_hidden(whole, tags):
     marked = [attributes["data-row"] for _, attributes, _ in tags.found if "data-row" in attributes]
     labels = [row.row.label for row in whole.table().rows]
     assert set(marked) == set(labels)
     assert all(marked.count(label) >= 5 for label in labels[1:])
 
 
-def test_what_a_corpus_or_a_failure_says_stays_text(text):
+def test_text_of_a_corpus_or_of_a_failure_stays_text(text):
     assert text.count("<script>") == 1  # the page's own
     assert "document.title='taken'" in unescape(text)
     assert "<b>" not in text
     assert "the loss exploded &lt;/section&gt;" in text
 
 
-def test_sample_translations_are_spread_over_the_test_side_and_every_row_has_its_own(tags):
-    titles = [text for _, text in tags.all("summary") if text.startswith("Sentence ")]
-    assert titles == [f"Sentence {i + 1}: {SOURCES[i]}" for i in (0, 1, 2)]
+def test_samples_are_spread_over_the_test_set_and_every_row_has_its_prediction(tags):
+    titles = [text for _, text in tags.all("summary") if text.startswith("Sample ")]
+    assert titles == [f"Sample {i + 1}: {SOURCES[i]}" for i in (0, 1, 2)]
     cells = [text for _, text in tags.all("td")]
     assert f"{REFERENCES[0].replace('dog', 'x')}" in cells
     assert f"{REFERENCES[0].replace('dog', '')}" in cells
 
 
-def test_settings_and_provenance_are_there(whole, text):
+def test_settings_and_provenance_are_shown(whole, text):
     shown = unescape(text)
     assert whole.study.text in shown
     assert "label_smoothing" in shown
@@ -93,7 +91,7 @@ def test_attention_is_a_picture_with_a_description(whole):
     seen = Attention("base", "0123456789ab", 'a "dog"', b"<svg xmlns='http://www.w3.org/2000/svg'/>")
     text = whole.page(attention=seen)
     assert 'src="data:image/svg+xml;base64,' in text
-    assert "for the sentence: a &quot;dog&quot;" in text
+    assert "for the sentence: a &#34;dog&#34;" in text
 
 
 @pytest.mark.parametrize("selection", [{"seeds": "1"}, {"rows": ["base"]}])
@@ -104,22 +102,3 @@ def test_a_study_without_any_result_has_a_page_too(fake, selection):
     text = page(results.table(), results.results, [], [])
     assert "Base has no score yet." in text
     assert "<svg" not in text
-
-
-def test_the_summary_says_what_can_be_told(whole, fake):
-    said = summary(whole.table())
-    assert said.startswith("Base reaches 25.0 ± 0.0 BLEU and a perplexity of 5.02 (n = 3). Against it, by BLEU, ")
-    assert "1 row of 5 is not finished or has no score." in said
-    one = summary(fake(seeds="1").all_done().table())
-    assert one.endswith("Whether the 4 rows differ from it cannot be told: one seed shows no spread.")
-
-
-def test_a_panel_has_base_and_its_group_in_colours_of_their_own(whole):
-    from ablate.report.curves import curves_of
-
-    found = points.panels(curves_of(whole.table(), whole.results))
-    assert [(panel.group, [curve.row for curve in panel.curves]) for panel in found] == [
-        ("A", ["base", "A h=1", "A h=2"]),
-        ("D", ["base", "D dropout=0.3"]),
-    ]
-    assert [found[0].look(curve.row) for curve in found[0].curves] == ["base", "c0", "c1"]

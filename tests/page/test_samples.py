@@ -1,0 +1,31 @@
+"""Samples are spread evenly over the test set, with the first seed of every row that has predictions."""
+
+from ablate.page.samples import Sample, samples
+from tests.page.conftest import REFERENCES, SOURCES
+
+
+def test_samples_have_what_the_model_reads_and_the_prediction_of_every_finished_row(whole):
+    found = samples(whole.table(), whole.results, SOURCES, REFERENCES, 2)
+    assert [sample.number for sample in found] == [1, 3]
+    assert found[1].given == (("source", "d"), ("reference", "two birds sing in the tree"))
+    rows = [row.row.label for row in whole.table().rows]
+    assert [row for row, _ in found[1].predictions] == rows  # row D diverged with its second seed only
+    assert dict(found[1].predictions)["A h=2"] == "two xx sing in the tree"
+
+
+def test_a_page_without_samples_has_no_section_for_them(whole):
+    from ablate.page.page import page
+
+    text = page(whole.table(), whole.results, [], [])
+    assert 'id="samples"' not in text
+    assert 'id="curves"' not in text
+
+
+def test_a_task_may_give_other_texts_than_a_translation(whole):
+    from ablate.page.page import page
+
+    sample = Sample(7, (("prompt", "a & b"),), (("base", "a & b"), ("A h=1", "")))
+    text = page(whole.table(), whole.results, [], [sample])
+    assert "Sample 7: a &amp; b" in text
+    assert '<tr data-row="base"><th scope="row">base</th><td>a &amp; b <span class="note">(same as the prompt)' in text
+    assert '<td><span class="note">(empty)</span></td>' in text

@@ -1,0 +1,157 @@
+"""Axes hold their values and have round ticks, text is broken and not cut, files do not depend on the user or time."""
+
+import struct
+
+import matplotlib
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from matplotlib import font_manager
+from matplotlib.figure import Figure
+
+from ablate.plotting import (
+    DPI,
+    FORMATS,
+    MAX_PIXELS,
+    PALETTE,
+    SMALL,
+    Sheet,
+    ShortNumbers,
+    families_for,
+    is_spread,
+    render,
+    save,
+    set_range,
+    style,
+    text_width,
+    wrap,
+)
+
+
+def axis_of(values, **options):
+    axes = Figure().add_subplot()
+    set_range(axes.xaxis, values, **options)
+    return axes.xaxis
+
+
+def visible_ticks(axis):
+    low, high = axis.get_view_interval()
+    return [tick for tick in axis.get_major_locator()() if low <= tick <= high]
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=9))
+def test_a_linear_axis_holds_every_value(values):
+    low, high = axis_of(values, log=False).get_view_interval()
+    assert low < min(values) <= max(values) < high
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(1e-6, 1e15), min_size=1, max_size=9))
+@example([5.0])
+@example([2.1, 2.2])
+@example([9.0, 11.0])
+def test_a_logarithmic_axis_holds_every_value_and_has_at_least_two_ticks_with_different_labels(values):
+    axis = axis_of(values, log=True)
+    low, high = axis.get_view_interval()
+    assert low < min(values) <= max(values) < high
+    ticks = visible_ticks(axis)
+    assert 2 <= len(ticks) <= 7
+    assert ticks == sorted(set(ticks))
+    labels = axis.get_major_formatter().format_ticks(ticks)
+    assert len(set(labels)) == len(labels)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1, 1e6], [1, 100, 10000, 1000000]),
+        ([1, 90], [1, 10, 100]),
+        ([6, 60], [10, 20, 50]),
+    ],
+)
+def test_ticks_of_a_logarithmic_axis_are_round(values, expected):
+    assert visible_ticks(axis_of(values, log=True, ticks=3)) == pytest.approx(expected)
+
+
+def test_a_logarithmic_axis_is_for_positive_values_that_are_far_apart():
+    assert is_spread([1, 100])
+    assert not is_spread([1, 2])
+    assert not is_spread([0, 100])
+    assert not is_spread([-1, 100])
+
+
+@pytest.mark.parametrize(
+    ("ticks", "labels"),
+    [
+        ([0], ["0"]),
+        ([0.5, 20], ["0.5", "20"]),
+        ([3000], ["3K"]),
+        ([1e12, 1.5e12], ["1T", "1.5T"]),
+        ([-2e6], ["\N{MINUS SIGN}2M"]),
+        ([25.001, 25.002], ["25.001", "25.002"]),
+        ([12340, 12350], ["12.34K", "12.35K"]),
+    ],
+)
+def test_tick_labels_are_short_and_differ(ticks, labels):
+    assert ShortNumbers().format_ticks(ticks) == labels
+
+
+def test_text_is_broken_at_spaces_then_after_punctuation_then_anywhere_and_nothing_is_lost():
+    def lines(text, widest):
+        return wrap(text, SMALL, text_width(widest, SMALL) + 0.001)
+
+    assert lines("one two three", "one two") == ["one two", "three"]
+    assert lines("positional_encoding=rope", "positional_encoding=") == ["positional_encoding=", "rope"]
+    assert "".join(lines("m" * 50, "m" * 12)) == "m" * 50
+    assert max(map(len, lines("m" * 50, "m" * 12))) == 12
+    assert lines("", "m") == [""]
+    assert lines("a\x1bb", "a" * 99) == ["a\\x1bb"]
+
+
+def drawn():
+    with style():
+        sheet = Sheet(3.0, 2.0)
+        axes = sheet.axes(0.5, 0.5, 2.0, 1.0)
+        axes.plot((1, 2), (3, 4), color=PALETTE["c0"])
+        sheet.text(0.1, 0.1, "$x_1 < 2 & \\frac")  # no mathematics
+        return sheet.finished()
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_the_same_figure_gives_the_same_bytes_without_a_date(tmp_path, kind):
+    path = tmp_path / "new" / f"a.{kind.upper()}"
+    save(drawn(), [path])
+    assert path.read_bytes() == render(drawn(), kind)
+    assert not any(word in path.read_bytes() for word in (b"<dc:date>", b"/CreationDate", b"tIME"))
+    assert path.read_bytes().startswith({"pdf": b"%PDF-", "png": b"\x89PNG", "svg": b"<?xml"}[kind])
+
+
+def test_a_users_settings_do_not_reach_a_figure_and_are_left_as_they_were():
+    user = {"font.family": ["DejaVu Serif"], "axes.linewidth": 9, "savefig.facecolor": "red", "xtick.color": "red"}
+    plain = render(drawn(), "png")
+    with matplotlib.rc_context(user):
+        before = dict(matplotlib.rcParams)
+        assert render(drawn(), "png") == plain
+        assert dict(matplotlib.rcParams) == before
+
+
+def test_text_stays_text_in_svg():
+    assert "$x_1 &lt; 2 &amp; \\frac</text>" in render(drawn(), "svg").decode()
+
+
+def test_a_very_large_figure_has_fewer_dots_per_inch():
+    png = render(Sheet(100.0, 200.0).figure, "png")
+    width, height = struct.unpack(">II", png[16:24])
+    assert width * height <= MAX_PIXELS < 100 * 200 * DPI["png"] ** 2
+    assert height == pytest.approx(2 * width, abs=2)
+
+
+def test_an_installed_font_is_used_for_characters_that_the_default_lacks(monkeypatch):
+    entries = [
+        entry for entry in font_manager.fontManager.ttflist if entry.name in ("DejaVu Sans", "STIXNonUnicode", "cmr10")
+    ]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", entries)
+    private = "\ue000"  # of a private use area, where STIXNonUnicode has glyphs
+    assert families_for({"a", private, "東"}) == (["DejaVu Sans", "STIXNonUnicode"], {"東"})
+    assert families_for({"a", "é"}) == (["DejaVu Sans"], set())
