@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -84,8 +85,9 @@ def _forest(rows: Sequence[Interval], metric: Metric) -> Figure:
     names = [wrap(row.name, SMALL, 0.42 * COLUMN) for row in rows]
     heights = [0.06 + LEADING * len(lines) for lines in names]
     left = EDGE + max(text_width(line, SMALL) for lines in names for line in lines) + 0.1
+    width = COLUMN - left - 2 * EDGE
     sheet = Sheet(COLUMN, EDGE + sum(heights) + BELOW)
-    axes = sheet.axes(left, EDGE, COLUMN - left - 2 * EDGE, sum(heights))
+    axes = sheet.axes(left, EDGE, width, sum(heights))
     ends = [value for row in rows for value in (row.mean, row.low, row.high) if value is not None]
     set_range(axes.xaxis, [0.0, *ends], log=False, ticks=4)
     axes.set(ylim=(sum(heights), 0), yticks=[], xlabel=f"difference from base in {metric.title} ({metric.side})")
@@ -93,33 +95,18 @@ def _forest(rows: Sequence[Interval], metric: Metric) -> Figure:
     axes.set_axisbelow(True)
     axes.spines.left.set_visible(False)
     axes.axvline(0, color=PALETTE["soft"], linewidth=0.8, zorder=1)
+    beside = axes.get_yaxis_transform()  # x as a share of the axes, y as data
     y = 0.0
     for index, (row, lines, height) in enumerate(zip(rows, names, heights, strict=True)):
         if index and row.group != rows[index - 1].group:  # a rule between groups, as in the paper's Table 3
-            rule = Line2D((EDGE - left, COLUMN - left - 2 * EDGE), (y, y), color=PALETTE["line"], linewidth=0.5)
-            _across(axes, rule)
+            rule = Line2D(((EDGE - left) / width, 1), (y, y), color=PALETTE["line"], linewidth=0.5)
+            rule.set(transform=beside, clip_on=False, zorder=0.5)
+            axes.add_line(rule)
         _interval(axes, row, y + height / 2)
-        beside = axes.get_yaxis_transform()
-        name = axes.text(-0.1 / _width(axes), y + height / 2, "\n".join(lines), transform=beside, **_LABEL)
-        name.set_gid(_id(row.row))
+        name = axes.text(-0.1 / width, y + height / 2, "\n".join(lines), size=SMALL, ha="right", va="center_baseline")
+        name.set(transform=beside, linespacing=1.1, multialignment="right", gid=_id(row.row))
         y += height
     return sheet.finished()
-
-
-_LABEL = {"size": SMALL, "ha": "right", "va": "center_baseline", "linespacing": 1.1, "multialignment": "right"}
-
-
-def _width(axes: Axes) -> float:
-    """The width of axes in inches."""
-    return float(axes.get_position().width * axes.figure.get_size_inches()[0])  # type: ignore[union-attr]
-
-
-def _across(axes: Axes, line: Line2D) -> None:
-    """Add a line whose x is in inches from the left of the axes and whose y is data; it may leave the axes."""
-    width = _width(axes)
-    line.set_xdata([x / width for x in line.get_xdata()])  # type: ignore[union-attr]
-    line.set(transform=axes.get_yaxis_transform(), clip_on=False, zorder=0.5)
-    axes.add_line(line)
 
 
 def _interval(axes: Axes, row: Interval, y: float) -> None:
@@ -176,7 +163,7 @@ def _panel(sheet: Sheet, x: float, y: float, width: float, above: float, legend:
     axes.set(xlabel="step", ylabel=f"{PPL.title} ({PPL.side})")
     for curve in panel.curves:
         name = panel.colour(curve.row)
-        look = {"color": PALETTE[name], "gid": _id(curve.row), "zorder": 3 if name == "base" else 2}
+        look: dict[str, Any] = {"color": PALETTE[name], "gid": _id(curve.row), "zorder": 3 if name == "base" else 2}
         for run in curve.by_seed.values():
             axes.plot(*zip(*run, strict=True), linewidth=0.5, alpha=0.5, **look)
         if curve.mean:
@@ -266,7 +253,7 @@ def _points(sheet: Sheet, rows: Sequence[Point], metric: Metric, cost: str, heig
     for row in rows:
         name = "base" if row.is_base else "c0"
         marker, size = ("D", 4.5) if row.is_base else ("o", 4.0)
-        look = {"color": PALETTE[name], "gid": _id(row.row)}
+        look: dict[str, Any] = {"color": PALETTE[name], "gid": _id(row.row)}
         if row.std:
             axes.plot((row.cost, row.cost), (row.score - row.std, row.score + row.std), linewidth=0.9, **look)
         axes.plot((row.cost,), (row.score,), marker, markersize=size, **look)
@@ -275,7 +262,7 @@ def _points(sheet: Sheet, rows: Sequence[Point], metric: Metric, cost: str, heig
 
 def _name(axes: Axes, rows: Sequence[Point], names: Sequence[str], *, near: bool) -> bool:
     """Write names beside the points, with a thin line to a point that is further away; return whether all fit."""
-    scale = 72 / axes.figure.dpi  # type: ignore[union-attr]
+    scale = 72 / axes.figure.dpi
     middles = axes.transData.transform([(row.cost, row.score) for row in rows]) * scale
     bars = axes.transData.transform([(row.cost, row.score + row.std) for row in rows]) * scale
     obstacles = [Box(x - 3, y - 3, x + 3, y + 3) for x, y in middles]
