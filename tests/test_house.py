@@ -34,11 +34,6 @@ FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names}
 PENDING = {
     ("ablate.metrics.perplexity", "ablate.training.loss"),
     ("ablate.metrics.scoring", "ablate.study"),
-    ("ablate.cli.status", "ablate.cli.live"),
-    ("ablate.cli.verify", "ablate.cli.run"),
-    ("ablate.cli.verify", "ablate.cli.attention"),
-    ("ablate.cli.attention", "ablate.cli.run"),
-    ("ablate.cli.init", "ablate.cli.schema"),
 }
 
 

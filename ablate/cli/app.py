@@ -1,4 +1,4 @@
-"""The application: its verbs, in the order in which people meet them."""
+"""The command-line application: its commands, in the groups that `ablate --help` shows."""
 
 from __future__ import annotations
 
@@ -24,43 +24,59 @@ from ablate.cli import (
     translate,
     verify,
 )
-from ablate.cli.usage import Fault, one_line
+from ablate.cli.usage import ClickException, CommandGroup, usage_error
+
+GROUPS = {
+    "Study": (init, plan, run, status),
+    "Results": (table, compare, report),
+    "Trained runs": (translate, attention, export),
+    "Housekeeping": (verify, clean, schema),
+}
 
 app = typer.Typer(
     name="ablate",
     help="Which part of the Transformer earns its keep? One study in, the paper's ablation table out.",
-    rich_markup_mode=None,
+    cls=CommandGroup,
+    rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Start with [bold]ablate init[/bold], then [bold]ablate run study.yaml[/bold].",
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"ablate {ablate.__version__}")
         raise typer.Exit
 
 
 @app.callback()
-def _root(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
 ) -> None:
     pass
 
 
-for verb in (init, plan, run, status, table, compare, report, translate, attention, export, verify, clean, schema):
-    app.command(name=verb.__name__.rpartition(".")[2])(verb.command)
-app.add_typer(data.app, name="data")
+for title, modules in GROUPS.items():
+    for module in modules:
+        name = module.__name__.rpartition(".")[2]
+        app.command(name=name, rich_help_panel=title, epilog=f"Example: [bold]{module.EXAMPLE}[/bold]")(module.command)
+app.add_typer(data.app, name="data", rich_help_panel="Study")
 
 
-def call() -> int:
-    """Run the command that was given; its exit code.
+def run_command() -> int:
+    """Run the command in `sys.argv`.
+
+    Returns:
+        The exit code.
 
     Raises:
-        UsageError: it is no command of ours, or not given as it should be.
+        UsageError: the command, an option or an argument is wrong or missing.
     """
     try:
         code = app(sys.argv[1:] or ["--help"], prog_name="ablate", standalone_mode=False)
-    except Fault as fault:
-        raise one_line(fault) from None
+    except ClickException as error:
+        raise usage_error(error) from None
     return code if isinstance(code, int) else 0

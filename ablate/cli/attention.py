@@ -1,4 +1,4 @@
-"""`ablate attention`: what the heads of a trained run look at, and what each is worth."""
+"""`ablate attention`: attention weights of a trained run, and the importance of each head."""
 
 from __future__ import annotations
 
@@ -8,17 +8,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, RunId, find_run
-from ablate.cli.run import Device
+from ablate.cli.options import (
+    DEFAULT_RESULTS,
+    Device,
+    DeviceOption,
+    ResultsRoot,
+    RunId,
+    find_finished_run,
+    torch_device,
+)
 from ablate.errors import UsageError
 from ablate.store import Results
 
 if TYPE_CHECKING:
-    import torch
-
     from ablate.analysis.heads import Attention
     from ablate.analysis.importance import Importances
     from ablate.run.inference import LoadedRun
+
+
+EXAMPLE = "ablate attention 3f2a --sentence 'a small dog' --out a.png"
 
 
 class Kind(str, Enum):
@@ -30,7 +38,7 @@ class Kind(str, Enum):
 
 
 class Format(str, Enum):
-    """Forms of what is found."""
+    """Forms of the output."""
 
     rich = "rich"
     json = "json"
@@ -41,42 +49,44 @@ def command(
     run: RunId,
     results: ResultsRoot = DEFAULT_RESULTS,
     sentence: Annotated[
-        str | None, typer.Option("--sentence", metavar="TEXT", help="To look at. Unset: the first of the test side.")
+        str | None,
+        typer.Option("--sentence", metavar="TEXT", help="Source sentence.", show_default="the first test sentence"),
     ] = None,
     translation: Annotated[
-        str | None, typer.Option("--translation", metavar="TEXT", help="What the decoder reads. Unset: the run's own.")
+        str | None,
+        typer.Option("--translation", metavar="TEXT", help="Target sentence.", show_default="the run's translation"),
     ] = None,
     importance: Annotated[
-        bool, typer.Option("--importance", help="Instead: what each head is worth, as the loss on the dev side tells.")
+        bool, typer.Option("--importance", help="Instead: how much the dev loss rises without each head.")
     ] = False,
     pairs: Annotated[
-        int | None, typer.Option("--pairs", min=1, metavar="N", help="With --importance: only the first N dev pairs.")
+        int | None, typer.Option("--pairs", min=1, metavar="N", help="With --importance: the first N dev pairs only.")
     ] = None,
-    kind: Annotated[list[Kind] | None, typer.Option("--kind", help="Only this kind. May be repeated.")] = None,
+    kind: Annotated[list[Kind] | None, typer.Option("--kind", help="Only this kind of attention. Repeatable.")] = None,
     layer: Annotated[
-        list[int] | None, typer.Option("--layer", metavar="N", help="Only this layer. May be repeated.")
+        list[int] | None, typer.Option("--layer", metavar="N", help="Only this layer. Repeatable.")
     ] = None,
     out: Annotated[
-        list[Path] | None, typer.Option("--out", metavar="FILE", help="Draw it: .png or .svg. May be repeated.")
+        list[Path] | None, typer.Option("--out", metavar="FILE", help="Also write a figure: .png or .svg. Repeatable.")
     ] = None,
     format: Annotated[
-        Format, typer.Option("--format", help="rich to read; json has all, csv a line a head.")
+        Format, typer.Option("--format", help="Output to read (rich); everything (json); one line per head (csv).")
     ] = Format.rich,
-    device: Annotated[Device, typer.Option("--device", help="auto takes a GPU where there is one.")] = Device.auto,
+    device: DeviceOption = Device.auto,
 ) -> None:
-    """Show what every head of a trained run looks at in a sentence, or what each is worth."""
+    """Show attention weights for a sentence, or each head's importance."""
     if importance and (sentence is not None or translation is not None):
-        raise UsageError("--sentence and --translation have no effect with --importance: it measures the dev side")
+        raise UsageError("--sentence and --translation have no effect with --importance, which uses the dev set")
     if pairs is not None and not importance:
         raise UsageError("--pairs has no effect without --importance")
     from ablate.analysis.figures import refuse_undrawable
 
     refuse_undrawable(out or [])
-    folder = find_run(Results(results), run)
+    folder = find_finished_run(Results(results), run)
     from ablate.analysis.heads import attentions
     from ablate.run.inference import open_run
 
-    opened = open_run(folder, Results(results), pick_device(device))
+    opened = open_run(folder, Results(results), torch_device(device))
     among = attentions(opened.model, [one.value for one in kind or ()], layer or ())
     if importance:
         _importance(folder.id, _measured(opened, among, pairs), format, out or [])
@@ -150,17 +160,3 @@ def _measured(opened: LoadedRun, among: list[Attention], pairs: int | None) -> I
         task = progress.add_task("passes over the dev side", total=passes(among))
         device = opened.model.output_matrix.device
         return importances(opened.model, dev, device, among, lambda: progress.advance(task))
-
-
-def pick_device(choice: Device) -> torch.device:
-    """The device that is asked for.
-
-    Raises:
-        UsageError: a GPU, where there is none.
-    """
-    import torch
-
-    has_one = choice is not Device.cpu and torch.cuda.is_available()
-    if choice is Device.cuda and not has_one:
-        raise UsageError("--device cuda: torch sees no CUDA device here; use --device cpu")
-    return torch.device("cuda" if has_one else "cpu")

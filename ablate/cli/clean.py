@@ -1,4 +1,4 @@
-"""`ablate clean`: what could go of a study's results, and away with it on request."""
+"""`ablate clean`: list what may be removed of a study's results, and remove it on request."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 from ablate.cli.options import DEFAULT_RESULTS, Overrides, ResultsRoot, Rows, Seeds, StudyFile, study_and_results
-from ablate.formatting import size
+from ablate.formatting import plural, size
+
+EXAMPLE = "ablate clean study.yaml --weights --yes"
 
 
 def command(
@@ -20,30 +22,30 @@ def command(
         bool,
         typer.Option(
             "--weights",
-            help="Also the weights of finished runs: the table stays; translate, export and new decodings need them.",
+            help="Include the weights of finished runs. The table stays; translate and export need them.",
         ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove it. Without this, it is only said.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove the files. Without this option they are listed.")] = False,
 ) -> None:
-    """Say what kills, damage and finished runs have left of a study's results, and remove it with --yes."""
+    """List leftovers of interrupted, damaged or finished runs."""
     from ablate.store.cleaning import remove, size_of, waste_of
 
     content, root = study_and_results(study, results, set, rows, seeds)
     freed = 0
     for run in content.runs():
-        found = waste_of(root.run(run.id), weights)
-        if not found.paths:
+        removable = waste_of(root.run(run.id), weights)
+        if not removable.paths:
             continue
-        what = [f"{len(found.leftovers)} left over"] if found.leftovers else []
-        what += [f"{len(found.weights)} of its weights"] if found.weights else []
-        line = f"{found.folder.path}: {', '.join(what)}, {size(size_of(found.paths))}"
+        kinds = [plural(len(removable.leftovers), "leftover")] if removable.leftovers else []
+        kinds += [plural(len(removable.weights), "file") + " of weights"] if removable.weights else []
+        line = f"{removable.folder.path}: {', '.join(kinds)}, {size(size_of(removable.paths))}"
         if not yes:
-            freed += size_of(found.paths)
+            freed += size_of(removable.paths)
             typer.echo(line)
             continue
-        removed = remove(found, weights)
+        removed = remove(removable, weights)
         freed += removed or 0
-        typer.echo(f"{line}: {'kept, a worker is at it' if removed is None else 'removed'}")
-    done = "freed" if yes else "could be freed; --yes does it"
-    more = "" if weights else ". With --weights, the weights of finished runs too"
-    typer.echo(f"{size(freed)} {done}{more}." if freed or yes else f"Nothing to clean{more}.")
+        typer.echo(f"{line}: {'kept, a worker is using it' if removed is None else 'removed'}")
+    done = "freed" if yes else "can be freed with --yes"
+    more = "" if weights else " --weights includes the weights of finished runs."
+    typer.echo(f"{size(freed)} {done}.{more}" if freed or yes else f"Nothing to clean.{more}")

@@ -4,34 +4,30 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ablate.cli.options import (
     DEFAULT_RESULTS,
+    Format,
+    OutputFormat,
     Overrides,
     ResultsRoot,
     Seeds,
     StudyFile,
-    measured,
+    score_missing,
     study_and_results,
-    warn_of_other_text,
+    warn_of_changed_data,
 )
 from ablate.store import Results
 
 if TYPE_CHECKING:
     from ablate.report.compare import Comparison
 
-RowName = Annotated[str, typer.Argument(metavar="ROW", help="A row: its label, or a pattern.", show_default=False)]
+EXAMPLE = "ablate compare study.yaml base 'D dropout=0.3'"
 
-
-class Format(str, Enum):
-    """Forms of the comparison."""
-
-    rich = "rich"
-    json = "json"
+RowName = Annotated[str, typer.Argument(metavar="ROW", help="A row's label, or a pattern for one.", show_default=False)]
 
 
 def command(
@@ -42,24 +38,24 @@ def command(
     set: Overrides = None,
     seeds: Seeds = None,
     sentences: Annotated[
-        int, typer.Option("--sentences", min=0, max=1000, metavar="N", help="How many, each way.")
+        int, typer.Option("--sentences", min=0, max=1000, metavar="N", help="Example sentences per direction.")
     ] = 3,
-    format: Annotated[Format, typer.Option("--format", help="rich to read, json for scripts.")] = Format.rich,
+    format: Format = OutputFormat.rich,
 ) -> None:
-    """Compare two rows: settings, scores, significance, curves, and the sentences that differ most."""
+    """Compare two rows: settings, scores, curves, sentences."""
     from ablate.report.compare import compare
     from ablate.report.table import table_of
     from ablate.study.select import find_row
 
     content, root = study_and_results(study, results, set, None, seeds)
     before, after = find_row(content, first), find_row(content, second)
-    warn_of_other_text(content, root)
-    measured(content, root)
+    warn_of_changed_data(content, root)
+    score_missing(content, root)
     table = table_of(content, root)
     rows = {row.row.label: row for row in table.rows}
     found = compare(table, rows[before.label], rows[after.label], root)
     found = _with_sentences(found, root, sentences) if sentences else found
-    if format is Format.json:
+    if format is OutputFormat.json:
         typer.echo(json.dumps(found.as_json(), indent=1, ensure_ascii=False))
         return
     from ablate.report.compare_text import print_comparison

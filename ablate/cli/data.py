@@ -1,16 +1,16 @@
-"""`ablate data`: the corpora there are, what a study's corpus holds, and preparing it ahead of a run."""
+"""`ablate data`: list corpora, describe the corpus of a study, prepare it before a run."""
 
 from __future__ import annotations
 
 import json
-from enum import Enum
-from typing import Annotated
 
 import typer
 
 from ablate.cli.options import (
     DEFAULT_RESULTS,
+    Format,
     Offline,
+    OutputFormat,
     Overrides,
     ResultsRoot,
     Rows,
@@ -18,28 +18,19 @@ from ablate.cli.options import (
     go_offline,
     study_and_results,
 )
+from ablate.cli.usage import CommandGroup
 from ablate.store import Results
 
-app = typer.Typer(help="Corpora: which there are, what one holds, prepare one.")
+app = typer.Typer(help="List, describe and prepare corpora.", cls=CommandGroup, rich_markup_mode="rich")
 
 
-class Format(str, Enum):
-    """Forms of what is shown."""
-
-    rich = "rich"
-    json = "json"
-
-
-Form = Annotated[Format, typer.Option("--format", help="rich to read, json for scripts.")]
-
-
-@app.command(name="list")
-def list_corpora(results: ResultsRoot = DEFAULT_RESULTS, format: Form = Format.rich) -> None:
-    """List the corpora that go by a name, and those that are prepared here."""
+@app.command(name="list", epilog="Example: [bold]ablate data list[/bold]")
+def list_corpora(results: ResultsRoot = DEFAULT_RESULTS, format: Format = OutputFormat.rich) -> None:
+    """List corpora with a name of their own, and corpora that are already prepared."""
     from ablate.data.listing import named_corpora, prepared_corpora
 
     named, prepared = named_corpora(), prepared_corpora(Results(results).corpora)
-    if format is Format.json:
+    if format is OutputFormat.json:
         typer.echo(json.dumps({"named": named, "prepared": prepared}, indent=1))
         return
     from ablate.report.data_text import print_list
@@ -47,23 +38,23 @@ def list_corpora(results: ResultsRoot = DEFAULT_RESULTS, format: Form = Format.r
     print_list(named, prepared)
 
 
-@app.command()
+@app.command(epilog="Example: [bold]ablate data show study.yaml[/bold]")
 def show(
     study: StudyFile,
     results: ResultsRoot = DEFAULT_RESULTS,
     set: Overrides = None,
     offline: Offline = False,
-    format: Form = Format.rich,
+    format: Format = OutputFormat.rich,
 ) -> None:
-    """Show what a study's corpus holds: its sources, sizes, lengths, vocabulary and a sample. It is prepared first."""
+    """Prepare a study's corpus and show its sources, sizes, lengths, vocabulary and a sample."""
     go_offline(offline)
     content, root = study_and_results(study, results, set, None, None)
     from ablate.data.listing import portrait
     from ablate.data.prepare import prepare
 
-    corpus = prepare(content.data_of(content.base), content.data_folder, root.corpora, _tell)
+    corpus = prepare(content.data_of(content.base), content.data_folder, root.corpora, _print_note)
     shown = portrait(corpus)
-    if format is Format.json:
+    if format is OutputFormat.json:
         typer.echo(json.dumps(shown, indent=1, ensure_ascii=False))
         return
     from ablate.report.data_text import print_portrait
@@ -71,7 +62,7 @@ def show(
     print_portrait(shown)
 
 
-@app.command()
+@app.command(epilog="Example: [bold]ablate data prepare study.yaml --offline[/bold]")
 def prepare(
     study: StudyFile,
     results: ResultsRoot = DEFAULT_RESULTS,
@@ -79,16 +70,16 @@ def prepare(
     rows: Rows = None,
     offline: Offline = False,
 ) -> None:
-    """Download and prepare what a study's runs are trained on, and verify every file of it."""
+    """Download and prepare the corpora of a study, and verify every file."""
     go_offline(offline)
     content, root = study_and_results(study, results, set, rows, None)
     from ablate.data.prepare import prepare
 
     for data in dict.fromkeys(content.data_of(row) for row in content.rows):
-        corpus = prepare(data, content.data_folder, root.corpora, _tell)
+        corpus = prepare(data, content.data_folder, root.corpora, _print_note)
         corpus.verify(every=True)
         typer.echo(f"{corpus.folder}: {corpus.manifest['pairs']['train']:,} pairs, V={data.vocab_size:,}")
 
 
-def _tell(line: str) -> None:
+def _print_note(line: str) -> None:
     typer.echo(line, err=True)

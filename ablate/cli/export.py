@@ -1,4 +1,4 @@
-"""`ablate export`: a trained run in another library's form."""
+"""`ablate export`: a trained run as a model of another library."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Annotated
 
 import typer
 
-from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, RunId, find_run
+from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, RunId, find_finished_run
 from ablate.store import Results
+
+EXAMPLE = "ablate export 3f2a model --to huggingface"
 
 
 class Target(str, Enum):
-    """Libraries that a run can be written for."""
+    """Formats to export to."""
 
     huggingface = "huggingface"
     ctranslate2 = "ctranslate2"
@@ -21,13 +23,13 @@ class Target(str, Enum):
 
 def command(
     run: RunId,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to: a new or empty folder.", show_default=False)],
-    to: Annotated[Target, typer.Option("--to", help="Whose form to write it in.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Output folder; new or empty.", show_default=False)],
+    to: Annotated[Target, typer.Option("--to", help="Target format.", show_default=False)],
     results: ResultsRoot = DEFAULT_RESULTS,
 ) -> None:
-    """Write a trained run for another library."""
-    found = find_run(Results(results), run)
+    """Write a trained run as a model of another library."""
+    source = find_finished_run(Results(results), run)
     from ablate.export import export
 
-    name = export(found, Results(results), to.value, folder)
-    typer.echo(f"Wrote {folder} for {name}; docs/export.md says how to load it.")
+    name = export(source, Results(results), to.value, folder)
+    typer.echo(f"Wrote {folder} for {name}; docs/export.md shows how to load it.")

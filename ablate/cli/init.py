@@ -1,4 +1,4 @@
-"""`ablate init`: a commented study to start from."""
+"""`ablate init`: write a commented study to start from."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import typer
 
 from ablate.errors import UsageError
 
-_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-_NOT_NAMES = ("null", "true", "false", "runs", "corpora")
+EXAMPLE = "ablate init captions.yaml --template own-data"
 TEMPLATES = Path(__file__).parent / "templates"
 SCHEMA = "ablate.schema.json"  # beside the study, whose first line names it
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+_RESERVED = ("null", "true", "false", "runs", "corpora")  # words of YAML, folders of the results root
 
 
 class Template(str, Enum):
@@ -28,32 +29,32 @@ class Template(str, Enum):
 def command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The study to write.")] = Path("study.yaml"),
     template: Annotated[
-        Template, typer.Option("--template", help="What to begin with: generated text, the paper's table, or your own.")
+        Template,
+        typer.Option("--template", help="Generated text, the paper's Table 3, or your own text."),
     ] = Template.quickstart,
 ) -> None:
-    """Write a commented study to start from, and beside it the schema for editors."""
+    """Write a commented study to start from."""
     content = (TEMPLATES / f"{template.value}.yaml").read_text(encoding="utf-8")
     try:
         with file.open("x", encoding="utf-8") as out:
-            out.write(content.replace("<file>", str(file)).replace("<name>", _name(file.stem)))
+            out.write(content.replace("<file>", str(file)).replace("<name>", _study_name(file.stem)))
         _write_schema(file.with_name(SCHEMA))
     except FileExistsError:
-        raise UsageError(f"{file}: is there already; give another name") from None
+        raise UsageError(f"{file} already exists; choose another name") from None
     except OSError as error:
         raise UsageError(f"{error.filename}: cannot be written: {error.strerror}") from None
     typer.echo(f"Wrote {file}. Next: ablate plan {file}")
 
 
 def _write_schema(file: Path) -> None:
-    """Write the schema, over an older one of ours, but over nothing else."""
-    from ablate.cli.schema import text
-    from ablate.study.schema import TITLE
+    """Write the schema; replace an older schema of ablate, but no other file."""
+    from ablate.study.schema import TITLE, schema_text
 
     if not file.exists() or TITLE in file.read_text(encoding="utf-8", errors="replace"):
-        file.write_text(text(), encoding="utf-8")
+        file.write_text(schema_text(), encoding="utf-8")
 
 
-def _name(stem: str) -> str:
-    """The file's name, made to name a study, where YAML takes it for a word."""
+def _study_name(stem: str) -> str:
+    """The file's name as a name for the study; `study` if YAML or the results root has another use for the word."""
     stem = re.sub("[^A-Za-z0-9_-]+", "-", stem).strip("-")
-    return stem if _WORD.fullmatch(stem) and stem.lower() not in _NOT_NAMES else "study"
+    return stem if _NAME.fullmatch(stem) and stem.lower() not in _RESERVED else "study"

@@ -1,120 +1,124 @@
-"""What is shown while a study is worked at: its table filling in a terminal, plain lines elsewhere."""
+"""Live progress of a study: its table filling in a terminal (rich.live), plain lines in a pipe or file."""
 
 from __future__ import annotations
 
+import os
 import time
-from collections import deque
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ablate.cli.screen import Screen, can_repaint
-from ablate.cli.status import where
 from ablate.formatting import duration, plural
 from ablate.report.progress import ENDED, Standing, Standings, run_labels
+from ablate.report.run_text import progress_line
 from ablate.store import Results
 from ablate.store.status import failure_of, read_progress
 from ablate.study import Study
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
 
     from ablate.data.corpus import Corpus
     from ablate.launch.devices import Place
 
-SAY_EVERY_SECONDS = 60.0  # where lines are printed, between two of them
-LOOK_EVERY_SECONDS = 0.5
-REST = 9.0  # times as long as a look has taken, until the next
+LINE_EVERY_SECONDS = 60.0  # without a terminal: the longest silence while runs train
+LOOK_EVERY_SECONDS = 0.5  # while watching
+REST = 9.0  # a frame that took t seconds to make stays for 9 t, so that watching costs at most a tenth of a core
 
 
-class Live:
-    """Watches a study and tells of it: as a launcher's watcher, or by itself from its files alone."""
+class LiveView:
+    """Shows the progress of a study, as the watcher of a launch or by itself from files alone (`watch`)."""
 
     def __init__(self, study: Study, results: Results, console: Console) -> None:
         self.study, self.results, self.console = study, results, console
         self.labels = run_labels(study)
-        self.screen: Screen | None = None
+        self.frame: Frame | None = None  # None without a terminal
         self.standings: Standings | None = None
-        self.said = time.monotonic()
-        self.begun: set[str] = set()
-        self.later: deque[str] = deque()
+        self.last_line = time.monotonic()
+        self.running: set[str] = set()
         self.rest_until = 0.0
 
-    def __enter__(self) -> Live:
+    def __enter__(self) -> LiveView:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._say_what_waits()
-        if self.screen is not None:
-            self.screen.close()
+        if self.frame is not None:
+            self.frame.stop(keep=kind is not None)  # a launch that completes prints the final table instead
 
     def announce(self, corpus: Corpus, places: list[Place], missing: int) -> None:
-        """The corpus is ready and work begins."""
+        """Log the corpus and the devices, then start the view."""
         left_out = "".join(f", {count} left out ({why})" for why, count in corpus.manifest["left_out"].items())
         pairs = corpus.manifest["pairs"]
-        self.say(
+        self.log(
             f"corpus {corpus.id}: {pairs['train']:,} pairs{left_out}, dev {pairs['dev']:,}, test {pairs['test']:,}"
         )
         for line in corpus.manifest.get("noticed", ()):
-            self.say(f"note: {line}")
+            self.log(f"note: {line}")
         device, threads = places[0].device.partition(":")[0], places[0].threads
         each = " each" if len(places) > 1 else ""
-        self.say(
+        self.log(
             f"{missing} of {plural(len(self.labels), 'run')} to do, {len(places)} at once on {device}, "
             f"{plural(threads, 'thread')}{each}"
         )
         self.begin()
 
     def begin(self) -> None:
-        """From here on it is looked at again and again."""
+        """Show the first frame."""
         self.standings = Standings(self.study, self.results)
-        if can_repaint(self.console):
-            self.screen = Screen(self.console)
+        if is_interactive(self.console):
+            self.frame = Frame(self.console)
         self.tick()
 
     def started(self, run: str) -> None:
-        """A worker was given this run."""
-        if self.screen is None and run not in self.begun:
-            self.say(f"started  {self.labels[run]}")
-        self.begun.add(run)
+        """A worker has started this run."""
+        if self.frame is None and run not in self.running:
+            self.log(f"started  {self.labels[run]}")
+        self.running.add(run)
 
     def finished(self, run: str, outcome: str, reason: str = "") -> None:
-        """A run is done, diverged or failed; `reason`: why, where its folder cannot say."""
-        self.begun.discard(run)
+        """A run has ended.
+
+        Args:
+            run: its id.
+            outcome: `done`, `diverged` or `failed`.
+            reason: of a failure that left no message in the run's folder.
+        """
+        self.running.discard(run)
         standing = self._look()
-        if self.screen is not None and outcome == "done":
-            return  # its row tells
-        scores = self._scores(run) if outcome == "done" else self._why(run, reason)
+        if self.frame is not None and outcome == "done":
+            return  # the table shows it
+        result = self._scores(run) if outcome == "done" else self._reason(run, reason)
         seconds = (read_progress(self.results.run(run)) or {}).get("seconds")
         left = f", about {duration(standing.seconds_left)} left" if standing.seconds_left is not None else ""
-        of = f"{standing.ended} of {len(standing.states)}{left}"
-        self.say(f"{outcome:8} {self.labels[run]}{scores} ({duration(seconds)}; {of})")
+        count = f"{standing.ended} of {len(standing.states)}{left}"
+        self.log(f"{outcome:8} {self.labels[run]}{result} ({duration(seconds)}; {count})")
 
     def tick(self) -> None:
-        """Some time has passed."""
-        self._say_what_waits()
-        if self.screen is not None:
-            self._show(self.screen)
-        elif time.monotonic() - self.said >= SAY_EVERY_SECONDS:
+        """Update the table, or log a line for each running run once a minute."""
+        if self.frame is not None:
+            self._draw(self.frame)
+        elif time.monotonic() - self.last_line >= LINE_EVERY_SECONDS:
             standing = self._look()
             left = f", about {duration(standing.seconds_left)} left" if standing.seconds_left is not None else ""
             for run, state in standing.states.items():
                 if state == "running":
-                    self.say(f"at work  {self.labels[run]}: {self._where(run)}{left}")
+                    self.log(f"running  {self.labels[run]}: {self._progress(run)}{left}")
 
-    def _show(self, screen: Screen) -> None:
-        """Draw the table; a study of thousands of runs is looked at less often, for that takes its time."""
+    def _draw(self, frame: Frame) -> None:
+        """Draw the table; less often for a study of thousands of runs, which takes long to look through."""
         from ablate.report.progress_text import lines
 
-        began, size = time.monotonic(), self.console.size
-        if began >= self.rest_until:
-            screen.show(lines(self._look(), size.width - 1, size.height - 1))
-            now = time.monotonic()
-            self.rest_until = now + REST * (now - began)
+        start, size = time.monotonic(), self.console.size
+        if start >= self.rest_until:
+            frame.draw(lines(self._look(), size.width - 1, size.height - 1))
+            end = time.monotonic()
+            self.rest_until = end + REST * (end - start)
 
     def watch(self) -> None:
-        """Look until every run has ended, and let the last picture stand; events are what changes between two looks."""
+        """Show the study until every run has ended, and keep the last frame. Events are changes between two looks."""
         self.begin()
         before = self._look()
         for run, state in before.states.items():
@@ -132,41 +136,30 @@ class Live:
                     self.finished(run, state)
             self.tick()
             before = now
-        if self.screen is not None:
+        if self.frame is not None:
             self.rest_until = 0.0
-            self._show(self.screen)
-            self.screen.leave()
+            self._draw(self.frame)
+            self.frame.stop(keep=True)
         else:
-            self.say(f"{self.study.name}: {before.ended} of {plural(len(before.states), 'run')}, nothing left to do")
+            self.log(f"{self.study.name}: {before.ended} of {plural(len(before.states), 'run')}, nothing left to do")
 
     def _look(self) -> Standing:
-        """The standing, no older than a moment."""
+        """Read the study's progress from its files."""
         if self.standings is None:
             self.standings = Standings(self.study, self.results)
         return self.standings.look()
 
-    def say_later(self, line: str) -> None:
-        """Print a line when nothing else is being printed; may be called from any thread."""
-        self.later.append(line)
-
-    def _say_what_waits(self) -> None:
-        while self.later:
-            self.say(self.later.popleft())
-
-    def say(self, line: str) -> None:
-        """Print a line, above the table where there is one."""
-        self.said = time.monotonic()
-        if self.screen is not None:
-            self.screen.say(line)
-        else:
-            self.console.print(line, soft_wrap=True, markup=False)
+    def log(self, line: str) -> None:
+        """Print a line, above the table in a terminal. Any thread may call this."""
+        self.last_line = time.monotonic()
+        self.console.print(line, soft_wrap=True, markup=False)
 
     def _scores(self, run: str) -> str:
         result = self.results.run(run).read_result() or {}
         found = [d for id, d in result.get("decodings", {}).items() if id in self.study.decodings[run]]
         return f": PPL {found[0]['ppl']:.2f}, BLEU {found[0]['bleu']:.1f}" if found else ""
 
-    def _why(self, run: str, reason: str) -> str:
+    def _reason(self, run: str, reason: str) -> str:
         folder = self.results.run(run)
         result = folder.read_result()
         if result is not None and "reason" in result:
@@ -174,6 +167,49 @@ class Live:
         reason = failure_of(folder) or reason
         return f": {reason}; see {folder.log}" if reason else f"; see {folder.log}"
 
-    def _where(self, run: str) -> str:
+    def _progress(self, run: str) -> str:
         progress = read_progress(self.results.run(run))
-        return where(progress) if progress else "starting"
+        return progress_line(progress) if progress else "starting"
+
+
+class Frame:
+    """Lines at the bottom of a terminal that are drawn again in place; printed lines scroll by above them."""
+
+    def __init__(self, console: Console) -> None:
+        from rich.live import Live
+
+        self.console, self.width = console, console.width
+        self.lines: list[Text] = []
+        self.live: Live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
+        self.live.start()
+
+    def draw(self, lines: list[Text]) -> None:
+        """Replace the lines. Lines that have not changed are not written again."""
+        from rich.console import Group
+
+        if self.console.width != self.width:
+            self._erase_wrapped_rows()
+        elif [line.markup for line in lines] == [line.markup for line in self.lines]:  # == ignores styles
+            return
+        self.lines = lines
+        self.live.update(Group(*lines), refresh=True)
+
+    def stop(self, keep: bool) -> None:
+        """Leave the last frame in the terminal, or remove it."""
+        self.live.transient = not keep
+        self.live.stop()
+
+    def _erase_wrapped_rows(self) -> None:
+        """Erase the rows that a terminal adds when it becomes narrower than the frame; rich does not count them."""
+        from rich.control import Control
+        from rich.segment import ControlType
+
+        self.width = max(1, self.console.width)
+        rows = sum(max(0, line.cell_len - 1) // self.width for line in self.lines)
+        up = [(ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2)] * rows
+        self.console.control(Control((ControlType.ERASE_IN_LINE, 2), *up))
+
+
+def is_interactive(console: Console) -> bool:
+    """Whether output goes to a terminal that can redraw: no pipe, no file, no dumb terminal, no CI."""
+    return console.file.isatty() and not console.is_dumb_terminal and not os.environ.get("CI")

@@ -1,8 +1,9 @@
-"""Options that several verbs share."""
+"""Arguments and options that several commands share, and the objects that they name."""
 
 from __future__ import annotations
 
 import os
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,34 +13,51 @@ from ablate.errors import StoreError, UsageError
 from ablate.store import Results, RunFolder
 
 if TYPE_CHECKING:
+    import torch
     from rich.progress import Progress, TaskID
 
     from ablate.study import Study
 
+
+class OutputFormat(str, Enum):
+    """Forms of a command's output."""
+
+    rich = "rich"
+    json = "json"
+
+
+class Device(str, Enum):
+    """Devices to compute on."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's YAML file.", show_default=False)]
-RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or the beginning of it.", show_default=False)]
-ResultsRoot = Annotated[Path, typer.Option("--results", metavar="DIR", file_okay=False, help="The results root.")]
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or its first characters.", show_default=False)]
+ResultsRoot = Annotated[
+    Path, typer.Option("--results", metavar="DIR", file_okay=False, help="Folder with the results of all studies.")
+]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="FIELD=VALUE", help="Override a field of base, or data.FIELD. May be repeated."),
+    typer.Option(
+        "--set", metavar="FIELD=VALUE", help="Set a field of base, or data.FIELD, for this command. Repeatable."
+    ),
 ]
 Rows = Annotated[
     list[str] | None,
-    typer.Option("--rows", metavar="ROWS", help="Only these rows and base: groups, labels or patterns, by commas."),
+    typer.Option("--rows", metavar="ROWS", help="Base and these rows only: groups, labels, patterns; with commas."),
 ]
 Seeds = Annotated[
-    str | None, typer.Option("--seeds", metavar="SEEDS", help="These seeds in place of the study's: 1,2,3 or 1-3.")
+    str | None, typer.Option("--seeds", metavar="SEEDS", help="Seeds instead of the study's: 1,2,3 or 1-3.")
 ]
-Offline = Annotated[bool, typer.Option("--offline", help="Download nothing: use what is there.")]
+Format = Annotated[OutputFormat, typer.Option("--format", help="Output to read (rich) or for scripts (json).")]
+DeviceOption = Annotated[Device, typer.Option("--device", help="Device; auto uses a GPU if there is one.")]
+Offline = Annotated[bool, typer.Option("--offline", help="Download nothing; use files that are already here.")]
 BudgetText = Annotated[
     str | None,
-    typer.Option("--budget", metavar="TIME", help="Only what fits: 2h, 90min, 8gpu-hours. Cuts seeds before rows."),
-]
-Log = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--log", metavar="LOGGER", envvar="ABLATE_LOG", help="Mirror to tensorboard, mlflow or wandb. May be repeated."
-    ),
+    typer.Option("--budget", metavar="TIME", help="Only what fits in 2h, 90min or 8gpu-hours: fewer seeds, then rows."),
 ]
 DEFAULT_RESULTS = Path("results")
 
@@ -47,19 +65,19 @@ DEFAULT_RESULTS = Path("results")
 def study_and_results(
     study: Path, results: Path, overrides: list[str] | None, rows: list[str] | None, seeds: str | None
 ) -> tuple[Study, Results]:
-    """The study as selected, and its results root.
+    """Read the study, select its rows and seeds, and open its results root.
 
     Raises:
-        StudyError: the study or --set is at fault.
-        UsageError: --rows or --seeds is.
+        StudyError: a fault in the study or in --set.
+        UsageError: a fault in --rows or --seeds.
     """
-    from ablate.study import Selection, read_study  # reading a study takes longer to load than all else
+    from ablate.study import Selection, read_study  # slow to import: `--help` does without
 
     return read_study(study, Selection(overrides or (), rows or (), seeds)), Results(results)
 
 
-def warn_of_other_text(study: Study, results: Results) -> None:
-    """Say so where the study's files are not those that the results of its base are of; `run` refuses to mix them."""
+def warn_of_changed_data(study: Study, results: Results) -> None:
+    """Warn if the study's files have changed since its base was trained; `ablate run` refuses to mix them."""
     from ablate.data.check import is_other_text
 
     used = set()
@@ -71,54 +89,70 @@ def warn_of_other_text(study: Study, results: Results) -> None:
         used |= {decoding["corpus"] for decoding in result.get("decodings", {}).values()}
     if used and is_other_text(study.data_of(study.base), study.data_folder, results.corpora, used):
         typer.echo(
-            f"note: the files in {study.data_folder} are not those that these results are of, or have changed since; "
-            "`ablate run` compares what they hold",
+            f"note: the files in {study.data_folder} may have changed since these results were made; "
+            "`ablate run` compares their content",
             err=True,
         )
 
 
-def any_run(results: Results, given: str) -> RunFolder:
-    """The run whose id begins so, finished or not.
+def find_run(results: Results, id_prefix: str) -> RunFolder:
+    """Find a run by its id or the first characters of its id.
 
     Raises:
-        UsageError: there is none, or several.
+        UsageError: no run matches, or several.
     """
-    found = [id for id in results.run_ids() if id.startswith(given)]
-    if len(found) != 1 or not given:
-        what = "no run" if not found else f"{len(found)} runs"
-        raise UsageError(f'{results.root}: has {what} whose id begins with "{given}"; `ablate status STUDY` lists them')
-    return results.run(found[0])
+    matches = [id for id in results.run_ids() if id.startswith(id_prefix)]
+    if len(matches) != 1 or not id_prefix:
+        count = "no run" if not matches else f"{len(matches)} runs"
+        raise UsageError(
+            f'{results.root}: {count} with an id that begins with "{id_prefix}"; `ablate status STUDY` lists them'
+        )
+    return results.run(matches[0])
 
 
-def go_offline(asked: bool) -> None:
-    """Tell the Hub's library, which reads this when it is first imported."""
-    if asked:
-        os.environ["HF_HUB_OFFLINE"] = "1"
-
-
-def find_run(results: Results, given: str) -> RunFolder:
-    """The finished run whose id begins so.
+def find_finished_run(results: Results, id_prefix: str) -> RunFolder:
+    """Find a finished run by its id or the first characters of its id.
 
     Raises:
-        UsageError: there is none, or several, or it is not finished.
+        UsageError: no run matches, or several, or the run is not finished.
     """
-    folder = any_run(results, given)
+    folder = find_run(results, id_prefix)
     result = folder.read_result()
     if result is None or result["outcome"] != "done":
         raise UsageError(f"run {folder.id} is not done; `ablate run STUDY` finishes it")
     return folder
 
 
-def measured(study: Study, results: Results) -> None:
-    """Score translations that are not scored yet, in the metrics that the study asks for, with a bar meanwhile.
+def torch_device(choice: Device) -> torch.device:
+    """The torch device for --device.
 
-    Where results cannot be written, say so and go on without them.
+    Raises:
+        UsageError: cuda was requested and torch finds no GPU.
+    """
+    import torch
+
+    cuda = choice is not Device.cpu and torch.cuda.is_available()
+    if choice is Device.cuda and not cuda:
+        raise UsageError("--device cuda: torch finds no CUDA device; use --device cpu")
+    return torch.device("cuda" if cuda else "cpu")
+
+
+def go_offline(requested: bool) -> None:
+    """Forbid downloads of huggingface_hub, which reads this variable when it is first imported."""
+    if requested:
+        os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+def score_missing(study: Study, results: Results) -> None:
+    """Score finished translations in the study's metrics where a score is missing, with a progress bar.
+
+    If the results cannot be written, say so and go on without the new scores.
     """
     from ablate.metrics.scoring import measure_missing
 
     bar: list[tuple[Progress, TaskID]] = []
 
-    def told(done: int, of: int) -> None:
+    def report(done: int, total: int) -> None:
         if not bar:
             from rich.console import Console
             from rich.progress import Progress
@@ -126,13 +160,13 @@ def measured(study: Study, results: Results) -> None:
             console = Console(stderr=True)
             progress = Progress(console=console, transient=True, disable=not console.is_terminal)
             progress.start()
-            bar.append((progress, progress.add_task("scoring translations", total=of)))
+            bar.append((progress, progress.add_task("scoring translations", total=total)))
         bar[0][0].update(bar[0][1], completed=done)
 
     try:
-        measure_missing(study, results, told)
+        measure_missing(study, results, report)
     except PermissionError as error:
-        typer.echo(f"{error.filename}: cannot be written, so new scores are left out", err=True)
+        typer.echo(f"{error.filename}: no write permission; new scores are left out", err=True)
     finally:
         for progress, _ in bar:
             progress.stop()

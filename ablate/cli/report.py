@@ -1,4 +1,4 @@
-"""`ablate report`: one self-contained web page with all that a study says."""
+"""`ablate report`: the results of a study as one self-contained web page."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ablate.cli.options import (
     Rows,
     Seeds,
     StudyFile,
-    measured,
+    score_missing,
     study_and_results,
-    warn_of_other_text,
+    warn_of_changed_data,
 )
 from ablate.errors import UsageError
 from ablate.store import Results
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ablate.page.samples import Sample
     from ablate.report.table import Table
 
+EXAMPLE = "ablate report study.yaml --figures figures"
 FILE = "report.html"
 
 
@@ -37,20 +38,22 @@ def command(
     rows: Rows = None,
     seeds: Seeds = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Where to. Unset: report.html in the study's results.")
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Output file.", show_default="report.html in the study's results"),
     ] = None,
     figures: Annotated[
-        Path | None, typer.Option("--figures", metavar="DIR", help="Write the figures there too, as PDF, PNG and SVG.")
+        Path | None,
+        typer.Option("--figures", metavar="DIR", help="Also write the figures here, as PDF, PNG and SVG."),
     ] = None,
     sentences: Annotated[
-        int, typer.Option("--sentences", min=0, max=1000, metavar="N", help="Sample translations.")
+        int, typer.Option("--sentences", min=0, max=1000, metavar="N", help="Number of sample translations.")
     ] = 5,
     attention: Annotated[
         str | None,
         typer.Option("--attention", metavar="TEXT", help="Add base's attention weights for this sentence."),
     ] = None,
 ) -> None:
-    """Write one self-contained HTML page: table, curves, differences, costs, samples, provenance."""
+    """Write one HTML page: table, curves, costs, samples, provenance."""
     from ablate.page.page import page
     from ablate.report.curves import curves_of
     from ablate.report.table import table_of
@@ -58,9 +61,9 @@ def command(
     content, root = study_and_results(study, results, set, rows, seeds)
     _refuse_undrawable(figures)
     if content.is_modified and out is None:
-        raise UsageError("with --set, --rows or --seeds it is not the study of the file: name a place, --out FILE")
-    warn_of_other_text(content, root)
-    measured(content, root)
+        raise UsageError("--set, --rows and --seeds change the study: give --out FILE, so that its report stays")
+    warn_of_changed_data(content, root)
+    score_missing(content, root)
     table = table_of(content, root)
     curves = curves_of(table, root)
     seen = _attention(table, root, attention) if attention is not None else None
@@ -76,9 +79,9 @@ def command(
 
 
 def _refuse_undrawable(figures: Path | None) -> None:
-    """Refuse before any work what could not be drawn after it."""
+    """Refuse a folder that could not be written, before any work."""
     if figures is not None and figures.exists() and not figures.is_dir():
-        raise UsageError(f"--figures {figures}: is not a folder")
+        raise UsageError(f"--figures {figures}: not a folder")
 
 
 def _samples(table: Table, root: Results, count: int) -> list[Sample]:

@@ -1,11 +1,10 @@
-"""`ablate run`: train what is missing, resume what was interrupted, print the table."""
+"""`ablate run`: train missing runs, resume interrupted ones, print the table."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +12,8 @@ import typer
 from ablate.cli.options import (
     DEFAULT_RESULTS,
     BudgetText,
-    Log,
+    Device,
+    DeviceOption,
     Offline,
     Overrides,
     ResultsRoot,
@@ -21,7 +21,7 @@ from ablate.cli.options import (
     Seeds,
     StudyFile,
     go_offline,
-    measured,
+    score_missing,
     study_and_results,
 )
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, Interrupted, UsageError
@@ -32,13 +32,7 @@ if TYPE_CHECKING:
     from ablate.store import Results
     from ablate.study import Study
 
-
-class Device(str, Enum):
-    """Where to train."""
-
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
+EXAMPLE = "ablate run study.yaml --budget 8h --log tensorboard"
 
 
 def command(
@@ -47,20 +41,30 @@ def command(
     set: Overrides = None,
     rows: Rows = None,
     seeds: Seeds = None,
-    device: Annotated[Device, typer.Option("--device", help="auto takes GPUs where there are any.")] = Device.auto,
+    device: DeviceOption = Device.auto,
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", min=1, max=1024, metavar="N", help="Runs at once. Unset: one a GPU, or one a core."),
+        typer.Option(
+            "--jobs", min=1, max=1024, metavar="N", help="Jobs at once.", show_default="one per GPU, or per CPU core"
+        ),
     ] = None,
     offline: Offline = False,
     budget: BudgetText = None,
-    log: Log = None,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run again what has failed.")] = False,
+    log: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--log",
+            metavar="LOGGER",
+            envvar="ABLATE_LOG",
+            help="Also log to tensorboard, mlflow or wandb. Repeatable.",
+        ),
+    ] = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed runs again.")] = False,
 ) -> None:
-    """Train what is missing, resume what was interrupted, and print the table."""
+    """Train missing runs, resume interrupted ones, and print the table."""
     from rich.console import Console
 
-    from ablate.cli.live import Live
+    from ablate.cli.live import LiveView
     from ablate.launch import launch
     from ablate.loggers import Mirror, chosen
     from ablate.report import publish, render
@@ -70,68 +74,68 @@ def command(
 
     go_offline(offline)
     loggers = chosen(log or ())
-    given = None if budget is None else Budget.parse(budget)
+    limit = None if budget is None else Budget.parse(budget)
     content, root = study_and_results(study, results, set, rows, seeds)
     console = Console(highlight=False)
 
     def train(part: Study) -> Launch:
-        with Live(part, root, console) as live, Mirror(part, root, loggers, live.say_later):
+        with LiveView(part, root, console) as view, Mirror(part, root, loggers, view.log):
             return launch(
                 part,
                 root,
-                live,
+                view,
                 device=device.value,
                 jobs=jobs,
                 retry_failed=retry_failed,
-                announce=live.announce,
-                say=live.say,
+                announce=view.announce,
+                say=view.log,
             )
 
     try:
-        if given is None:
-            done = train(content)
+        if limit is None:
+            outcome = train(content)
         else:
             gpus = 0 if device is Device.cpu else gpus_in_sight()
-            done = _within(given, min(gpus, jobs or gpus), content, root, train)
+            outcome = _train_within(limit, min(gpus, jobs or gpus), content, root, train)
     except Interrupted:
-        console.print("Interrupted. The same command goes on from here.", soft_wrap=True)
+        console.print("Interrupted. The same command resumes.", soft_wrap=True)
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    measured(content, root)
+    score_missing(content, root)
     table = table_of(content, root)
     render.print_rich(table, console, against_paper=False)
     if content.is_modified:
         console.print(
-            f"Not written to {root.study(content.name)}: that is for the study as its file has it.", soft_wrap=True
+            f"{root.study(content.name)} is not updated: --set, --rows and --seeds change the study.", soft_wrap=True
         )
     else:
         publish.publish(table, root)
-    if not done.complete:
+    if not outcome.complete:
         raise typer.Exit(EXIT_RUN_FAILED)
 
 
-def _within(budget: Budget, gpus: int, study: Study, root: Results, train: Callable[[Study], Launch]) -> Launch:
-    """Train what fits into the budget; where nothing is known of this machine, base first, which tells.
+def _train_within(budget: Budget, gpus: int, study: Study, root: Results, train: Callable[[Study], Launch]) -> Launch:
+    """Train the part of the study that fits; on an unknown machine train base first and measure its time.
 
     Raises:
-        UsageError: base alone does not fit, or no time can be told.
+        UsageError: base alone does not fit, or the time of some rows cannot be estimated.
     """
     from ablate.report.budget import base_alone, fit, unknown_rows
     from ablate.report.plan import plan_of
 
-    found = fit(plan_of(study, root), budget.available(gpus))
-    if found is None:
-        typer.echo(f"--budget {budget.text}: nothing is known of this machine yet; base is trained first, which tells.")
-        began = time.monotonic()
-        done = train(base_alone(study))
-        if not done.complete:
-            return done
-        rest = replace(budget, seconds=max(0.0, budget.seconds + began - time.monotonic()))
+    fitting = fit(plan_of(study, root), budget.available(gpus))
+    if fitting is None:
+        typer.echo(f"--budget {budget.text}: no run has finished on this machine yet; base is trained first.")
+        start = time.monotonic()
+        outcome = train(base_alone(study))
+        if not outcome.complete:
+            return outcome
+        rest = replace(budget, seconds=max(0.0, budget.seconds + start - time.monotonic()))
         plan = plan_of(study, root)
-        found = fit(plan, rest.available(gpus))
-        if found is None:
+        fitting = fit(plan, rest.available(gpus))
+        if fitting is None:
             rows = ", ".join(unknown_rows(plan))
             raise UsageError(
-                f"--budget {budget.text}: cannot tell the time of rows without an end, or in another precision: {rows}"
+                f"--budget {budget.text}: cannot estimate rows without a last step, or in another precision: {rows}"
             )
-    typer.echo(found.told(budget))
-    return train(found.study)
+    typer.echo(fitting.told(budget))
+    return train(fitting.study)

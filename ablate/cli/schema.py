@@ -1,19 +1,14 @@
-"""`ablate schema`: the study file's shape, for editors."""
+"""`ablate schema`: the JSON Schema of study files, for editors."""
 
 from __future__ import annotations
 
-import json
-
 import typer
+
+EXAMPLE = "ablate schema > ablate.schema.json"
 
 
 def command() -> None:
-    """Print the JSON Schema of a study file, from which an editor completes and checks fields."""
-    typer.echo(text(), nl=False)
+    """Print the JSON Schema of study files, for completion in editors."""
+    from ablate.study.schema import schema_text
 
-
-def text() -> str:
-    """The schema as a file holds it."""
-    from ablate.study.schema import schema
-
-    return json.dumps(schema(), indent=1) + "\n"
+    typer.echo(schema_text(), nl=False)

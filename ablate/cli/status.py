@@ -1,10 +1,9 @@
-"""`ablate status`: where every run stands, while it runs or after; and all that is known of one."""
+"""`ablate status`: the state of every run of a study, or everything known about one run."""
 
 from __future__ import annotations
 
 import json
 import re
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,13 +11,15 @@ import typer
 
 from ablate.cli.options import (
     DEFAULT_RESULTS,
+    Format,
+    OutputFormat,
     Overrides,
     ResultsRoot,
     Rows,
     Seeds,
-    any_run,
+    find_run,
     study_and_results,
-    warn_of_other_text,
+    warn_of_changed_data,
 )
 from ablate.errors import UsageError
 from ablate.formatting import duration, plural
@@ -28,20 +29,14 @@ from ablate.store.status import damage_of, failure_of, last_lines, read_progress
 if TYPE_CHECKING:
     from ablate.study import Study
 
-
-class Format(str, Enum):
-    """Forms of the status."""
-
-    rich = "rich"
-    json = "json"
-
+EXAMPLE = "ablate status study.yaml --watch"
 
 StudyOrRun = Annotated[
     Path,
-    typer.Argument(metavar="STUDY|RUN", help="The study's YAML file, or a run's id for all that is known of it."),
+    typer.Argument(metavar="STUDY|RUN", help="The study's YAML file, or the id of one run.", show_default=False),
 ]
-_RUN = re.compile(r"[0-9a-f]{3,12}")
-LOG_LINES = 3  # of a run that has failed
+_RUN_ID = re.compile(r"[0-9a-f]{3,12}")
+LOG_LINES = 3  # shown for a failed run
 
 
 def command(
@@ -50,16 +45,18 @@ def command(
     set: Overrides = None,
     rows: Rows = None,
     seeds: Seeds = None,
-    format: Annotated[Format, typer.Option("--format", help="rich to read, json for scripts.")] = Format.rich,
+    format: Format = OutputFormat.rich,
     watch: Annotated[
-        bool, typer.Option("--watch", help="What `ablate run` shows, until every run has ended; Ctrl-C ends it.")
+        bool, typer.Option("--watch", help="Show live progress until every run has ended; Ctrl-C stops watching.")
     ] = False,
 ) -> None:
-    """Show every run: pending, running, interrupted, failed, diverged or done. Of a RUN, all that is known."""
-    if _RUN.fullmatch(str(study)) and not study.exists():
+    """Show the state of every run, or everything known about one run."""
+    if not study.exists() and not study.suffix:
+        if not _RUN_ID.fullmatch(str(study)):
+            raise UsageError(f'"{study}" is neither a study file nor a run id')
         if watch:
-            raise UsageError("--watch has no effect on one run: give the study")
-        _one(str(study), Results(results), format)
+            raise UsageError("--watch has no effect on one run; give the study's file")
+        _show_run(str(study), Results(results), format)
         return
     from ablate.report.plan import Plan, plan_of
 
@@ -67,63 +64,63 @@ def command(
     if watch:
         _watch(content, root, format)
         return
-    warn_of_other_text(content, root)
+    warn_of_changed_data(content, root)
     plan: Plan = plan_of(content, root)
     details = [
-        (row.row.label, run.seed, run.id, state, _detail(Results(results).run(run.id), state))
+        (row.row.label, run.seed, run.id, state, _detail(root.run(run.id), state))
         for row in plan.rows
         for run, state in row.runs
     ]
-    if format is Format.json:
+    if format is OutputFormat.json:
         keys = ("row", "seed", "id", "state", "detail")
         runs: list[dict[str, Any]] = [dict(zip(keys, detail, strict=True)) for detail in details]
         for run in runs:
-            run["log"] = _last_words(Results(results).run(run["id"]), run["state"])
+            run["log"] = _log_of_failure(root.run(run["id"]), run["state"])
         typer.echo(json.dumps({"study": plan.study.name, "runs": runs, "seconds_left": plan.seconds}, indent=1))
         return
     from ablate.report.plan_text import print_status
 
     print_status(plan, details)
     for label, seed, id, state, _ in details:
-        words = _last_words(Results(results).run(id), state)
-        if words:
-            typer.echo(f"\n{label} seed {seed}, the last lines of its log:")
-            typer.echo("\n".join(f"  {line}" for line in words))
+        lines = _log_of_failure(root.run(id), state)
+        if lines:
+            typer.echo(f"\n{label} seed {seed}, end of its log:")
+            typer.echo("\n".join(f"  {line}" for line in lines))
 
 
-def _one(given: str, results: Results, format: Format) -> None:
-    """All that is known of one run.
+def _show_run(id_prefix: str, results: Results, format: OutputFormat) -> None:
+    """Show everything known about one run.
 
     Raises:
-        UsageError: there is none whose id begins so, or several.
+        UsageError: no run matches, or several.
     """
     from ablate.report.run_text import about, as_lines
 
-    known = about(any_run(results, given))
-    typer.echo(json.dumps(known, indent=1) if format is Format.json else "\n".join(as_lines(known)))
+    known = about(find_run(results, id_prefix))
+    typer.echo(json.dumps(known, indent=1) if format is OutputFormat.json else "\n".join(as_lines(known)))
 
 
-def _last_words(folder: RunFolder, state: State) -> list[str]:
-    """The end of the log of a run that has failed."""
+def _log_of_failure(folder: RunFolder, state: State) -> list[str]:
+    """The last log lines of a failed run; empty in other states."""
     return last_lines(folder.log, LOG_LINES) if state == "failed" else []
 
 
-def _watch(study: Study, results: Results, format: Format) -> None:
-    if format is not Format.rich:
+def _watch(study: Study, results: Results, format: OutputFormat) -> None:
+    if format is not OutputFormat.rich:
         raise UsageError(f"--format {format.value} has no effect with --watch")
     from rich.console import Console
 
-    from ablate.cli.live import Live
+    from ablate.cli.live import LiveView
 
-    with Live(study, results, Console(highlight=False)) as live:
-        live.watch()
+    with LiveView(study, results, Console(highlight=False)) as view:
+        view.watch()
 
 
 def _detail(folder: RunFolder, state: State) -> str:
-    """What there is to say of a run in this state."""
+    """Progress, outcome or failure of a run, as one line."""
     if state == "failed":
-        how = "the next `ablate run`" if was_killed(folder) else "--retry-failed"
-        return f"{failure_of(folder) or ''}; see {folder.log}; {how} runs it again"
+        retried = "the next `ablate run`" if was_killed(folder) else "--retry-failed"
+        return f"{failure_of(folder) or ''}; see {folder.log}; {retried} runs it again"
     if state in ("done", "diverged"):
         result = folder.read_result() or {}
         text = f"{result.get('steps')} steps in {duration(result.get('seconds'))}"
@@ -132,20 +129,8 @@ def _detail(folder: RunFolder, state: State) -> str:
     if damage is not None:
         return damage
     if state == "pending" and folder.result.exists():
-        return f"trained, {plural((folder.read_result() or {}).get('steps', 0), 'step')}; to be translated"
+        return f"trained, {plural((folder.read_result() or {}).get('steps', 0), 'step')}; still to be decoded"
+    from ablate.report.run_text import progress_line
+
     progress = read_progress(folder)
-    return "" if progress is None else where(progress)
-
-
-def where(progress: dict[str, Any]) -> str:
-    """`step 120 of 450, loss 2.31, PPL 8.1, 7,300 tokens/s`."""
-    parts = [f"step {progress['step']} of {progress['steps'] or '?'}"] if progress.get("step") else []
-    if progress.get("phase") not in ("training", "left"):
-        parts.append(str(progress["phase"]))
-    if progress.get("loss") is not None:
-        parts.append(f"loss {progress['loss']:.2f}")
-    if progress.get("perplexity") is not None:
-        parts.append(f"PPL {progress['perplexity']:.2f}")
-    if progress.get("tokens_per_second") and progress.get("phase") == "training":
-        parts.append(f"{progress['tokens_per_second']:,.0f} tokens/s")
-    return ", ".join(parts)
+    return "" if progress is None else progress_line(progress)

@@ -1,4 +1,4 @@
-"""`ablate table`: the table from what is there."""
+"""`ablate table`: the results as a table, in several forms."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from ablate.cli.options import (
     Rows,
     Seeds,
     StudyFile,
-    measured,
+    score_missing,
     study_and_results,
-    warn_of_other_text,
+    warn_of_changed_data,
 )
+from ablate.errors import UsageError
+
+EXAMPLE = "ablate table study.yaml --format latex --against paper"
 
 
 class Format(str, Enum):
@@ -33,7 +36,7 @@ class Format(str, Enum):
 
 
 class Against(str, Enum):
-    """What may stand beside our numbers."""
+    """Published results to compare with."""
 
     paper = "paper"
 
@@ -44,23 +47,21 @@ def command(
     set: Overrides = None,
     rows: Rows = None,
     seeds: Seeds = None,
-    format: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.rich,
-    against: Annotated[Against | None, typer.Option("--against", help="Put the paper's numbers beside ours.")] = None,
-    cost: Annotated[
-        bool, typer.Option("--cost", help="Put time, tokens a second and FLOPs of a training beside the scores.")
-    ] = False,
+    format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.rich,
+    against: Annotated[Against | None, typer.Option("--against", help="Add the paper's Table 3.")] = None,
+    cost: Annotated[bool, typer.Option("--cost", help="Add training time, tokens per second and FLOPs.")] = False,
 ) -> None:
-    """Print the table as the paper would, from what is there."""
+    """Print the results table from finished runs."""
     from ablate.report import render
     from ablate.report.table import table_of
 
-    given, root = study_and_results(study, results, set, rows, seeds)
-    for option, asked in (("--against", against is not None), ("--cost", cost)):
-        if asked and format in (Format.csv, Format.json):
-            raise typer.BadParameter(f"has no effect on --format {format.value}: it is always there", param_hint=option)
-    warn_of_other_text(given, root)
-    measured(given, root)
-    content = table_of(given, root)
+    selected, root = study_and_results(study, results, set, rows, seeds)
+    for option, requested in (("--against", against is not None), ("--cost", cost)):
+        if requested and format in (Format.csv, Format.json):
+            raise UsageError(f"{option} has no effect with --format {format.value}, which always includes it")
+    warn_of_changed_data(selected, root)
+    score_missing(selected, root)
+    content = table_of(selected, root)
     if format is not Format.rich:
         from ablate.page.html import table_html
         from ablate.report.latex import latex

@@ -1,73 +1,101 @@
-"""Wrong usage in one line: what was given, what is allowed, the nearest match."""
+"""Wrong usage of the command line, as one line: what is wrong, what is allowed, the nearest match."""
 
 from __future__ import annotations
 
-import re
+import enum
+import typing
 from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from ablate.errors import UsageError, did_you_mean, listed
+from ablate.formatting import ellipsis, printable
 
-# typer brings its own copy of click, or uses click, as its version has it: these are the classes of either.
-Fault: type[Exception] = typer.BadParameter.__mro__[2]  # ClickException
-_FOR_HELP = "`{} --help` tells more"
+# Recent versions of typer contain a copy of click and export the base of its exceptions; older ones use click itself.
+ClickException: type[Exception]
+if hasattr(typer, "TyperException"):
+    ClickException = typer.TyperException
+else:
+    import click
 
+    ClickException = click.ClickException
 
-def one_line(fault: Any) -> UsageError:
-    """What click found wrong, as one line of ours."""
-    context = getattr(fault, "ctx", None)
-    command = context.command_path if context is not None else "ablate"
-    return UsageError(f"{command}: {_told(fault, context)}; {_FOR_HELP.format(command)}")
-
-
-def _told(fault: Any, context: Any) -> str:
-    kind, message = type(fault).__name__, str(fault.format_message())
-    option = getattr(fault, "option_name", None)
-    if kind == "NoSuchOption" and option:
-        near = did_you_mean(option, _options(context)) or f"; there are {listed(_options(context))}"
-        return f'no such option "{_shown(option)}"{near}'
-    if message == "Missing command.":
-        return f"no command is given: {listed(list(context.command.commands))}"
-    given = re.search(r"No such command '(.*?)'\.", message, re.DOTALL)
-    if given:
-        verbs = list(context.command.commands)
-        return f'no such command "{_shown(given[1])}"{did_you_mean(given[1], verbs) or f"; there are {listed(verbs)}"}'
-    allowed = re.search(r"'?(.*?)'? is not one of (.*?)\.$", fault.message if hasattr(fault, "message") else "")
-    if allowed:
-        choices = re.findall(r"'([^']*)'", allowed[2])
-        value = allowed[1].removeprefix("Value error, ").strip("'")
-        name = re.search(r"for '?(-{1,2}[\w-]+)", message)
-        return (
-            f'{name[1] if name else "value"}: "{_shown(value)}" is not {listed(choices)}{did_you_mean(value, choices)}'
-        )
-    return _plainly(_shown(message).rstrip("."))
+MAX_LENGTH = 300  # characters of a message; what a user typed may be of any length
 
 
-def _plainly(message: str) -> str:
-    """Click's own words for the rest, as other messages of ours are: what, then the matter."""
-    what, _, matter = message.partition(": ")
-    if what.startswith("Invalid value for "):
-        what = what.removeprefix("Invalid value for ")
-        matter = re.sub(r"^[Dd]ir\w* (['\"])(.*)\1 is a file\.?$", r'"\2" is a file, and must be a folder', matter)
-        return f"{what.strip(chr(39))}: {matter.replace('Input should', 'should').partition(', unable')[0]}"
-    missing = re.fullmatch(r"Missing (?:argument|option) '(.*?)'(?:\. Choose from:? (.*))?", message)
-    if missing:
-        choices = f": {listed(missing[2].split(', '))}" if missing[2] else ""
-        return f"{missing[1]} is missing{choices}"
-    extra = re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", message)
-    return f'too much is given: "{extra[1]}"' if extra else message[:1].lower() + message[1:]
+class CommandGroup(TyperGroup):
+    """A group of commands that reports a missing or unknown command in one line."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the group's options; without arguments, report the commands to choose from."""
+        if not args and not ctx.resilient_parsing:
+            raise _line(ctx, f"choose a command: {listed(self.commands)}")
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find a command by its name."""
+        name = args[0]
+        if self.get_command(ctx, name) is None and not ctx.resilient_parsing:
+            near = did_you_mean(name, self.commands) or f"; choose {listed(self.commands)}"
+            raise _line(ctx, f'no such command "{name}"{near}')
+        return super().resolve_command(ctx, args)
 
 
-def _options(context: Any) -> list[str]:
-    """The long options of a command."""
-    if context is None:
-        return []
-    parameters = context.command.get_params(context)
+def usage_error(error: Any) -> UsageError:
+    """Turn an exception of click into a message of one line."""
+    ctx = getattr(error, "ctx", None)
+    if hasattr(error, "possibilities"):  # click's NoSuchOption, which typer does not export
+        option, options = getattr(error, "option_name", ""), _long_options(ctx)
+        near = did_you_mean(option, options) or f"; choose {listed(options)}"
+        return _line(ctx, f'no such option "{option}"{near}')
+    if isinstance(error, typer.BadParameter) and error.param is not None:
+        if hasattr(error, "param_type"):  # click's MissingParameter
+            choices = _choices(error)
+            return _line(ctx, f"{_name(error.param)} is missing{f': {listed(choices)}' if choices else ''}")
+        return _line(ctx, f"{_name(error.param)}: {_wrong_value(error)}")
+    message = error.message.rstrip(".")
+    return _line(ctx, message[:1].lower() + message[1:])
+
+
+def _line(ctx: Any, message: str) -> UsageError:
+    command = "ablate" if ctx is None else ctx.command_path
+    return UsageError(f"{command}: {ellipsis(printable(message), MAX_LENGTH)}; see `{command} --help`")
+
+
+def _name(parameter: Any) -> str:
+    """`--format`, or `STUDY` for an argument."""
+    return str(parameter.metavar if parameter.param_type_name == "argument" else parameter.opts[0])
+
+
+def _wrong_value(error: typer.BadParameter) -> str:
+    """What was given and what is allowed; typer leaves the value in pydantic's exception, the cause of its own."""
+    from pydantic import ValidationError
+
+    from ablate.config.section import faults_of
+
+    if not isinstance(error.__cause__, ValidationError):
+        return error.message.rstrip(".")
+    value, choices = error.__cause__.errors()[0]["input"], _choices(error)
+    if choices and isinstance(value, str):
+        return f'"{value}" is not {listed(choices)}{did_you_mean(value, choices)}'
+    return faults_of(error.__cause__)[0][1]
+
+
+def _choices(error: typer.BadParameter) -> list[str]:
+    """Values of a parameter that is an Enum; empty for any other."""
+    assert error.ctx is not None
+    assert error.param is not None
+    types = [typing.get_type_hints(error.ctx.command.callback)[error.param.name]]
+    while types:
+        kind = types.pop()
+        if isinstance(kind, enum.EnumMeta):
+            members: list[enum.Enum] = list(kind)
+            return [str(member.value) for member in members]
+        types += typing.get_args(kind)  # of list[Kind] | None
+    return []
+
+
+def _long_options(ctx: Any) -> list[str]:
+    parameters = [] if ctx is None else ctx.command.get_params(ctx)
     return [name for parameter in parameters for name in parameter.opts if name.startswith("--")]
-
-
-def _shown(text: str) -> str:
-    """On one line, with nothing in it that could break the line."""
-    line = " ".join(text.split())[:300]
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)

@@ -1,4 +1,4 @@
-"""`ablate verify`: does what is stored have its hashes still, and does this machine resume exactly?"""
+"""`ablate verify`: check stored files against their hashes, and exact resumption on this machine."""
 
 from __future__ import annotations
 
@@ -6,13 +6,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablate.cli.options import DEFAULT_RESULTS, Overrides, ResultsRoot, Rows, Seeds, StudyFile, study_and_results
-from ablate.cli.run import Device
+from ablate.cli.options import (
+    DEFAULT_RESULTS,
+    Device,
+    DeviceOption,
+    Overrides,
+    ResultsRoot,
+    Rows,
+    Seeds,
+    StudyFile,
+    study_and_results,
+    torch_device,
+)
 from ablate.errors import EXIT_RUN_FAILED
 from ablate.store import Results
 
 if TYPE_CHECKING:
     from ablate.study import Row, Study
+
+EXAMPLE = "ablate verify study.yaml --stored"
 
 
 def command(
@@ -21,11 +33,13 @@ def command(
     set: Overrides = None,
     rows: Rows = None,
     seeds: Seeds = None,
-    device: Annotated[Device, typer.Option("--device", help="auto takes a GPU where there is one.")] = Device.auto,
-    steps: Annotated[int, typer.Option("--steps", min=2, max=1000, metavar="N", help="Steps to train.")] = 4,
-    stored: Annotated[bool, typer.Option("--stored", help="Only look at what is stored; train nothing.")] = False,
+    device: DeviceOption = Device.auto,
+    steps: Annotated[
+        int, typer.Option("--steps", min=2, max=1000, metavar="N", help="Training steps for the check of resumption.")
+    ] = 4,
+    stored: Annotated[bool, typer.Option("--stored", help="Check stored files only; train nothing.")] = False,
 ) -> None:
-    """Take the hashes of all that is stored again; train a few steps of base twice, once interrupted, and compare."""
+    """Re-hash every stored file; check that training resumes exactly."""
     content, root = study_and_results(study, results, set, rows, seeds)
     faults = _stored(content, root)
     if not stored:
@@ -36,7 +50,7 @@ def command(
 
 
 def _stored(study: Study, results: Results) -> int:
-    """Look at the study's runs and its corpus; the number of faults."""
+    """Check the files of the study's runs and corpora against their hashes; the number of faults."""
     from ablate.formatting import plural
     from ablate.store.audit import Audit, audit
     from ablate.store.corpora import known_corpus
@@ -56,19 +70,18 @@ def _stored(study: Study, results: Results) -> int:
             into.file(corpus.parent / name, expected)
     for line in into.faults:
         typer.echo(line)
-    where = f"{into.files} files of {plural(runs, 'run')} and {corpora} {'corpus' if corpora == 1 else 'corpora'}"
-    typer.echo(f"stored: {where}: {f'{len(into.faults)} damaged' if into.faults else 'as they were written'}")
+    checked = f"{into.files} files of {plural(runs, 'run')} and {corpora} {'corpus' if corpora == 1 else 'corpora'}"
+    typer.echo(f"stored: {checked}: {f'{len(into.faults)} damaged' if into.faults else 'all unchanged'}")
     return len(into.faults)
 
 
 def _rehearsed(study: Study, row: Row, results: Results, device: Device, steps: int) -> int:
-    """Train a few steps of a row, whole and interrupted; 1 where they differ."""
-    from ablate.cli.attention import pick_device
+    """Train a few steps of a row with and without an interruption; 1 if the results differ, else 0."""
     from ablate.data.prepare import prepare
     from ablate.launch.devices import micro_batch, places
     from ablate.run.resume_check import rehearse
 
-    run, chosen = study.runs_of(row)[0], pick_device(device)
+    run, chosen = study.runs_of(row)[0], torch_device(device)
     corpus = prepare(run.data, study.data_folder, results.corpora, typer.echo)
     (place, *_) = places("cuda" if chosen.type == "cuda" else "cpu", None, [row.config], run.data.vocab_size, 1)
     found = rehearse(
@@ -80,6 +93,6 @@ def _rehearsed(study: Study, row: Row, results: Results, device: Device, steps: 
         micro_batch_tokens=row.config.micro_batch_tokens or micro_batch(row.config, run.data.vocab_size, place),
         sources=study.plugin_sources,
     )
-    what = f"{row.label}: {steps} steps on {chosen.type}, and {steps} with a stop after {steps // 2}"
-    typer.echo(f"{what}: {f'NOT the same: {found}' if found else 'every byte the same'}")
+    compared = f"{row.label}: {steps} steps on {chosen.type}, with and without a stop after {steps // 2}"
+    typer.echo(f"{compared}: {f'DIFFERENT: {found}' if found else 'identical'}")
     return int(found is not None)

@@ -95,3 +95,17 @@ def _result(r: dict[str, Any]) -> list[str]:
 
 
 _PARTS = (("run", _run), ("execution", _execution), ("provenance", _provenance), ("result", _result))
+
+
+def progress_line(progress: dict[str, Any]) -> str:
+    """A worker's progress report: `step 120 of 450, loss 2.31, PPL 8.12, 7,300 tokens/s`."""
+    parts = [f"step {progress['step']} of {progress['steps'] or '?'}"] if progress.get("step") else []
+    if progress.get("phase") not in ("training", "left"):
+        parts.append(str(progress["phase"]))
+    if progress.get("loss") is not None:
+        parts.append(f"loss {progress['loss']:.2f}")
+    if progress.get("perplexity") is not None:
+        parts.append(f"PPL {progress['perplexity']:.2f}")
+    if progress.get("tokens_per_second") and progress.get("phase") == "training":
+        parts.append(f"{progress['tokens_per_second']:,.0f} tokens/s")
+    return ", ".join(parts)

@@ -5,6 +5,7 @@ It describes the values of single fields. Rules over several fields are checked 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -51,6 +52,11 @@ def schema() -> Schema:
             "group": _group(),
         },
     }
+
+
+def schema_text() -> str:
+    """The schema as a JSON file holds it."""
+    return json.dumps(schema(), indent=1) + "\n"
 
 
 def sections() -> Schema:

@@ -139,8 +139,8 @@ def test_recurrence_has_attention_over_the_source_alone_or_none(attention):
         (("--kind", "cross", "--layer", "3"), "--kind cross --layer 3: the run has no such attention; it has encoder "
          "layers 1 to 2, decoder layers 1 to 2 and cross layers 1 to 2"),
         (("--pairs", "5"), "--pairs has no effect without --importance"),
-        (("--importance", "--sentence", "a"), "--sentence and --translation have no effect with --importance: it "
-         "measures the dev side"),
+        (("--importance", "--sentence", "a"), "--sentence and --translation have no effect with --importance, "
+         "which uses the dev set"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_is_refused_in_one_line(attention, words, expected):
@@ -149,7 +149,7 @@ def test_what_cannot_be_done_is_refused_in_one_line(attention, words, expected):
 
 
 def test_a_run_that_is_not_there_or_not_done_is_refused(results, attention):
-    assert "has no run whose id begins with" in attention(run="f").err
+    assert "no run with an id that begins with" in attention(run="f").err
     folder = results.run("e" * 12)
     write_json(folder.result, {"format": RESULT_FORMAT, "id": folder.id, "outcome": "diverged"})
     done = attention(run="e")
@@ -160,5 +160,5 @@ def test_a_gpu_that_is_not_there_is_refused_and_auto_does_without(results, monke
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     words = ("attention", ID, "--results", results.root, *GIVEN)
     done = inside(*words, "--device", "cuda")
-    assert (done.code, done.err) == (2, "--device cuda: torch sees no CUDA device here; use --device cpu\n")
+    assert (done.code, done.err) == (2, "--device cuda: torch finds no CUDA device; use --device cpu\n")
     assert inside(*words).code == 0

@@ -89,33 +89,40 @@ def test_a_wrong_option_s_value_is_a_line_with_the_nearest_match(given, verb, wo
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["paln"], 'ablate: no such command "paln"; did you mean "plan"?; `ablate --help` tells more'),
-        (["data"], "ablate data: no command is given: list, show or prepare; `ablate data --help` tells more"),
-        (["xyz"], 'ablate: no such command "xyz"; there are init, plan, '),
-        (["plan"], "ablate plan: STUDY is missing; `ablate plan --help` tells more"),
+        (["paln"], 'ablate: no such command "paln"; did you mean "plan"?; see `ablate --help`'),
+        (["data"], "ablate data: choose a command: list, show or prepare; see `ablate data --help`"),
+        (["xyz"], 'ablate: no such command "xyz"; choose init, plan, '),
+        (["plan"], "ablate plan: STUDY is missing; see `ablate plan --help`"),
         (["plan", "STUDY", "--format", "xml"], 'ablate plan: --format: "xml" is not rich or json; '),
         (
             ["plan", "STUDY", "--format", "jsn"],
             'ablate plan: --format: "jsn" is not rich or json; did you mean "json"?',
         ),
-        (["plan", "STUDY", "more"], 'ablate plan: too much is given: "more"; '),
-        (["table", "STUDY", "--nonsense"], 'ablate table: no such option "--nonsense"; there are --results, --set, '),
+        (["plan", "STUDY", "more"], "ablate plan: got unexpected extra argument(s) (more); see "),
+        (["table", "STUDY", "--nonsense"], 'ablate table: no such option "--nonsense"; choose --results, --set, '),
         (["table", "STUDY", "--formt", "csv"], 'ablate table: no such option "--formt"; did you mean "--format"?; '),
-        (["table", "STUDY", "--format", "csv", "--against", "paper"], "ablate table: --against: has no effect on --fo"),
+        (
+            ["table", "STUDY", "--format", "csv", "--against", "paper"],
+            "--against has no effect with --format csv",
+        ),
         (["table", "STUDY", "--against", "tradition"], 'ablate table: --against: "tradition" is not paper'),
-        (["run", "STUDY", "--jobs", "0"], "ablate run: --jobs: "),
-        (["run", "STUDY", "--jobs", "x"], "ablate run: --jobs: "),
+        (
+            ["run", "STUDY", "--jobs", "0"],
+            'ablate run: --jobs: "0" is not allowed: must be greater than',
+        ),
+        (["run", "STUDY", "--jobs", "x"], 'ablate run: --jobs: "x" is not allowed: must be a valid integer'),
         (["run", "STUDY", "--device", "tpu"], 'ablate run: --device: "tpu" is not auto, cpu or cuda'),
         (["run", "STUDY", "--budget", "soon"], '--budget: "soon" is not a time such as 2h, 90min, 1d12h or 8gpu-hours'),
-        (["status", "STUDY", "--results"], "ablate"),
+        (["status", "STUDY", "--results"], "ablate: option '--results' requires an argument; "),
+        (["status", "zzz"], '"zzz" is neither a study file nor a run id'),
         (
             ["data", "list", "--results", __file__],
-            f'ablate data list: --results: "{__file__}" is a file, and must be a folder; `',
+            f"ablate data list: --results: dir '{__file__}' is a file; see `",
         ),
         (["translate"], "ablate translate: RUN is missing; "),
         (["translate", "abc", "--beam", "0"], "ablate translate: --beam: "),
         (["export", "abc", "DIR"], "ablate export: --to is missing: huggingface or ctranslate2; "),
-        (["--nonsense"], 'ablate: no such option "--nonsense"; there are --version, '),
+        (["--nonsense"], 'ablate: no such option "--nonsense"; choose --version, '),
         (["pl\nan"], 'ablate: no such command "pl\\nan"; did you mean "plan"?'),
     ],
 )
@@ -198,11 +205,11 @@ def runs(fake):
 @pytest.mark.parametrize(
     ("label", "digits", "message"),
     [
-        ("base", 11, "has 2 runs whose id begins with"),
-        ("base", 0, "has 5 runs whose id begins with"),
+        ("base", 11, "2 runs with an id that begins with"),
+        ("base", 0, "5 runs with an id that begins with"),
         ("D dropout=0.3", 12, "is not done; `ablate run STUDY` finishes it"),
         ("A h=2", 12, "is not done"),
-        ("decoding beam=1", 13, "has no run whose id begins with"),
+        ("decoding beam=1", 13, "no run with an id that begins with"),
     ],
 )
 def test_translate_wants_one_run_that_is_done(runs, label, digits, message):
@@ -222,4 +229,4 @@ def test_translate_refuses_what_is_not_utf_8(runs):
     id = runs.folder("A h=1", 1).id
     done = inside("translate", id, "--results", runs.results.root, stdin="a\nü ".encode() + b"\xff\n")
     assert (done.code, done.out) == (2, "")
-    assert done.err == "standard input:2: is not valid UTF-8 (byte 4 of the line)\n"
+    assert done.err == "standard input:2: not valid UTF-8 (byte 4 of the line)\n"

@@ -1,24 +1,25 @@
-"""The live view: by itself from files, as a launcher's watcher, in a terminal and in a pipe."""
+"""The live view: watching files, watching a launch, in a terminal and in a pipe."""
 
 import pytest
 from rich.console import Console
 
 from ablate.cli import live as module
-from ablate.cli.live import Live
+from ablate.cli.live import LiveView
+from ablate.errors import Interrupted
 from tests.cli.inside import inside
-from tests.cli.test_screen import Tty
+from tests.cli.test_frame import Tty
 
 
 @pytest.fixture
 def course(fake, monkeypatch):
-    """What happens between two looks: functions, in their order."""
+    """Run functions between the looks of a watch, in their order."""
 
-    def of(*happenings):
-        left = list(happenings)
+    def plan(*events):
+        left = list(events)
         monkeypatch.setattr(module.time, "sleep", lambda seconds: left.pop(0)())
         return left
 
-    return of
+    return plan
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def a_study_goes_on(fake, course):
     )
 
 
-def test_watched_through_a_pipe_what_happens_is_a_line_each(given, fake, a_study_goes_on):
+def test_in_a_pipe_every_event_is_a_line(given, fake, a_study_goes_on):
     done = inside("status", *given, "--watch")
     assert (done.code, done.err) == (0, "")
     lines = done.out.splitlines()
@@ -58,17 +59,17 @@ def test_watched_through_a_pipe_what_happens_is_a_line_each(given, fake, a_study
     assert "\x1b" not in done.out
 
 
-def test_watched_in_a_terminal_the_table_fills_and_stays(fake, a_study_goes_on, monkeypatch):
+def test_in_a_terminal_the_table_fills_and_stays(fake, a_study_goes_on, monkeypatch):
     monkeypatch.setattr(module, "REST", 0.0)
     monkeypatch.delenv("CI", raising=False)
-    monkeypatch.setattr("tests.cli.test_screen.WIDTH", 100)
-    monkeypatch.setattr("tests.cli.test_screen.HEIGHT", 24)
+    monkeypatch.setattr("tests.cli.test_frame.WIDTH", 100)
+    monkeypatch.setattr("tests.cli.test_frame.HEIGHT", 24)
     tty = Tty()
     console = Console(file=tty, force_terminal=True, width=100, height=24)
     seen = []
     sleep = module.time.sleep
     monkeypatch.setattr(module.time, "sleep", lambda seconds: (seen.append(tty.lines), sleep(seconds)))
-    with Live(fake.study, fake.results, console) as live:
+    with LiveView(fake.study, fake.results, console) as live:
         live.watch()
     assert "base" in seen[0][3]
     assert "step 10 of 100" in seen[0][3]
@@ -80,34 +81,36 @@ def test_watched_in_a_terminal_the_table_fills_and_stays(fake, a_study_goes_on, 
     assert not tty.terminal.cursor.hidden
 
 
-def test_a_study_that_is_done_is_shown_once(fake, given, course):
+def test_a_finished_study_is_shown_once(fake, given, course):
     fake.all_done()
     course()
     done = inside("status", *given, "--watch")
     assert (done.code, done.out) == (0, "small: 12 of 12 runs, nothing left to do\n")
 
 
-def test_a_launcher_s_view_is_taken_away_when_it_ends_or_something_goes_wrong(fake, monkeypatch):
+@pytest.mark.parametrize("error", [None, Interrupted])
+def test_the_table_of_a_launch_is_removed_when_it_completes_and_stays_when_it_is_interrupted(fake, monkeypatch, error):
     monkeypatch.delenv("CI", raising=False)
     tty = Tty()
-    live = Live(fake.study, fake.results, Console(file=tty, force_terminal=True, width=30, height=12))
+    live = LiveView(fake.study, fake.results, Console(file=tty, force_terminal=True, width=30, height=12))
     live.begin()
     assert tty.lines[0].startswith("small: 0 of 12 runs")
-    live.__exit__(RuntimeError, RuntimeError(), None)
-    assert tty.lines == [""]
+    live.__exit__(error, error and error(), None)
+    assert tty.lines[0].startswith("small: 0 of 12 runs") == (error is not None)
+    assert (tty.lines == [""]) == (error is None)
     assert not tty.terminal.cursor.hidden
 
 
-def test_watching_has_one_form(given):
+def test_watching_has_one_format(given):
     done = inside("status", *given, "--watch", "--format", "json")
     assert (done.code, done.out) == (2, "")
     assert done.err == "--format json has no effect with --watch\n"
 
 
-def test_where_lines_are_printed_those_at_work_are_told_of_once_a_minute(fake, monkeypatch, capsys):
+def test_in_a_pipe_running_runs_are_logged_once_a_minute(fake, monkeypatch, capsys):
     now = [0.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
-    live = Live(fake.study, fake.results, Console(highlight=False, width=200))
+    live = LiveView(fake.study, fake.results, Console(highlight=False, width=200))
     live.begin()
     fake.at("A h=1", 2, 40, alive=True, loss=2.345)
     for seconds in (1, 30, 59):
@@ -117,22 +120,22 @@ def test_where_lines_are_printed_those_at_work_are_told_of_once_a_minute(fake, m
     now[0] = 60
     live.tick()
     live.tick()
-    assert capsys.readouterr().out.startswith("at work  A h=1 seed 2: step 40 of 100, loss 2.35")
+    assert capsys.readouterr().out.startswith("running  A h=1 seed 2: step 40 of 100, loss 2.35")
 
 
-def test_a_look_that_takes_long_is_taken_less_often(fake, monkeypatch):
+def test_a_slow_look_is_taken_less_often(fake, monkeypatch):
     monkeypatch.delenv("CI", raising=False)
     now, looks = [0.0], []
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
-    live = Live(fake.study, fake.results, Console(file=Tty(), force_terminal=True, width=30, height=12))
-    look = Live._look
+    live = LiveView(fake.study, fake.results, Console(file=Tty(), force_terminal=True, width=30, height=12))
+    look = LiveView._look
 
     def slow(self):
         looks.append(now[0])
         now[0] += 2.0
         return look(self)
 
-    monkeypatch.setattr(Live, "_look", slow)
+    monkeypatch.setattr(LiveView, "_look", slow)
     live.begin()
     for _ in range(100):
         now[0] += 0.5

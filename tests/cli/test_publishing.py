@@ -32,7 +32,7 @@ def test_every_form_of_the_table_answers_with_and_without_cost_and_paper(given):
         extra = inside("table", *given, "--format", form, "--cost", "--against", "paper")
         if form in ("csv", "json"):
             assert extra.code == 2
-            assert "has no effect on" in extra.err
+            assert "has no effect with" in extra.err
         else:
             assert "tokens/s" in extra.out
             assert "no order to compare" in " ".join(extra.out.split())
@@ -74,7 +74,7 @@ def test_figures_are_written_beside_it(given, tmp_path):
 def test_figures_cannot_replace_a_file(given, tmp_path):
     (tmp_path / "file").write_text("mine")
     done = inside("report", *given, "--figures", tmp_path / "file")
-    assert (done.code, done.err) == (2, f"--figures {tmp_path / 'file'}: is not a folder\n")
+    assert (done.code, done.err) == (2, f"--figures {tmp_path / 'file'}: not a folder\n")
 
 
 def test_attention_wants_a_run_that_is_done(given, whole):
@@ -122,4 +122,4 @@ def test_results_that_cannot_be_written_are_shown_without_new_scores(given, whol
     done = inside("table", *given)
     assert done.code == 0
     assert "BLEU" in done.out
-    assert done.err.endswith("cannot be written, so new scores are left out\n")
+    assert done.err.endswith("no write permission; new scores are left out\n")

@@ -51,14 +51,14 @@ def test_a_run_that_is_not_there_is_a_line(fake, given):
     fake.done("base", 1, 5.0, 25.0)
     done = inside("status", "fff", *given[1:])
     assert (done.code, done.out) == (2, "")
-    assert "has no run whose id begins with" in done.err
+    assert "no run with an id that begins with" in done.err
 
 
 def test_the_last_words_of_a_run_that_has_failed_are_shown(fake, given):
     fake.failed("A h=1", 2, "RuntimeError: out of luck")
     fake.folder("A h=1", 2).log.write_text("one\ntwo\nthree\n\nfour \x1b[2J\n")
     said = inside("status", *given).out
-    assert said.endswith("A h=1 seed 2, the last lines of its log:\n  two\n  three\n  four \\x1b[2J\n")
+    assert said.endswith("A h=1 seed 2, end of its log:\n  two\n  three\n  four \\x1b[2J\n")
     runs = json.loads(inside("status", *given, "--format", "json").out)["runs"]
     assert {len(run["log"]) for run in runs if run["state"] != "failed"} == {0}
 
@@ -76,8 +76,8 @@ def test_clean_says_what_could_go_and_removes_it_only_on_request(fake, given):
     left = fake.folder("base", 1).path / "result.json.damaged"
     left.write_bytes(b"x" * 2000)
     said = inside("clean", *given).out
-    assert f"{left.parent}: 1 left over, 2.00 KB\n" in said
-    assert "2.00 KB could be freed; --yes does it" in said
+    assert f"{left.parent}: 1 leftover, 2.00 KB\n" in said
+    assert "2.00 KB can be freed with --yes" in said
     assert left.exists()
     assert "2.00 KB freed" in inside("clean", *given, "--yes").out
     assert not left.exists()
@@ -88,7 +88,7 @@ def test_verify_finds_what_is_damaged_and_is_1_for_scripts(fake, given):
     folder = fake.folder("base", 1)
     write_json(folder.run, {"id": folder.id})
     whole = inside("verify", *given, "--stored")
-    assert (whole.code, whole.out) == (0, "stored: 2 files of 1 run and 0 corpora: as they were written\n")
+    assert (whole.code, whole.out) == (0, "stored: 2 files of 1 run and 0 corpora: all unchanged\n")
     folder.run.write_bytes(folder.run.read_bytes()[:-1])
     hurt = inside("verify", *given, "--stored")
     assert hurt.code == 1

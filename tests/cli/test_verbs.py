@@ -7,7 +7,7 @@ import pytest
 
 import ablate
 from ablate.cli.init import TEMPLATES, Template
-from ablate.cli.status import where
+from ablate.report.run_text import progress_line
 from ablate.study import read_study
 from tests.cli.inside import inside
 from tests.cli.test_start import VERBS
@@ -22,13 +22,26 @@ def test_version_is_told():
 def test_help_is_an_answer_and_no_error(words):
     done = inside(*words)
     assert done.code == 0
-    assert done.out.startswith("Usage: ")
+    assert done.out.split()[0] == "Usage:"
     assert done.err == ""
 
 
-def test_help_names_every_verb_once():
-    text = inside("--help").out.partition("Commands:")[2]
-    assert tuple(re.findall(r"^  (\w+)", text, re.M)) == (*VERBS, "data")
+def test_help_names_every_command_once_in_its_group():
+    groups = re.split(r"╭─ ([\w ]+) ─+╮", inside("--help").out)[1:]
+    found = {
+        title: re.findall(r"^│ (\w+)", panel, re.M) for title, panel in zip(groups[::2], groups[1::2], strict=True)
+    }
+    assert [title for title in found if title != "Options"] == ["Study", "Results", "Trained runs", "Housekeeping"]
+    assert sorted(name for names in found.values() for name in names) == sorted([*VERBS, "data"])
+
+
+@pytest.mark.parametrize("words", [[], *([verb] for verb in VERBS), *(["data", verb] for verb in ("list", "show"))])
+def test_help_fits_80_columns_with_an_example_and_nothing_cut(words, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    text = inside(*words, "--help").out
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    assert f"Example: ablate {' '.join(words)}" in text or not words or "| ablate translate 3f2a" in text
 
 
 def test_init_writes_a_study_that_plans(tmp_path, monkeypatch):
@@ -85,7 +98,7 @@ def test_init_replaces_nothing(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("mine")
     done = inside("init", file)
-    assert (done.code, done.out, done.err) == (2, "", f"{file}: is there already; give another name\n")
+    assert (done.code, done.out, done.err) == (2, "", f"{file} already exists; choose another name\n")
     assert file.read_text() == "mine"
 
 
@@ -145,7 +158,7 @@ def test_status_tells_where_every_run_stands(fake, given):
     assert found["A h=1", 2] == ("failed", f"RuntimeError: out of luck; see {log}; --retry-failed runs it again")
     assert found["A h=1", 3] == ("diverged", "50 steps in 5 s: the loss exploded to 31.4 nats a token")
     assert found["A h=2", 1] == ("pending", "")
-    assert found["decoding beam=1", 1] == ("pending", "trained, 100 steps; to be translated")
+    assert found["decoding beam=1", 1] == ("pending", "trained, 100 steps; still to be decoded")
     assert len(found) == 15
 
 
@@ -169,7 +182,7 @@ def test_status_for_people_has_every_run_and_their_sum(fake, given):
     ],
 )
 def test_what_is_not_known_yet_is_not_told(progress, text):
-    assert where(progress) == text
+    assert progress_line(progress) == text
 
 
 def test_table_s_forms_are_those_of_the_report(fake, given):
@@ -183,7 +196,7 @@ def test_table_s_forms_are_those_of_the_report(fake, given):
 
 def test_a_plan_tells_what_fits_into_a_budget(fake, given):
     unknown = inside("plan", *given, "--budget", "1h")
-    assert unknown.out.splitlines()[-1].startswith("--budget 1h: what fits is not known until a run has finished here")
+    assert unknown.out.splitlines()[-1].startswith("--budget 1h: unknown until a run has finished on this machine")
     assert json.loads(inside("plan", *given, "--budget", "1h", "--format", "json").out)["budget"] == {
         "seconds": 3600.0, "fits": None,
     }  # fmt: skip
