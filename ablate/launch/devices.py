@@ -48,7 +48,7 @@ def places(device: Device, jobs: int | None, configs: Sequence[RowConfig], vocab
     """
     gpus = _gpu_memory() if device == "cuda" or (device == "auto" and _has_driver()) else []
     if device == "cuda" and not gpus:
-        raise UsageError("--device cuda: torch sees no CUDA device here; use --device cpu")
+        raise UsageError("--device cuda: torch finds no CUDA device; use --device cpu")
     if gpus:
         count = jobs or len(gpus)
         shared = -(-count // len(gpus))

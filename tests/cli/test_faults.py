@@ -162,7 +162,7 @@ def test_a_gpu_that_is_not_there_is_a_line(given, monkeypatch):
     monkeypatch.setattr("ablate.launch.devices._gpu_memory", list)
     done = inside("run", *given, "--device", "cuda")
     assert done.code == 2
-    assert done.err == "--device cuda: torch sees no CUDA device here; use --device cpu\n"
+    assert done.err == "--device cuda: torch finds no CUDA device; use --device cpu\n"
 
 
 def test_a_damaged_result_is_told_and_the_others_are_shown(fake, given):

@@ -121,7 +121,7 @@ def test_workers_whose_launcher_is_killed_leave_even_if_they_have_not_begun(hist
 def test_a_signal_saves_and_tells_how_to_go_on(history, name):
     code, said, found, gone = history[1][name]
     assert code == 130
-    assert said.endswith("Interrupted. The same command goes on from here.\n")
+    assert said.endswith("Interrupted. The same command resumes.\n")
     assert "Traceback" not in said
     assert found == ["interrupted"]
     assert gone

@@ -271,7 +271,7 @@ def test_a_sentence_that_is_too_long_is_a_line(calm):
 def test_a_budget_on_an_unknown_machine_begins_with_base_and_leaves_what_does_not_fit(fresh):
     done = fresh.run("--budget", "1s")
     assert (done.code, done.err) == (0, "")
-    assert "--budget 1s: nothing is known of this machine yet; base is trained first, which tells." in done.out
+    assert "--budget 1s: no run has finished on this machine yet; base is trained first." in done.out
     assert "--budget 1s: 1 of 2 seeds fits, for 2 of 3 rows, about 0 s; left for another time: A h=1." in done.out
     assert len(list(fresh.root.glob("runs/*/result.json"))) == 1
     assert (fresh.root / "tiny" / "table.md").exists()  # of the whole study, with what is left as pending
@@ -352,7 +352,7 @@ def test_every_verb_says_that_results_are_of_other_text(files, tmp_path):
     (folder / "test.tsv").write_text("noch ein haus\thaus ein noch\n")
     other = Trained(folder / "files.yaml", files.root)
     for verb in ("plan", "status", "table", "report"):
-        assert f"note: the files in {folder} are not those that these results are of" in other.ask(verb).err
+        assert f"note: the files in {folder} may have changed since these results were made" in other.ask(verb).err
     assert other.run().code == 2
     assert files.run().code == 0
     assert files.ask("table").err == ""
