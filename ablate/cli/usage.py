@@ -72,14 +72,14 @@ def _wrong_value(error: typer.BadParameter) -> str:
     """What was given and what is allowed; typer leaves the value in pydantic's exception, the cause of its own."""
     from pydantic import ValidationError
 
-    from ablate.config.section import faults_of
+    from ablate.config.fields import field_errors
 
     if not isinstance(error.__cause__, ValidationError):
         return error.message.rstrip(".")
     value, choices = error.__cause__.errors()[0]["input"], _choices(error)
     if choices and isinstance(value, str):
         return f'"{value}" is not {listed(choices)}{did_you_mean(value, choices)}'
-    return faults_of(error.__cause__)[0][1]
+    return field_errors(error.__cause__)[0][1]
 
 
 def _choices(error: typer.BadParameter) -> list[str]:
