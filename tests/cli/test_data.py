@@ -101,7 +101,7 @@ def test_a_shared_folder_of_corpora_serves_several_roots(written, monkeypatch):
         ("{corpus: hf:multi30k, direction: en-de}", 'corpus "hf:multi30k" is not of the form hf:OWNER/NAME'),
         ("{corpus: toy, max_ratio: 0.5}", "max_ratio: 0.5 is not allowed: must be greater than or equal to 1"),
         ("{corpus: toy, tokenizer: wordpiece}", 'tokenizer: "wordpiece" is not allowed'),
-        ("{corpus: toy, vocabulary: separate}", 'row "base": data.vocabulary=separate does not work with tied_embeddings=all'),
+        ("{corpus: toy, vocabulary: separate}", "data.vocabulary=separate does not work with tied_embeddings=all"),
         ("{corpus: toy, source_column: 1}", "source_column and target_column go together"),
     ],
 )
