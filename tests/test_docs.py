@@ -228,6 +228,17 @@ def test_every_study_in_a_documents_yaml_block_reads(tmp_path):
         assert read_study(path).rows
 
 
+def test_the_study_in_the_readme_has_the_runs_of_the_anatomy_study(tmp_path):
+    from ablate.study import read_study
+
+    (text,) = re.findall(r"```yaml\n(study:.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (tmp_path / "study.yaml").write_text(text)
+    runs, published = (
+        list(read_study(path).runs()) for path in (tmp_path / "study.yaml", ROOT / "studies/anatomy.yaml")
+    )
+    assert [run.id for run in runs] == [run.id for run in published]
+
+
 def test_the_readme_shows_a_table_of_the_quickstart_as_it_is():
     from ablate.study import read_study
 
