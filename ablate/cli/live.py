@@ -192,11 +192,14 @@ class Frame:
         elif [line.markup for line in lines] == [line.markup for line in self.lines]:  # == ignores styles
             return
         self.lines = lines
-        self.live.update(Group(*lines), refresh=True)
+        self.live.update(Group(*lines, ""), refresh=True)  # the cursor waits on the empty line, where ^C is echoed
 
     def stop(self, keep: bool) -> None:
         """Leave the last frame in the terminal, or remove it."""
+        from rich.console import Group
+
         self.live.transient = not keep
+        self.live.update(Group(*self.lines))
         self.live.stop()
 
     def _erase_wrapped_rows(self) -> None:

@@ -95,6 +95,17 @@ def test_the_cursor_is_hidden_only_while_a_frame_is_shown(tty):
     assert tty.lines == ["a"]
 
 
+def test_the_echo_of_ctrl_c_does_not_move_the_frame(tty):
+    frame = Frame(console_on(tty))
+    frame.draw([Text("x" * (WIDTH - 1)), Text("y" * (WIDTH - 1))])
+    tty.stream.feed("^C")  # as a terminal echoes the key
+    frame.draw([Text("z" * (WIDTH - 1)), Text("y" * (WIDTH - 1))])
+    assert tty.lines == ["z" * (WIDTH - 1), "y" * (WIDTH - 1)]
+    tty.stream.feed("^C")
+    frame.stop(keep=True)
+    assert tty.lines == ["z" * (WIDTH - 1), "y" * (WIDTH - 1)]
+
+
 def test_rows_that_a_narrower_terminal_wraps_are_erased(tty):
     console = console_on(tty)
     frame = Frame(console)
@@ -102,7 +113,7 @@ def test_rows_that_a_narrower_terminal_wraps_are_erased(tty):
     frame.draw([Text("x" * 25), Text("y" * 25)])
     narrow = pyte.HistoryScreen(10, HEIGHT, history=1000, ratio=1)  # as a terminal that wraps its lines anew
     tty.terminal, tty.stream = narrow, pyte.Stream(narrow)
-    tty.stream.feed("before\r\n" + ("x" * 25 + "\r\n") + "y" * 25)
+    tty.stream.feed("before\r\n" + ("x" * 25 + "\r\n") + ("y" * 25 + "\r\n"))
     console.size = (10, HEIGHT)
     frame.draw([Text("x" * 9), Text("y" * 9)])
     assert [line.rstrip() for line in narrow.display][:4] == ["before", "x" * 9, "y" * 9, ""]
