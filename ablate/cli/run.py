@@ -66,14 +66,14 @@ def command(
 
     from ablate.cli.live import LiveView
     from ablate.launch import launch
-    from ablate.loggers import Mirror, chosen
+    from ablate.loggers import Mirror, select_loggers
     from ablate.report import publish, render
     from ablate.report.budget import Budget
     from ablate.report.table import table_of
     from ablate.store.machine import gpus_in_sight
 
     go_offline(offline)
-    loggers = chosen(log or ())
+    loggers = select_loggers(log or ())
     limit = None if budget is None else Budget.parse(budget)
     content, root = study_and_results(study, results, set, rows, seeds)
     console = Console(highlight=False)

@@ -1,7 +1,7 @@
-"""Brings the runs' own logs to loggers, from a thread beside the launcher.
+"""Copies the metrics logs of runs to loggers, in threads of the launching process.
 
-A run's metrics log is the same however often it is interrupted, so its number says which line a logger has
-had last: what is cut back and written again is not sent again. Workers know nothing of loggers.
+An interrupted run cuts its log back to its last checkpoint and writes the same lines again. The number of lines already
+sent is therefore enough to send every line once. Workers know nothing of loggers.
 """
 
 from __future__ import annotations
@@ -13,50 +13,52 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ablate.loggers.interface import LoggedRun, Logger, Point, Sink
+from ablate.config.metrics import PPL
+from ablate.formatting import ellipsis
+from ablate.loggers.base import LoggedRun, Logger, Point, RunLogger
 from ablate.report.progress import run_labels
 from ablate.store import Results
 from ablate.store.files import read_json
 from ablate.study import Study
 
 EVERY_SECONDS = 2.0
-PATIENCE_SECONDS = 15.0  # for what is left to send at the end
+END_SECONDS = 15.0  # for the remaining points, after the last run
 
 
 @dataclass
 class _Followed:
-    """A run, and how far a logger has it."""
+    """A run, and the part of its log that a logger has received."""
 
     run: LoggedRun
-    sink: Sink | None = None
+    logger: RunLogger | None = None
     sent: int = 0  # lines
-    seen: tuple[int, int] | None = None  # size and time of the log when it was last read
+    seen: tuple[int, int] | None = None  # size and modification time of the log when it was last read
     closed: bool = False
 
 
 class Mirror:
-    """Threads, one a logger, that end by themselves when they fail."""
+    """A thread for each logger. A logger that fails ends its own thread only."""
 
     def __init__(
         self,
         study: Study,
         results: Results,
         loggers: Mapping[str, Callable[[Path], Logger]],
-        say: Callable[[str], None],
+        log: Callable[[str], None],
     ) -> None:
-        """Set up.
+        """Prepare the threads; they start with the `with` block.
 
         Args:
-            study: whose runs are mirrored.
-            results: where their logs are.
-            loggers: by name, what makes each for the study's folder.
-            say: takes a line for people, from any thread.
+            study: the study whose runs are logged.
+            results: the results root with their metrics logs.
+            loggers: factories by name, from `select_loggers`.
+            log: prints a line; called from any thread.
         """
-        self.study, self.results, self.say = study, results, say
+        self.study, self.results, self.log = study, results, log
         self.ending = threading.Event()
         self.threads = {
-            name: threading.Thread(target=self._follow, args=(name, make), name=f"log-{name}", daemon=True)
-            for name, make in loggers.items()
+            name: threading.Thread(target=self._follow, args=(name, factory), name=f"log-{name}", daemon=True)
+            for name, factory in loggers.items()
         }
 
     def __enter__(self) -> Mirror:
@@ -67,25 +69,25 @@ class Mirror:
     def __exit__(self, *error: object) -> None:
         self.ending.set()
         for name, thread in self.threads.items():
-            thread.join(PATIENCE_SECONDS)
+            thread.join(END_SECONDS)
             if thread.is_alive():
-                self.say(f"--log {name}: does not answer; the next `ablate run --log {name}` brings what is missing")
+                self.log(f"--log {name}: no answer; the next `ablate run --log {name}` sends the rest")
 
-    def _follow(self, name: str, make: Callable[[Path], Logger]) -> None:
+    def _follow(self, name: str, factory: Callable[[Path], Logger]) -> None:
         try:
-            logger = make(self.results.study(self.study.name))
+            logger = factory(self.results.study(self.study.name))
             runs = [_Followed(run) for run in self._runs()]
             last = False
             while not last:
                 last = self.ending.wait(EVERY_SECONDS)
                 for followed in runs:
-                    self._bring(logger, followed)
+                    self._send(logger, followed)
             for followed in runs:
-                if followed.sink is not None and not followed.closed:
-                    followed.sink.close(None)
-        except Exception as error:  # whatever another library does: training is worth more than its picture
-            reason = (str(error).strip().splitlines() or [""])[0][:200]
-            self.say(f"--log {name}: {type(error).__name__}: {reason}; training goes on without it")
+                if followed.logger is not None and not followed.closed:
+                    followed.logger.close(None)
+        except Exception as error:  # any failure of a logger's library: the training must go on
+            reason = ellipsis((str(error).strip().splitlines() or [""])[0], 200)
+            self.log(f"--log {name}: {type(error).__name__}: {reason}; training goes on without it")
 
     def _runs(self) -> list[LoggedRun]:
         names = run_labels(self.study)
@@ -103,27 +105,27 @@ class Mirror:
             for run in self.study.runs()
         ]
 
-    def _bring(self, logger: Logger, followed: _Followed) -> None:
-        """Send what is new of a run, and close its record when it is finished."""
+    def _send(self, logger: Logger, followed: _Followed) -> None:
+        """Send the new lines of a run, and close its record when the run is finished."""
         if followed.closed:
             return
         folder = self.results.run(followed.run.id)
-        result = read_json(folder.result)  # before the log: then that is whole
+        result = read_json(folder.result)  # read before the log, which is then complete
         lines = self._new_lines(folder.metrics, followed)
-        if followed.sink is None and (lines or result):
-            followed.sink = logger.open(followed.run)
-            if followed.sink is None:
+        if followed.logger is None and (lines or result):
+            followed.logger = logger.open(followed.run)
+            if followed.logger is None:
                 followed.closed = True
                 return
-            lines = lines[followed.sink.known :]
-        if followed.sink is not None and lines:
-            followed.sink.add([_point(line) for line in lines])
-        if followed.sink is not None and result is not None and _is_whole(result, self.study, followed.run.id):
-            followed.sink.close(_scores(result, self.study, followed.run.id))
+            lines = lines[followed.logger.known :]
+        if followed.logger is not None and lines:
+            followed.logger.add([_point(line) for line in lines])
+        if followed.logger is not None and result is not None and _is_finished(result, self.study, followed.run.id):
+            followed.logger.close(_scores(result, self.study, followed.run.id))
             followed.closed = True
 
     def _new_lines(self, file: Path, followed: _Followed) -> list[bytes]:
-        """The lines beyond those that were sent."""
+        """The lines after those that were sent."""
         try:
             state = file.stat()
             now = (state.st_size, state.st_mtime_ns)
@@ -147,18 +149,17 @@ def _point(line: bytes) -> Point:
     return Point(values.pop("step"), {name: value for name, value in values.items() if name != "tokens"})
 
 
-def _is_whole(result: Mapping[str, Any], study: Study, id: str) -> bool:
-    """Whether it has diverged, or is decoded in all the ways that the study asks for."""
+def _is_finished(result: Mapping[str, Any], study: Study, id: str) -> bool:
+    """Whether the run has diverged, or has the scores of every decoding that the study asks for."""
     return bool(result["outcome"] == "diverged" or study.decodings[id].keys() <= result["decodings"].keys())
 
 
 def _scores(result: Mapping[str, Any], study: Study, id: str) -> dict[str, float]:
-    """What came out: of several ways of decoding each with its beam, alpha and averaging in the name."""
-    found = {decoding: result.get("decodings", {}).get(decoding) for decoding in study.decodings[id]}
+    """`final_` and the metric's name -> score; from the second decoding on with beam, alpha and averaging."""
+    names = dict.fromkeys((PPL.name, *study.metrics))
     scores: dict[str, float] = {}
-    for place, (decoding, values) in enumerate(found.items()):
-        if values is not None:
-            config = study.decodings[id][decoding]
-            suffix = f" beam={config.beam} alpha={config.alpha} average={config.average_checkpoints}" if place else ""
-            scores |= {f"final_ppl{suffix}": values["ppl"], f"final_bleu{suffix}": values["bleu"]}
+    for number, (decoding, config) in enumerate(study.decodings[id].items()):
+        values = result.get("decodings", {}).get(decoding) or {}
+        suffix = f" beam={config.beam} alpha={config.alpha} average={config.average_checkpoints}" if number else ""
+        scores |= {f"final_{name}{suffix}": values[name] for name in names if name in values}
     return scores

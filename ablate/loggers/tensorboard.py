@@ -1,4 +1,4 @@
-"""TensorBoard: event files in results/<study>/tensorboard, a folder a run."""
+"""TensorBoard: event files in results/<study>/tensorboard, one folder per run."""
 
 from __future__ import annotations
 
@@ -10,27 +10,26 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from ablate.loggers.folder import RecordFolders
-from ablate.loggers.interface import LoggedRun, Point
+from ablate.loggers.base import LoggedRun, Point, RunFolders
 
 
 class TensorBoard:
-    """Writes event files; look at them with `tensorboard --logdir results/<study>/tensorboard`."""
+    """Writes event files, for `tensorboard --logdir results/<study>/tensorboard`."""
 
     def __init__(self, folder: Path) -> None:
-        self.folders = RecordFolders(folder / "tensorboard")
+        self.folders = RunFolders(folder / "tensorboard")
 
-    def open(self, run: LoggedRun) -> _Events | None:
-        """A new event file for the run."""
-        return None if self.folders.is_whole(run) else _Events(self.folders, run)
+    def open(self, run: LoggedRun) -> _EventFile | None:
+        """Start a new event file."""
+        return None if self.folders.is_complete(run) else _EventFile(self.folders, run)
 
 
-class _Events:
+class _EventFile:
     known = 0
 
-    def __init__(self, folders: RecordFolders, run: LoggedRun) -> None:
+    def __init__(self, folders: RunFolders, run: LoggedRun) -> None:
         self.folders, self.run, self.last = folders, run, 0
-        self.folder = folders.fresh(run.name)
+        self.folder = folders.create(run.name)
         self.writer = EventFileWriter(str(self.folder))
 
     def add(self, points: Sequence[Point]) -> None:
@@ -43,7 +42,7 @@ class _Events:
             self._write(self.last, scores)
         self.writer.close()
         if scores is not None:
-            self.folders.close(self.folder, self.run)
+            self.folders.mark_complete(self.folder, self.run)
 
     def _write(self, step: int, values: Mapping[str, float]) -> None:
         self.last = step

@@ -1,4 +1,4 @@
-"""Weights & Biases, offline: records in results/<study>/wandb, a folder a run; `wandb sync` uploads them."""
+"""Weights & Biases, offline: files in results/<study>/wandb, one folder per run; `wandb sync` uploads them."""
 
 from __future__ import annotations
 
@@ -7,28 +7,27 @@ from pathlib import Path
 
 import wandb
 
-from ablate.loggers.folder import RecordFolders
-from ablate.loggers.interface import LoggedRun, Point
+from ablate.loggers.base import LoggedRun, Point, RunFolders
 
 
 class WeightsAndBiases:
-    """Writes offline runs; nothing leaves the machine before `wandb sync`."""
+    """Writes offline runs. Nothing is sent before `wandb sync`."""
 
     def __init__(self, folder: Path) -> None:
-        self.folders = RecordFolders(folder / "wandb")
+        self.folders = RunFolders(folder / "wandb")
 
-    def open(self, run: LoggedRun) -> _Offline | None:
-        """A new offline run, with the run's own id."""
-        return None if self.folders.is_whole(run) else _Offline(self.folders, run)
+    def open(self, run: LoggedRun) -> _OfflineRun | None:
+        """Start an offline run with the same id."""
+        return None if self.folders.is_complete(run) else _OfflineRun(self.folders, run)
 
 
-class _Offline:
+class _OfflineRun:
     known = 0
 
-    def __init__(self, folders: RecordFolders, run: LoggedRun) -> None:
+    def __init__(self, folders: RunFolders, run: LoggedRun) -> None:
         self.folders, self.run = folders, run
-        self.folder = folders.fresh(run.name)
-        self.record = wandb.init(
+        self.folder = folders.create(run.name)
+        self.run_log = wandb.init(
             project=run.study,
             id=run.id,
             name=run.name,
@@ -44,11 +43,11 @@ class _Offline:
 
     def add(self, points: Sequence[Point]) -> None:
         for point in points:
-            self.record.log(dict(point.values), step=point.step)
+            self.run_log.log(dict(point.values), step=point.step)
 
     def close(self, scores: Mapping[str, float] | None) -> None:
         if scores is not None:
-            self.record.summary.update(dict(scores))
-        self.record.finish()
+            self.run_log.summary.update(dict(scores))
+        self.run_log.finish()
         if scores is not None:
-            self.folders.close(self.folder, self.run)
+            self.folders.mark_complete(self.folder, self.run)

@@ -1,10 +1,10 @@
-"""A small study, and metrics logs of its runs that are written by hand."""
+"""A small study, and metrics logs of its runs written by hand."""
 
 import json
 
 import pytest
 
-from ablate.loggers import LOGGERS, Mirror, chosen
+from ablate.loggers import LOGGERS, Mirror, select_loggers
 from tests.report.fakes import Fake, study_from
 
 ONE = """\
@@ -16,14 +16,14 @@ rows: {A: {each: {h: [1]}}}
 
 
 class Logged:
-    """A study whose runs are mirrored."""
+    """A study whose runs are logged."""
 
     def __init__(self, folder):
         self.fake = Fake(folder / "results", study_from(folder, ONE))
-        self.said = []
+        self.printed = []
 
     def write(self, label, steps, half=""):
-        """The log of a run that has come so far: a loss every 10 steps, a perplexity every 20."""
+        """Write the metrics log of a run up to a step: a loss every 10 steps, a perplexity every 20."""
         folder = self.fake.folder(label, 1)
         folder.path.mkdir(parents=True, exist_ok=True)
         lines = []
@@ -34,12 +34,12 @@ class Logged:
         folder.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines) + half)
 
     def points(self, label, name):
-        """What a logger must have of a value: (step, value)."""
+        """The (step, value) pairs that a logger must have for a name."""
         lines = map(json.loads, self.fake.folder(label, 1).metrics.read_text().splitlines())
         return [(line["step"], pytest.approx(line[name])) for line in lines if name in line]
 
     def mirror(self, *names, loggers=None):
-        return Mirror(self.fake.study, self.fake.results, loggers or chosen(names), self.said.append)
+        return Mirror(self.fake.study, self.fake.results, loggers or select_loggers(names), self.printed.append)
 
     @property
     def folder(self):

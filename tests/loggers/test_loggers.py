@@ -1,4 +1,4 @@
-"""Each logger with the real library and a local folder, read back as that library reads it."""
+"""Each logger with its real library and a local folder, read back with that library."""
 
 import json
 import struct
@@ -17,7 +17,7 @@ def local(monkeypatch):
 
 
 def read(kind, folder, name):
-    """(step, value) of each value of the run with this name, in the order in which they are there."""
+    """The (step, value) pairs of each metric of a run, in the order of the log."""
     return {"tensorboard": of_tensorboard, "mlflow": of_mlflow, "wandb": of_wandb}[kind](folder, name)
 
 
@@ -71,19 +71,19 @@ def records(content):
             parts = []
 
 
-def test_a_run_s_points_are_all_there_once_however_often_it_was_interrupted(logged, kind):
+def test_every_point_is_logged_once_although_the_run_was_interrupted(logged, kind):
     logged.write("base", 40)
     with logged.mirror(kind):
         pass
-    logged.write("base", 30, half='{"step": 40, "lo')  # cut back to a checkpoint, and begun to be written again
+    logged.write("base", 30, half='{"step": 40, "lo')  # cut back to a checkpoint and partly written again
     with logged.mirror(kind):
         pass
     logged.write("base", 100)
     logged.fake.done("base", 1, 5.5, 25.5)
-    for _ in range(2):  # the second launch finds that all is there
+    for _ in range(2):  # the second launch finds a complete record
         with logged.mirror(kind):
             pass
-    assert logged.said == []
+    assert logged.printed == []
     found = read(kind, logged.folder, "base")
     assert found["loss"] == logged.points("base", "loss")
     assert found["lr"] == logged.points("base", "lr")

@@ -1,16 +1,17 @@
-"""How logs come to loggers: every line once, beside the training and never in its way."""
+"""Copying metrics logs to loggers: every line once, without effect on the training."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 
 from ablate.errors import UsageError
-from ablate.loggers import chosen, mirror
+from ablate.loggers import mirror, select_loggers
 from tests.cli.inside import inside
 
 
 class Kept:
-    """A logger that remembers; every sink by the run's name."""
+    """A logger that keeps points and scores in memory, by the run's name."""
 
     def __init__(self):
         self.points, self.scores, self.opened = {}, {}, []
@@ -38,14 +39,14 @@ class _Kept:
 
 
 class Course:
-    """Stands for the event that ends a mirror: what happens between its looks, then the end."""
+    """In the place of the event that ends a mirror: runs a function between two looks, then ends."""
 
-    def __init__(self, *happenings):
-        self.happenings = list(happenings)
+    def __init__(self, *steps):
+        self.steps = list(steps)
 
     def wait(self, seconds):
-        if self.happenings:
-            self.happenings.pop(0)()
+        if self.steps:
+            self.steps.pop(0)()
             return False
         return True
 
@@ -58,14 +59,14 @@ def kept():
     return Kept()
 
 
-def follow(logged, kept, *happenings):
+def follow(logged, kept, *steps):
     found = logged.mirror(loggers={"kept": kept})
-    found.ending = Course(*happenings)
+    found.ending = Course(*steps)
     with found:
         found.threads["kept"].join()
 
 
-def test_what_is_cut_back_and_written_again_is_sent_once(logged, kept):
+def test_lines_that_are_cut_back_and_written_again_are_sent_once(logged, kept):
     follow(
         logged,
         kept,
@@ -80,10 +81,10 @@ def test_what_is_cut_back_and_written_again_is_sent_once(logged, kept):
     assert losses == logged.points("base", "loss")
     assert [point.step for point in kept.points["base"]] == [10, 20, 20, 30, 40, 40, 50, 60, 60]
     assert kept.scores == {"base": {"final_ppl": 5.0, "final_bleu": 25.0}}
-    assert logged.said == []
+    assert logged.printed == []
 
 
-def test_a_run_is_opened_when_it_has_something_to_tell_and_with_what_it_is(logged, kept):
+def test_a_run_is_opened_with_its_first_line_and_its_settings(logged, kept):
     follow(logged, kept, lambda: logged.write("A h=1", 10))
     (run,) = kept.opened
     assert (run.name, run.row, run.seed, run.study, run.id) == (
@@ -101,7 +102,7 @@ def test_a_run_that_has_diverged_is_closed_without_scores(logged, kept):
 
 
 @pytest.mark.parametrize("where", ["__call__", "open", "add", "close"])
-def test_a_logger_that_fails_is_told_of_once_and_left_alone(logged, kept, where):
+def test_a_logger_that_fails_is_reported_once_and_stopped(logged, kept, where):
     def fail(*_):
         raise ConnectionError("no such server\nand a long story")
 
@@ -115,7 +116,7 @@ def test_a_logger_that_fails_is_told_of_once_and_left_alone(logged, kept, where)
     found = logged.mirror(loggers={"broken": broken, "kept": kept})
     with found:
         pass
-    assert logged.said == ["--log broken: ConnectionError: no such server; training goes on without it"]
+    assert logged.printed == ["--log broken: ConnectionError: no such server; training goes on without it"]
     assert len(kept.points["base"]) == 3  # the other goes on
 
 
@@ -126,7 +127,7 @@ def _opening(sink):
 
 
 def test_a_logger_that_hangs_is_not_waited_for(logged, kept, monkeypatch):
-    monkeypatch.setattr(mirror, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(mirror, "END_SECONDS", 0.05)
     released = threading.Event()
     kept.open = lambda run: released.wait(30)
     logged.write("base", 20)
@@ -134,12 +135,12 @@ def test_a_logger_that_hangs_is_not_waited_for(logged, kept, monkeypatch):
     with found:
         pass
     released.set()
-    assert logged.said == ["--log slow: does not answer; the next `ablate run --log slow` brings what is missing"]
+    assert logged.printed == ["--log slow: no answer; the next `ablate run --log slow` sends the rest"]
     assert found.threads["slow"].daemon
     found.threads["slow"].join()
 
 
-def test_a_logger_that_there_is_not_is_refused_before_anything_is_trained(tmp_path):
+def test_an_unknown_logger_is_refused_before_training(tmp_path):
     study = tmp_path / "study.yaml"
     study.write_text("study: x\ndata: {corpus: toy, vocab_size: 200}\n")
     done = inside("run", study, "--results", tmp_path / "results", "--log", "tensorbord")
@@ -148,7 +149,15 @@ def test_a_logger_that_there_is_not_is_refused_before_anything_is_trained(tmp_pa
     assert not (tmp_path / "results").exists()
 
 
-def test_one_whose_package_is_missing_says_how_it_is_installed(monkeypatch):
-    monkeypatch.setattr("ablate.loggers.choice.find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r"--log wandb: is not installed; pip install 'ablate-transformer\[wandb\]'"):
-        chosen(["wandb"])
+def test_a_logger_without_its_package_says_how_to_install_it(monkeypatch):
+    monkeypatch.setattr("ablate.loggers.base.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"--log wandb: not installed; pip install 'ablate-transformer\[wandb\]'"):
+        select_loggers(["wandb"])
+
+
+def test_final_scores_are_those_of_the_studys_metrics(logged, kept):
+    logged.fake.study = replace(logged.fake.study, metrics=("chrf",))
+    logged.write("base", 20)
+    logged.fake.done("base", 1, 5.0, 25.0)
+    follow(logged, kept)
+    assert kept.scores["base"] == {"final_ppl": 5.0}  # chrF is computed after the training, from the translations
