@@ -73,7 +73,7 @@ def page(
         summary=summary(table),
         **table_context(table, by_labels(table, Best)),
         differences=differences,
-        intervals_shown=any(verdict.seeds for row in table.rows for verdict in row.verdicts.values()),
+        intervals_shown=any(verdict.seed_test for row in table.rows for verdict in row.verdicts.values()),
         curves=list(_curves(panels(curves))),
         costs=list(_costs(table)),
         samples=samples,

@@ -94,7 +94,7 @@ def intervals(table: Table, metric: Metric) -> list[Interval]:
     found = []
     for row, name in zip(rows, _names(rows), strict=True):
         verdict = row.verdicts[metric.name]
-        low, high = (verdict.seeds.low, verdict.seeds.high) if verdict.seeds else (None, None)
+        low, high = (verdict.seed_test.low, verdict.seed_test.high) if verdict.seed_test else (None, None)
         found.append(Interval(row.row.label, row.row.group, name, verdict.word, verdict.mean, low, high))
     return found
 

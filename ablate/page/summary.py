@@ -26,7 +26,7 @@ def summary(table: Table) -> str:
     sentences = [_base(table)]
     rows = table.rows[1:]
     if rows:
-        has_spread = any(verdict.seeds for verdict in of_rows(table, table.main))
+        has_spread = any(verdict.seed_test for verdict in of_rows(table, table.main))
         sentences.append(_outcome(table, rows) if has_spread else _undecided(table, len(rows)))
     unfinished = sum(row.state != "done" for row in table.rows)
     if unfinished:
@@ -71,10 +71,13 @@ def _outcome(table: Table, rows: tuple[TableRow, ...]) -> str:
 def _detectable(table: Table, rows: list[TableRow]) -> str:
     """` (smallest detectable difference: 0.8 to 1.9 BLEU)`, where it is known."""
     verdicts = [row.verdicts[table.main.name] for row in rows]
-    ordered = sorted((verdict for verdict in verdicts if verdict.least is not None), key=lambda one: one.least or 0.0)
+    ordered = sorted(
+        (verdict for verdict in verdicts if verdict.minimum_detectable is not None),
+        key=lambda one: one.minimum_detectable or 0.0,
+    )
     if not ordered:
         return ""
-    span = " to ".join(dict.fromkeys((ordered[0].least_text, ordered[-1].least_text)))
+    span = " to ".join(dict.fromkeys((ordered[0].minimum_detectable_text, ordered[-1].minimum_detectable_text)))
     return f" (smallest detectable difference: {span} {table.main.title})"
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ablate.report.table import Table, TableRow
-from ablate.stats.ranks import kendall
+from ablate.stats.tests import kendall_tau_b
 
 WARNING = (
     "Small corpora and short trainings reverse effects of size and of regularisation: a larger model may lose, and "
@@ -40,8 +40,8 @@ def agreements(table: Table) -> list[Agreement]:
 
 def _agreement(group: str, rows: list[TableRow]) -> Agreement:
     pairs = [(row, row.paper) for row in rows if row.paper]
-    bleu = kendall([row.bleu.mean or 0.0 for row, _ in pairs], [paper.bleu for _, paper in pairs])
-    ppl = kendall([row.ppl.mean or 0.0 for row, _ in pairs], [paper.ppl for _, paper in pairs])
+    bleu = kendall_tau_b([row.bleu.mean or 0.0 for row, _ in pairs], [paper.bleu for _, paper in pairs])
+    ppl = kendall_tau_b([row.ppl.mean or 0.0 for row, _ in pairs], [paper.ppl for _, paper in pairs])
     return Agreement(group, len(rows), bleu, ppl)
 
 

@@ -10,7 +10,7 @@ from ablate.formatting import duration, millions, number, plural, scaled, signed
 from ablate.report.scores import spread
 from ablate.report.table import Table, TableRow
 from ablate.stats.bootstrap import RESAMPLES
-from ablate.stats.paired import LEVEL
+from ablate.stats.tests import LEVEL
 from ablate.stats.verdict import Verdict
 
 Mark = Callable[[str], str]  # how a best value is marked
@@ -74,21 +74,21 @@ def _difference(table: Table, metric: Metric) -> Column:
 def _interval(verdict: Verdict, seeds: int) -> str:
     """`-4.5 [-9.1, +0.1]`, with how many seeds where not all are in."""
     digits, text = verdict.metric.digits, signed(verdict.mean, verdict.metric.digits)
-    if verdict.seeds:
-        text += f" [{signed(verdict.seeds.low, digits)}, {signed(verdict.seeds.high, digits)}]"
+    if verdict.seed_test:
+        text += f" [{signed(verdict.seed_test.low, digits)}, {signed(verdict.seed_test.high, digits)}]"
     return f"{text} ({verdict.n}/{seeds})" if text and verdict.n < seeds else text
 
 
 def _p_test(verdict: Verdict) -> str:
-    if verdict.p_test is None:
+    if verdict.p_bootstrap is None:
         return ""
-    return "<0.001" if verdict.p_test < 0.001 else f"{verdict.p_test:.3f}"
+    return "<0.001" if verdict.p_bootstrap < 0.001 else f"{verdict.p_bootstrap:.3f}"
 
 
 def _word(verdict: Verdict) -> str:
     """`within noise (6.3)`: with the least difference that would have been told."""
-    told = verdict.word == "within noise" and verdict.least is not None and not verdict.is_test_set_noise
-    return f"{verdict.word} ({verdict.least_text})" if told else verdict.word
+    told = verdict.word == "within noise" and verdict.minimum_detectable is not None and not verdict.is_test_set_noise
+    return f"{verdict.word} ({verdict.minimum_detectable_text})" if told else verdict.word
 
 
 def _column(table: Table, head: str, metric: Metric, cell: Callable[[Verdict], str], *, numeric: bool) -> Column:
@@ -103,7 +103,7 @@ def of_rows(table: Table, metric: Metric) -> list[Verdict]:
 
 
 def _has_verdicts(table: Table) -> bool:
-    return any(verdict.seeds for verdict in of_rows(table, table.main))
+    return any(verdict.seed_test for verdict in of_rows(table, table.main))
 
 
 def meaning(table: Table, in_full: bool) -> list[str]:
@@ -113,13 +113,13 @@ def meaning(table: Table, in_full: bool) -> list[str]:
     if any(verdict.n for verdict in rows) and in_full:
         how = "mean difference from base, paired by seed, with its 95 % interval over seeds (t)"
         lines.append(f"Δ: {how if _has_verdicts(table) else 'difference from base with one seed'}.")
-    if in_full and any(verdict.test for verdict in rows):
+    if in_full and any(verdict.bootstrap for verdict in rows):
         lines.append(
             f"p (test set): paired bootstrap of Δ{main} over the test sentences (sacreBLEU's, {RESAMPLES} resamples), "
             "Holm-corrected over the rows. Noise of the test set is not noise of the seeds."
         )
     if _has_verdicts(table):
-        tested = sum(verdict.seeds is not None for verdict in rows)
+        tested = sum(verdict.seed_test is not None for verdict in rows)
         lines.append(
             f"verdict: by {main}. worse, better: beyond the noise of {seeds} seeds and of the test sentences "
             f"(p < {LEVEL:g} each, Holm-corrected over {plural(tested, 'row')}). within noise (d): d is the smallest "

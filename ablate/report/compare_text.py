@@ -13,7 +13,7 @@ from ablate.formatting import duration, millions, printable, scaled, setting_tex
 from ablate.report.compare import Comparison, Translated
 from ablate.report.plan_text import plain_table, print_wide
 from ablate.report.scores import spread
-from ablate.stats.paired import LEVEL
+from ablate.stats.tests import LEVEL
 from ablate.stats.verdict import Verdict, p_text
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -68,12 +68,12 @@ def _noise(verdict: Verdict) -> Iterator[Text]:
     """The verdict in a metric, then what both kinds of noise say of the difference."""
     digits = verdict.metric.digits
     yield Text(f"{verdict.metric.title}: ").append(verdict.text, STYLES.get(verdict.word, ""))
-    if verdict.seeds:
-        reach = _reach(verdict.seeds.low, verdict.seeds.high, digits)
-        yield Text(f"  95 % over {verdict.n} seeds {reach}, {p_text(verdict.seeds.p)}", style="dim")
-    if verdict.test:
-        reach = _reach(verdict.test.low, verdict.test.high, digits)
-        yield Text(f"  95 % over test sentences {reach}, {p_text(verdict.test.p)}", style="dim")
+    if verdict.seed_test:
+        reach = _reach(verdict.seed_test.low, verdict.seed_test.high, digits)
+        yield Text(f"  95 % over {verdict.n} seeds {reach}, {p_text(verdict.seed_test.p)}", style="dim")
+    if verdict.bootstrap:
+        reach = _reach(verdict.bootstrap.low, verdict.bootstrap.high, digits)
+        yield Text(f"  95 % over test sentences {reach}, {p_text(verdict.bootstrap.p)}", style="dim")
 
 
 def _reach(low: float, high: float, digits: int) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ablate.config.metrics import METRICS
 from ablate.report.scores import Scores
-from ablate.stats.verdict import Compared, Verdict, verdicts
+from ablate.stats.verdict import PairedScores, Verdict, verdicts
 
 
 @dataclass(frozen=True)
@@ -30,16 +30,16 @@ def against_base(base: Measurements, others: Sequence[Measurements]) -> list[dic
     return found
 
 
-def _compared(name: str, row: Measurements, base: Measurements) -> Compared:
+def _compared(name: str, row: Measurements, base: Measurements) -> PairedScores:
     differences = row.scores[name].minus(base.scores[name]).by_seed
     ours, theirs = row.resamples.get(name, {}), base.resamples.get(name, {})
     both = {seed: (ours[seed], theirs[seed]) for seed in differences if seed in ours and seed in theirs}
-    return Compared(differences, both, row.diverged)
+    return PairedScores(differences, both, row.diverged)
 
 
 def as_json(verdict: Verdict) -> dict[str, Any]:
     """For scripts; a part that there is not is null."""
-    seeds, test = verdict.seeds, verdict.test
+    seeds, test = verdict.seed_test, verdict.bootstrap
     return {
         "verdict": verdict.word,
         "text": verdict.text,
@@ -50,6 +50,6 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
         "high": seeds.high if seeds else None,
         "p": seeds.p if seeds else None,
         "p_holm": verdict.p_seeds,
-        "least_told": verdict.least,
-        "test_set": {"low": test.low, "high": test.high, "p": test.p, "p_holm": verdict.p_test} if test else None,
+        "least_told": verdict.minimum_detectable,
+        "test_set": {"low": test.low, "high": test.high, "p": test.p, "p_holm": verdict.p_bootstrap} if test else None,
     }

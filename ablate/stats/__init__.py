@@ -1,1 +1,19 @@
-"""Whether a difference is more than noise: statistics in closed form, without a library. Numbers in, numbers out."""
+"""Significance of differences between rows and base. Numbers in, numbers out; no library."""
+
+from ablate.stats.bootstrap import BootstrapTest, paired_bootstrap
+from ablate.stats.tests import LEVEL, PairedTTest, holm, kendall_tau_b, paired_t_test
+from ablate.stats.verdict import PairedScores, Verdict, p_text, verdicts
+
+__all__ = [
+    "LEVEL",
+    "BootstrapTest",
+    "PairedScores",
+    "PairedTTest",
+    "Verdict",
+    "holm",
+    "kendall_tau_b",
+    "p_text",
+    "paired_bootstrap",
+    "paired_t_test",
+    "verdicts",
+]

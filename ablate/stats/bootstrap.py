@@ -1,27 +1,29 @@
-"""What the choice of test sentences may have made: the paired bootstrap (Koehn, 2004), as sacreBLEU has it.
+"""Paired bootstrap over test sentences.
 
-Every run is scored on the same resampled test sets, so two runs, or the means of two rows over seeds, compare
-resample by resample.
+Source: Koehn, "Statistical Significance Tests for Machine Translation Evaluation" (2004); p value as in sacreBLEU.
+Every run is scored on the same resampled test sets, so that two rows are compared resample by resample.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ablate.stats.paired import LEVEL
+from ablate.stats.tests import LEVEL
 
-RESAMPLES = 1000  # sacreBLEU's number
-RESAMPLING_SEED = 12345  # and its seed: every run meets the same test sets
+RESAMPLES = 1000  # sacreBLEU's default
+RESAMPLING_SEED = 12345  # sacreBLEU's default: the same test sets for every run
 
 
 @dataclass(frozen=True)
-class Resampled:
-    """A difference on the test set, and on the test sets that might have been drawn instead.
+class BootstrapTest:
+    """Result of a paired bootstrap.
 
-    n: seeds that the difference is the mean of.
-    low, high: between them lie 95 % of the resampled differences.
-    p: sacreBLEU's p value of no difference; 1 where no resample differs, of which sacreBLEU says 1/1001.
+    n: number of seeds in the mean difference.
+    difference: on the test set itself.
+    low, high: 95 % interval, from the percentiles of the resampled differences.
+    p: p value of no difference. With s the absolute difference on a resample, it is (1 + number of resamples with
+        s - mean(s) > |difference|) / (1 + resamples), as in sacreBLEU; but 1 if row and base never differ.
     """
 
     n: int
@@ -31,25 +33,26 @@ class Resampled:
     p: float
 
 
-def paired_bootstrap(difference: float, pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Resampled:
-    """The paired bootstrap of a difference.
+def paired_bootstrap(difference: float, pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> BootstrapTest:
+    """Paired bootstrap test of a difference between a row and base.
 
     Args:
-        difference: on the whole test set: the mean over seeds of (row - base).
-        pairs: for each seed the scores of row and of base on the resampled test sets.
+        difference: on the test set, the mean over seeds of (row - base).
+        pairs: for each seed, the scores of the row and of base on the resampled test sets.
     """
     n = len(pairs)
-    found = [sum(row - base for row, base in one) / n for one in _by_resample(pairs)]
-    sizes = [abs(value) for value in found]
-    mean = sum(sizes) / len(sizes)
-    exceeding = sum(size - mean > abs(difference) for size in sizes)
-    ordered = sorted(found)
-    outside = int(len(ordered) * LEVEL / 2)
-    p = (exceeding + 1) / (len(found) + 1) if difference or any(found) else 1.0
-    return Resampled(n, difference, ordered[outside], ordered[-1 - outside], p)
+    differences = [sum(row - base for row, base in scores) / n for scores in _by_resample(pairs)]
+    sizes = [abs(value) for value in differences]
+    mean_size = sum(sizes) / len(sizes)
+    exceeding = sum(size - mean_size > abs(difference) for size in sizes)
+    p = (exceeding + 1) / (len(sizes) + 1) if difference or any(differences) else 1.0
+    differences.sort()
+    tail = int(len(differences) * LEVEL / 2)
+    return BootstrapTest(n, difference, differences[tail], differences[-1 - tail], p)
 
 
 def _by_resample(
     pairs: Sequence[tuple[Sequence[float], Sequence[float]]],
-) -> zip[tuple[tuple[float, float], ...]]:
+) -> Iterator[tuple[tuple[float, float], ...]]:
+    """For each resample, the (row, base) scores of every seed."""
     return zip(*(zip(row, base, strict=True) for row, base in pairs), strict=True)

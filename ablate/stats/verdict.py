@@ -1,8 +1,8 @@
-"""Each row against base, in numbers and in a word.
+"""Verdict on each row: better or worse than base, or within noise.
 
-Two kinds of noise are kept apart. Training again with another seed gives another score: that is what the paired t test
-over seeds speaks of. Other test sentences would give another score too: that is what the bootstrap speaks of. A row is
-worse or better only if its difference stands out from both, after Holm's correction over the rows.
+Two sources of noise are tested apart: another seed gives another score (paired t test over seeds), and other test
+sentences give another score (paired bootstrap). A row is better or worse only if both tests are significant after
+Holm's correction over the rows.
 """
 
 from __future__ import annotations
@@ -12,20 +12,26 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ablate.config.metrics import Metric
-from ablate.stats.bootstrap import RESAMPLES, Resampled, paired_bootstrap
-from ablate.stats.holm import factors, holm
-from ablate.stats.paired import LEVEL, Difference, least_told, paired
+from ablate.stats.bootstrap import RESAMPLES, BootstrapTest, paired_bootstrap
+from ablate.stats.tests import (
+    LEVEL,
+    PairedTTest,
+    holm,
+    holm_factors,
+    minimum_detectable_difference,
+    paired_t_test,
+)
 
 Word = Literal["worse", "better", "within noise", "no difference", "cannot tell", "diverged", ""]
 
 
 @dataclass(frozen=True)
-class Compared:
-    """A row and base in one metric: what a verdict is made from.
+class PairedScores:
+    """Scores of a row and of base in one metric, paired by seed.
 
-    differences: by seed, row less base, of the seeds that both have.
-    resamples: by seed, the scores of row and of base on the resampled test sets; none where there are none.
-    diverged: how many of the row's seeds have diverged, and so have no score.
+    differences: row - base by seed, for the seeds that both have.
+    resamples: scores of the row and of base on the resampled test sets, by seed; empty without them.
+    diverged: number of the row's seeds that diverged and have no score.
     """
 
     differences: Mapping[int, float] = field(default_factory=dict)
@@ -35,64 +41,71 @@ class Compared:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A row against base in one metric.
+    """A row compared with base in one metric.
 
-    seeds: the paired t test; None below two seeds. p_seeds: its p value corrected over the rows.
-    least: the least difference that would have been told at this spread and this correction.
-    test: the bootstrap; None where translations are not there. p_test: its p value corrected over the rows.
-    n, mean: seeds that both have, and their mean difference; one seed has one too.
+    n: number of seeds that both have.
+    mean: mean difference over these seeds; None without any.
+    seed_test: paired t test over seeds; None below two seeds.
+    p_seeds: its p value after Holm's correction over the rows.
+    minimum_detectable: smallest mean difference that is significant at this spread and correction.
+    bootstrap: paired bootstrap over test sentences; None without resampled scores.
+    p_bootstrap: its p value after Holm's correction over the rows.
+    diverged: number of the row's seeds that diverged.
     """
 
     metric: Metric
     word: Word
     n: int
     mean: float | None
-    seeds: Difference | None = None
+    seed_test: PairedTTest | None = None
     p_seeds: float | None = None
-    least: float | None = None
-    test: Resampled | None = None
-    p_test: float | None = None
+    minimum_detectable: float | None = None
+    bootstrap: BootstrapTest | None = None
+    p_bootstrap: float | None = None
     diverged: int = 0
 
     @property
     def text(self) -> str:
-        """The verdict in words, complete without a table around it."""
+        """The verdict as a sentence."""
         if self.word == "":
             return "no result yet"
         if self.word == "diverged":
             return "diverged"
-        parts = [self._over_seeds(), *self._on_test_set()]
+        parts = [self._over_seeds(), *self._over_sentences()]
         if self.diverged:
             parts.append(f"{self.diverged} more {'seed' if self.diverged == 1 else 'seeds'} diverged")
         return "; ".join(parts)
 
     @property
-    def least_text(self) -> str:
-        """The least difference that would have been told; `>100` where no difference of such a score is so large."""
-        if self.least is None:
+    def minimum_detectable_text(self) -> str:
+        """The minimum detectable difference, rounded for the metric; `>100` if the metric cannot differ by so much."""
+        if self.minimum_detectable is None:
             return ""
-        return ">100" if self.metric.of_100 and self.least > 100 else f"{self.least:.{self.metric.digits}f}"
+        if self.metric.of_100 and self.minimum_detectable > 100:
+            return ">100"
+        return f"{self.minimum_detectable:.{self.metric.digits}f}"
 
     def _over_seeds(self) -> str:
-        if self.seeds is None:
+        if self.seed_test is None:
             return "cannot tell: one seed shows no spread"
-        if self.word == "within noise" and self.least is not None and not self.is_test_set_noise:
-            return f"within noise (smallest difference this study could see: {self.least_text} {self.metric.title})"
+        if self.word == "within noise" and self.minimum_detectable is not None and not self.is_test_set_noise:
+            detectable = f"{self.minimum_detectable_text} {self.metric.title}"
+            return f"within noise (smallest difference this study could see: {detectable})"
         return self.word
 
-    def _on_test_set(self) -> list[str]:
-        if self.test is None or self.p_test is None:
+    def _over_sentences(self) -> list[str]:
+        if self.bootstrap is None or self.p_bootstrap is None:
             return []
-        if self.seeds is None:
-            noise = "beyond" if self.p_test < LEVEL else "within"
-            return [f"{noise} the noise of the test sentences ({p_text(self.p_test)}), which is not the seeds' noise"]
+        if self.seed_test is None:
+            noise, p = "beyond" if self.p_bootstrap < LEVEL else "within", p_text(self.p_bootstrap)
+            return [f"{noise} the noise of the test sentences ({p}), which is not the seeds' noise"]
         if self.is_test_set_noise:
-            return [f"steady over seeds, not over test sentences ({p_text(self.p_test)})"]
+            return [f"steady over seeds, not over test sentences ({p_text(self.p_bootstrap)})"]
         return []
 
     @property
     def is_test_set_noise(self) -> bool:
-        """Whether only the test set's noise keeps the row from another word."""
+        """Whether the difference is significant over seeds, but not over test sentences."""
         return self.word == "within noise" and self.p_seeds is not None and self.p_seeds < LEVEL
 
 
@@ -101,47 +114,53 @@ def p_text(p: float) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
 
 
-def verdicts(metric: Metric, rows: Sequence[Compared]) -> list[Verdict]:
-    """Each row's verdict, corrected over all the rows that can be tested."""
-    seeds = [paired(list(row.differences.values())) for row in rows]
-    tests = [_bootstrap(row) for row in rows]
-    if sum(test is not None for test in tests) >= LEVEL * RESAMPLES:
-        tests = [None] * len(rows)  # not even the smallest p value would be left below the level
-    p_seeds = _corrected([one.p if one else None for one in seeds])
-    p_tests = _corrected([one.p if one else None for one in tests])
-    tested = [one.p for one in seeds if one]
-    multipliers = iter(factors(tested))
-    found = []
-    for row, over_seeds, test, p_seed, p_test in zip(rows, seeds, tests, p_seeds, p_tests, strict=True):
+def verdicts(metric: Metric, rows: Sequence[PairedScores]) -> list[Verdict]:
+    """Verdict of each row. Holm's correction covers all the rows that can be tested."""
+    seed_tests = [paired_t_test(list(row.differences.values())) for row in rows]
+    bootstraps = [_bootstrap(row) for row in rows]
+    if sum(test is not None for test in bootstraps) >= LEVEL * RESAMPLES:
+        # With so many rows, even the smallest p value of the bootstrap, 1 / (RESAMPLES + 1), cannot be significant.
+        bootstraps = [None] * len(rows)
+    p_seeds = _adjusted([test.p if test else None for test in seed_tests])
+    p_bootstraps = _adjusted([test.p if test else None for test in bootstraps])
+    factors = iter(holm_factors([test.p for test in seed_tests if test]))
+    result = []
+    for row, seed_test, bootstrap, p_seed, p_bootstrap in zip(
+        rows, seed_tests, bootstraps, p_seeds, p_bootstraps, strict=True
+    ):
         n = len(row.differences)
         mean = sum(row.differences.values()) / n if n else None
-        least = least_told(over_seeds, LEVEL / next(multipliers)) if over_seeds else None
-        word = _word(metric, row, mean, p_seed, p_test)
-        found.append(Verdict(metric, word, n, mean, over_seeds, p_seed, least, test, p_test, row.diverged))
-    return found
+        detectable = minimum_detectable_difference(seed_test, LEVEL / next(factors)) if seed_test else None
+        word = _word(metric, row, mean, p_seed, p_bootstrap)
+        result.append(
+            Verdict(metric, word, n, mean, seed_test, p_seed, detectable, bootstrap, p_bootstrap, row.diverged)
+        )
+    return result
 
 
-def _bootstrap(row: Compared) -> Resampled | None:
-    """The bootstrap of the mean over seeds; it needs the resamples of every seed that has a difference."""
+def _bootstrap(row: PairedScores) -> BootstrapTest | None:
+    """Bootstrap the mean over seeds; None unless every seed with a difference has resampled scores."""
     if not row.differences or row.resamples.keys() != row.differences.keys():
         return None
     mean = sum(row.differences.values()) / len(row.differences)
     return paired_bootstrap(mean, list(row.resamples.values()))
 
 
-def _corrected(ps: Sequence[float | None]) -> list[float | None]:
-    """Holm's correction of the p values that there are."""
-    corrected = iter(holm([p for p in ps if p is not None]))
-    return [None if p is None else next(corrected) for p in ps]
+def _adjusted(p_values: Sequence[float | None]) -> list[float | None]:
+    """Holm's correction of the p values that are not None."""
+    adjusted = iter(holm([p for p in p_values if p is not None]))
+    return [None if p is None else next(adjusted) for p in p_values]
 
 
-def _word(metric: Metric, row: Compared, mean: float | None, p_seeds: float | None, p_test: float | None) -> Word:
+def _word(
+    metric: Metric, row: PairedScores, mean: float | None, p_seeds: float | None, p_bootstrap: float | None
+) -> Word:
     if mean is None:
         return "diverged" if row.diverged else ""
     if p_seeds is None:
         return "cannot tell"
     if not any(row.differences.values()):
         return "no difference"
-    if p_seeds >= LEVEL or (p_test is not None and p_test >= LEVEL):
+    if p_seeds >= LEVEL or (p_bootstrap is not None and p_bootstrap >= LEVEL):
         return "within noise"
     return "better" if metric.is_better(mean) else "worse"

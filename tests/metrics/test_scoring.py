@@ -43,7 +43,7 @@ def test_what_is_translated_is_scored_in_every_metric_of_the_study_with_its_sign
         assert found["resamples"] == pytest.approx(expected.resamples, abs=1e-6)
     row = results.table().rows[1]
     assert row.scores["chrf"].mean == sacrebleu.score("chrf", ROW, REFERENCES).value
-    assert row.verdicts["bleu"].test.p < 1
+    assert row.verdicts["bleu"].bootstrap.p < 1
     assert "chrF2" in results.table().signatures["chrf"][0] or "nc:6" in results.table().signatures["chrf"][0]
 
 
@@ -85,7 +85,7 @@ def test_results_without_translations_or_corpus_keep_the_bleu_that_they_have(res
         path.unlink()
     measure_missing(results.study, results.results)
     row = results.table().rows[1]
-    assert (row.bleu.n, row.scores["chrf"].n, row.verdicts["bleu"].test) == (2, 0, None)
+    assert (row.bleu.n, row.scores["chrf"].n, row.verdicts["bleu"].bootstrap) == (2, 0, None)
 
 
 def test_translations_of_another_test_side_are_refused(results):

@@ -199,4 +199,4 @@ def test_intervals_are_those_of_the_verdicts(whole):
     found = {row.row: row for row in intervals(table, table.main)}
     assert set(found) == {row.row.label for row in table.rows[1:]}
     verdict = table.rows[1].verdicts["bleu"]
-    assert (found["A h=1"].mean, found["A h=1"].low) == (verdict.mean, verdict.seeds.low)
+    assert (found["A h=1"].mean, found["A h=1"].low) == (verdict.mean, verdict.seed_test.low)

@@ -37,7 +37,7 @@ def test_only_the_settings_that_differ_are_told_with_both_values(compared):
 def test_the_second_is_judged_against_the_first_and_nothing_is_corrected(compared):
     verdict = compared.verdicts["bleu"]
     assert (verdict.n, verdict.mean) == (2, 5.25)
-    assert verdict.p_seeds == verdict.seeds.p
+    assert verdict.p_seeds == verdict.seed_test.p
     assert list(compared.verdicts) == ["ppl", "bleu"]
 
 
