@@ -40,38 +40,49 @@ class DataConfig(Section):
     """Which sentences, and how they become tokens."""
 
     corpus: str = Field(description="toy, multi30k, iwslt2017, wmt14, files, or hf:OWNER/NAME@REVISION")
-    direction: str = Field(description="source-target, as in en-de")
-    vocab_size: int = Field(37_000, ge=8, le=1_000_000, description="pieces of the joint SentencePiece vocabulary")
+    direction: str = Field(description="languages as source-target, for example en-de")
+    vocab_size: int = Field(37_000, ge=8, le=1_000_000, description="size of the SentencePiece vocabulary")
     train: str = Field(
         min_length=1,
-        description="training split: PREFIX (PREFIX.en, PREFIX.de, or .gz), a file with columns, a folder",
+        description="training split: PREFIX (PREFIX.en and PREFIX.de, or .gz), a file with columns, or a folder",
     )
-    dev: str = Field(min_length=1, description="development split: perplexity is measured here")
-    test: str = Field(min_length=1, description="test split: BLEU is measured here; also sacrebleu:NAME")
+    dev: str = Field(min_length=1, description="development split, on which perplexity is measured")
+    test: str = Field(min_length=1, description="test split, on which BLEU is measured; also sacrebleu:NAME")
     max_length: int = Field(
-        256, ge=1, le=60_000, description="tokens a side; longer training pairs are left out and counted"
+        256, ge=1, le=60_000, description="maximum number of tokens per side; longer training pairs are dropped"
     )
     max_ratio: float | None = Field(
-        None, ge=1, le=1000, description="tokens of the longer side over the shorter; training pairs above are left out"
+        None,
+        ge=1,
+        le=1000,
+        description="maximum ratio of the longer to the shorter side in tokens; other training pairs are dropped",
     )
-    drop_identical: bool = Field(False, description="leave out training pairs whose sides are the same text")
-    drop_duplicates: bool = Field(False, description="leave out training pairs that stood before")
+    drop_identical: bool = Field(False, description="drop training pairs with identical sides")
+    drop_duplicates: bool = Field(False, description="drop repeated training pairs")
     tokenizer: Literal["bpe", "unigram"] = Field("bpe", description="kind of SentencePiece vocabulary")
-    vocabulary: Literal["joint", "separate"] = Field("joint", description="one for both languages, or one each")
-    byte_fallback: bool = Field(False, description="characters without a piece as bytes, not as unknown")
-    tokenizer_pairs: int = Field(
-        250_000, ge=1, le=100_000_000, description="training pairs that the vocabulary is learned on; of more, a sample"
+    vocabulary: Literal["joint", "separate"] = Field(
+        "joint", description="one vocabulary for both languages, or one for each"
     )
-    source_column: int | str | None = Field(None, description="source's column, by name or number from 1")
-    target_column: int | str | None = Field(None, description="target's column, by name or number from 1")
+    byte_fallback: bool = Field(False, description="encode unknown characters as bytes")
+    tokenizer_pairs: int = Field(
+        250_000,
+        ge=1,
+        le=100_000_000,
+        description="maximum number of training pairs to learn the vocabulary on; of more, a sample is used",
+    )
+    source_column: int | str | None = Field(None, description="column of the source, by name or by number from 1")
+    target_column: int | str | None = Field(None, description="column of the target, by name or by number from 1")
     folder: str | None = Field(
-        None, description="where the splits lie; unset: named corpora are downloaded, files are beside the study"
+        None,
+        description="folder of the splits; unset: named corpora are downloaded, files are read from the study's folder",
     )
 
     @model_validator(mode="after")
     def _known(self) -> DataConfig:
         if not _DIRECTION.fullmatch(self.direction):
-            raise ValueError(f'direction "{self.direction}" is not of the form source-target, as in en-de')
+            raise ValueError(
+                f'direction "{self.direction}" is not of the form languages as source-target, for example en-de'
+            )
         if self.corpus.startswith(HUB) and not _HUB.fullmatch(self.corpus):
             raise ValueError(f'corpus "{self.corpus}" is not of the form hf:OWNER/NAME or hf:OWNER/NAME@REVISION')
         if self.corpus.startswith(HUB) and self.folder is not None:
@@ -98,5 +109,5 @@ class RowDataConfig(Section):
 
     vocab_size: int | None = Field(None, ge=8, le=1_000_000, description="unset: data.vocab_size")
     train_fraction: float = Field(
-        1.0, gt=0, le=1, description="share of the training pairs; a smaller share is inside a larger one"
+        1.0, gt=0, le=1, description="share of the training pairs; a smaller share is a subset of a larger one"
     )

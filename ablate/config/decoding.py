@@ -10,7 +10,13 @@ from ablate.config.fields import Section
 class DecodingConfig(Section):
     """How a trained run translates. Defaults are those of the paper's Table 3."""
 
-    beam: int = Field(4, ge=1, le=1024, description="width of the beam; 1 is greedy")
-    alpha: float = Field(0.6, ge=0.0, le=10.0, description="exponent of the GNMT length penalty ((5+|Y|)/6)^alpha")
-    max_extra_length: int = Field(50, ge=0, le=10_000, description="output may exceed its input by this many tokens")
-    average_checkpoints: int = Field(1, ge=1, le=1000, description="checkpoints averaged into the weights used")
+    beam: int = Field(4, ge=1, le=1024, description="beam size; 1 is greedy search")
+    alpha: float = Field(
+        0.6, ge=0.0, le=10.0, description="exponent of the GNMT length penalty ((5+|Y|)/6)^alpha (Wu et al., 2016)"
+    )
+    max_extra_length: int = Field(
+        50, ge=0, le=10_000, description="maximum number of tokens by which a translation exceeds its source"
+    )
+    average_checkpoints: int = Field(
+        1, ge=1, le=1000, description="number of last checkpoints whose weights are averaged"
+    )

@@ -24,60 +24,65 @@ class ModelConfig(Section):
     """The shape of the model and the parts it is made of. Defaults are the paper's base model."""
 
     architecture: Literal["encoder-decoder", "decoder-only"] = Field(
-        "encoder-decoder", description="two stacks (3.1), or one causal stack over source and target in a row"
+        "encoder-decoder",
+        description="encoder and decoder (3.1), or one causal stack over source and target as one sequence",
     )
-    n_layers: int = Field(6, ge=1, le=256, description="N: layers in the encoder, and as many in the decoder")
-    encoder_layers: int | None = Field(None, ge=1, le=256, description="layers in the encoder alone; unset: N")
-    decoder_layers: int | None = Field(None, ge=1, le=256, description="layers in the decoder alone; unset: N")
-    d_model: int = Field(512, ge=2, le=MAX_SIZE, description="width of embeddings and of every sub-layer's output")
-    d_ff: int = Field(2048, ge=1, le=MAX_SIZE, description="inner width of the feed-forward network (3.3)")
-    n_heads: int = Field(8, ge=1, le=1024, description="h: attention heads (3.2.2)")
+    n_layers: int = Field(6, ge=1, le=256, description="N: number of layers in the encoder and in the decoder")
+    encoder_layers: int | None = Field(None, ge=1, le=256, description="number of encoder layers; unset: N")
+    decoder_layers: int | None = Field(None, ge=1, le=256, description="number of decoder layers; unset: N")
+    d_model: int = Field(512, ge=2, le=MAX_SIZE, description="size of embeddings and of sub-layer outputs (3.1)")
+    d_ff: int = Field(2048, ge=1, le=MAX_SIZE, description="inner size of the feed-forward network (3.3)")
+    n_heads: int = Field(8, ge=1, le=1024, description="h: number of attention heads (3.2.2)")
     n_kv_heads: int | None = Field(
-        None, ge=1, le=1024, description="heads of keys and values, shared by groups of query heads (Ainslie et al., "
-        "2023); 1 is multi-query attention (Shazeer, 2019); unset: h"
+        None, ge=1, le=1024, description="number of key and value heads, each shared by a group of query heads "
+        "(Ainslie et al., 2023); 1 is multi-query attention (Shazeer, 2019); unset: h"
     )  # fmt: skip
     n_cross_heads: int | None = Field(
-        None, ge=1, le=1024, description="heads of attention over the source, each of the same size; unset: h"
+        None,
+        ge=1,
+        le=1024,
+        description="number of heads in attention over the source, with unchanged d_k and d_v; unset: h",
     )
-    d_k: int = Field(ge=1, le=MAX_SIZE, description="query and key size of one head; d_model / h unless set")
-    d_v: int = Field(ge=1, le=MAX_SIZE, description="value size of one head; d_model / h unless set")
-    dropout: float = Field(0.1, ge=0.0, lt=1.0, description="P_drop on sub-layer outputs and on embedding sums (5.4)")
-    attention_dropout: float = Field(0.0, ge=0.0, lt=1.0, description="dropout on attention weights")
+    d_k: int = Field(ge=1, le=MAX_SIZE, description="query and key size of a head; unset: d_model / h")
+    d_v: int = Field(ge=1, le=MAX_SIZE, description="value size of a head; unset: d_model / h")
+    dropout: float = Field(
+        0.1, ge=0.0, lt=1.0, description="P_drop: dropout of sub-layer outputs and of embedding sums (5.4)"
+    )
+    attention_dropout: float = Field(0.0, ge=0.0, lt=1.0, description="dropout of attention weights")
     activation_dropout: float = Field(0.0, ge=0.0, lt=1.0, description="dropout after the feed-forward activation")
     positional_encoding: Annotated[str, VariantName(ADDED_POSITIONS + ATTENDED_POSITIONS)] = Field(
-        "sinusoidal", description="what tells the model the order of tokens (3.5; row E of Table 3)"
+        "sinusoidal", description="positional encoding (3.5; row E of Table 3)"
     )
     relative_clip: int = Field(
         16, ge=1, le=MAX_SIZE, description="distance at which `relative` positions are clipped (Shaw et al., 2018)"
     )
     max_positions: int = Field(
-        1024, ge=8, le=MAX_SIZE, description="longest sequence in tokens; the rows of each learned position table"
+        1024, ge=8, le=MAX_SIZE, description="maximum sequence length in tokens; size of a learned position table"
     )
-    mixer: Literal["attention", "lstm"] = Field(
-        "attention", description="what mixes a sequence with itself: self-attention, or recurrence in its place"
-    )
+    mixer: Literal["attention", "lstm"] = Field("attention", description="self-attention, or an LSTM in its place")
     attention: Annotated[str, VariantName(("full", "local", "linear"))] = Field(
-        "full", description="self-attention; attention over the source is full in any case"
+        "full", description="kind of self-attention; attention over the source is always full"
     )
     attention_window: int = Field(
-        16, ge=1, le=MAX_SIZE, description="tokens at either side that `local` attention reaches"
+        16, ge=1, le=MAX_SIZE, description="number of tokens on either side that `local` attention reaches"
     )
     attention_scale: Literal["1/sqrt(d_k)", 1] = Field(
-        "1/sqrt(d_k)", description="what scores are multiplied by (3.2.1)"
+        "1/sqrt(d_k)", description="factor of the attention scores (3.2.1)"
     )
-    attention_bias: bool = Field(False, description="biases in the projections of attention")
+    attention_bias: bool = Field(False, description="biases in the attention projections")
     activation: Annotated[str, VariantName(("relu", "gelu", "swiglu"))] = Field(
-        "relu", description="of the feed-forward network; a gated one gets 2/3 of d_ff, for as many weights"
+        "relu",
+        description="activation of the feed-forward network; a gated one uses an inner size of 2/3 d_ff",
     )
     norm: Annotated[str, VariantName(("layernorm", "rmsnorm"))] = Field(
-        "layernorm", description="normalisation (Ba et al., 2016; Zhang and Sennrich, 2019)"
+        "layernorm", description="normalization (Ba et al., 2016; Zhang and Sennrich, 2019)"
     )
     norm_position: Literal["post", "pre", "none"] = Field(
-        "post", description="after the residual sum (3.1), before the sub-layer, or nowhere"
+        "post", description="normalization after the residual sum (3.1), before the sub-layer, or none"
     )
     residual: bool = Field(True, description="residual connections around sub-layers (3.1)")
     tied_embeddings: Literal["all", "decoder", "none"] = Field(
-        "all", description="one matrix for source, target and pre-softmax (3.4), for the latter two, or one each"
+        "all", description="sharing of weights: source, target and output embedding (3.4), only the latter two, or none"
     )
 
     @field_validator("attention_scale", mode="before")

@@ -18,43 +18,60 @@ class TrainingConfig(Section):
     """The recipe and the budget. Defaults are the paper's."""
 
     train_steps: int | None = Field(
-        100_000, ge=1, le=MAX_STEPS, description="optimizer steps; with epochs or patience, whichever ends first"
+        100_000,
+        ge=1,
+        le=MAX_STEPS,
+        description="number of optimizer steps; with epochs or patience, the first limit reached counts",
     )
-    epochs: int | None = Field(None, ge=1, le=1_000_000, description="passes over the training side")
+    epochs: int | None = Field(None, ge=1, le=1_000_000, description="number of passes over the training data")
     patience: int | None = Field(
-        None, ge=1, le=1_000_000, description="evaluations without a better dev perplexity; the best weights are used"
+        None,
+        ge=1,
+        le=1_000_000,
+        description="stop after this number of evaluations without a better dev perplexity, and use the best weights",
     )
-    batch_tokens: int = Field(25_000, ge=1, le=100_000_000, description="tokens a step on the longer side (5.1)")
-    warmup_steps: int = Field(4000, ge=1, le=MAX_STEPS, description="steps of linear warm-up of the rate (5.3)")
+    batch_tokens: int = Field(
+        25_000, ge=1, le=100_000_000, description="tokens per step, counted on the longer side (5.1)"
+    )
+    warmup_steps: int = Field(4000, ge=1, le=MAX_STEPS, description="steps of linear learning-rate warm-up (5.3)")
     schedule: Literal["inverse_sqrt", "constant", "linear", "cosine"] = Field(
-        "inverse_sqrt", description="of the rate after warm-up: the paper's (5.3), or level, or down to 0 at the end"
+        "inverse_sqrt",
+        description="learning rate after warm-up: as in the paper (5.3), constant, or falling to 0 at the end",
     )
     learning_rate: float | None = Field(
-        None, gt=0.0, le=100.0, description="peak of the rate; unset: the paper's (d_model * warmup_steps)^-0.5"
+        None, gt=0.0, le=100.0, description="peak learning rate; unset: (d_model * warmup_steps)^-0.5, as in the paper"
     )
     optimizer: Literal["adam", "adamw"] = Field(
         "adam", description="Adam (5.3), or with decoupled weight decay (Loshchilov and Hutter, 2019)"
     )
-    adam_beta1: float = Field(0.9, ge=0.0, lt=1.0, description="decay of Adam's first moment (5.3)")
-    adam_beta2: float = Field(0.98, ge=0.0, lt=1.0, description="decay of Adam's second moment (5.3)")
-    adam_eps: float = Field(1e-9, gt=0.0, le=1.0, description="added to the root of Adam's second moment (5.3)")
+    adam_beta1: float = Field(0.9, ge=0.0, lt=1.0, description="decay rate of Adam's first moment (5.3)")
+    adam_beta2: float = Field(0.98, ge=0.0, lt=1.0, description="decay rate of Adam's second moment (5.3)")
+    adam_eps: float = Field(1e-9, gt=0.0, le=1.0, description="epsilon of Adam, added to the denominator (5.3)")
     weight_decay: float = Field(
-        0.0, ge=0.0, le=10.0, description="of matrices, not of gains and biases: in adam added to the gradient"
+        0.0,
+        ge=0.0,
+        le=10.0,
+        description="weight decay of matrices, not of gains and biases; in adam it is added to the gradient",
     )
     gradient_clipping: float | None = Field(
-        None, gt=0.0, le=1e9, description="largest norm of the gradient; unset: not clipped"
+        None, gt=0.0, le=1e9, description="maximum norm of the gradient; unset: no clipping"
     )
-    label_smoothing: float = Field(0.1, ge=0.0, lt=1.0, description="eps_ls, spread over the whole vocabulary (5.4)")
+    label_smoothing: float = Field(
+        0.1, ge=0.0, lt=1.0, description="eps_ls: label smoothing over the whole vocabulary (5.4)"
+    )
     precision: Literal["fp32", "bf16"] = Field(
-        "fp32", description="arithmetic of the products; weights and optimizer stay fp32"
+        "fp32", description="precision of matrix products; weights and optimizer state are fp32"
     )
-    eval_every: int = Field(1000, ge=1, le=MAX_STEPS, description="steps between two dev perplexities")
+    eval_every: int = Field(1000, ge=1, le=MAX_STEPS, description="steps between two evaluations on dev")
     checkpoint_every: int = Field(1000, ge=1, le=MAX_STEPS, description="steps between two checkpoints")
     checkpoint_minutes: float = Field(
-        10.0, gt=0.0, le=100_000.0, description="minutes after which progress is saved in any case"
+        10.0, gt=0.0, le=100_000.0, description="maximum number of minutes between two saves"
     )
     micro_batch_tokens: int | None = Field(
-        None, ge=1, le=100_000_000, description="tokens at once; a larger batch is accumulated. Unset: what fits"
+        None,
+        ge=1,
+        le=100_000_000,
+        description="tokens per forward pass; larger batches are accumulated. Unset: chosen by available memory",
     )
 
     @model_validator(mode="after")
