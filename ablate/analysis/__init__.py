@@ -1,11 +1,9 @@
-"""What the heads of a trained run do: what they look at in a sentence, and what each is worth.
+"""Attention weights of a trained run for a sentence, and the importance of each head for its loss.
 
-heads.py        where the heads are
-weights.py      every head's weights for a sentence and its translation
-measures.py     what a head's weights come to, in a few numbers
-maps.py         both in a terminal
+heads.py        the attention layers of a model
+weights.py      the weights of every head for a pair of sentences, and their statistics
 importance.py   the change in loss when a head is masked
-worth.py        the same in a terminal
-drawing.py      weights and importance as figures, on a sheet.py, in the files that figures.py writes
-forms.py        weights, measures and importance for scripts
+terminal.py     both as text
+figures.py      both as figures
+formats.py      both as JSON and CSV
 """

@@ -1,4 +1,4 @@
-"""Where a model's heads are."""
+"""The attention layers of a model, by kind and depth."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ TITLES: dict[Kind, str] = {
 
 
 @dataclass(frozen=True)
-class Attention:
-    """One attention of a model: its kind, its layer counted from 1, and the module."""
+class AttentionLayer:
+    """One attention sub-layer of a model; layers count from 1."""
 
     kind: Kind
     layer: int
@@ -32,32 +32,34 @@ class Attention:
         return f"{self.kind} layer {self.layer}"
 
 
-def attentions(model: Transformer, kinds: Collection[Kind] = (), layers: Collection[int] = ()) -> list[Attention]:
-    """The model's attentions by kind and layer: those of some kinds and layers, or all.
+def attention_layers(
+    model: Transformer, kinds: Collection[Kind] = (), layers: Collection[int] = ()
+) -> list[AttentionLayer]:
+    """Return the attention layers of these kinds and depths, ordered by kind and depth; by default all of them.
 
     Raises:
-        UsageError: there are none.
+        UsageError: the model has no attention, or none of these kinds and depths.
     """
     stacks: dict[Kind, list[Any]] = {"decoder": [layer.mixer for layer in model.decoder]}  # type: ignore[union-attr]
     if isinstance(model, EncoderDecoder):
         stacks["encoder"] = [layer.mixer for layer in model.encoder]
         stacks["cross"] = [layer.cross_attention for layer in model.decoder]
-    found = [
-        Attention(kind, number, module)
+    available = [
+        AttentionLayer(kind, number, module)
         for kind in KINDS
         for number, module in enumerate(stacks.get(kind, []), 1)
         if isinstance(module, MultiHeadAttention)
     ]
-    if not found:
-        raise UsageError("the run has no attention: mixer=lstm in a decoder-only model replaces all there is")
-    chosen = [a for a in found if (not kinds or a.kind in kinds) and (not layers or a.layer in layers)]
+    if not available:
+        raise UsageError("the run has no attention: it is a decoder-only model with mixer=lstm")
+    chosen = [a for a in available if (not kinds or a.kind in kinds) and (not layers or a.layer in layers)]
     if not chosen:
         asked = [f"--kind {kind}" for kind in kinds] + [f"--layer {layer}" for layer in layers]
-        raise UsageError(f"{' '.join(asked)}: the run has no such attention; it has {_summary(found)}")
+        raise UsageError(f"{' '.join(asked)}: the run has no such attention; it has {_summary(available)}")
     return chosen
 
 
-def _summary(found: list[Attention]) -> str:
-    """`encoder and cross layers 1 to 6`, in a row for a message."""
-    depths = {attention.kind: attention.layer for attention in found}
+def _summary(layers: list[AttentionLayer]) -> str:
+    """Return `encoder layers 1 to 6 and cross layers 1 to 6`."""
+    depths = {attention.kind: attention.layer for attention in layers}
     return listed(f"{kind} layers 1 to {depth}" for kind, depth in depths.items()).replace(" or ", " and ")

@@ -1,7 +1,7 @@
-"""The importance of a head: the change in loss when it is masked (Michel et al., 2019, section 3.2).
+"""Importance of attention heads: the change in loss when a head is masked (Michel et al., 2019, section 3.2).
 
-Deviation: they tell the change in BLEU; here it is the loss on the dev side, which needs no decoding and tells
-smaller differences apart.
+Deviation: the paper reports the change in BLEU. Here it is the loss on the dev set, which needs no decoding and
+resolves smaller differences.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from dataclasses import dataclass
 
 import torch
 
-from ablate.analysis.heads import Attention, Kind
+from ablate.analysis.heads import AttentionLayer, Kind
 from ablate.data.corpus import Split
 from ablate.metrics.perplexity import nats_per_token
 from ablate.model import Transformer
 
 
 @dataclass(frozen=True)
-class MaskedHead:
-    """One head, masked.
+class HeadImportance:
+    """The importance of one head.
 
-    kind, layer, head: which, counted from 1.
-    loss: in nats a target token, without the head.
-    importance: that minus the loss of the whole model: positive where the head is worth something.
+    kind, layer, head: of the head; layers and heads count from 1.
+    loss: in nats per target token with the head masked.
+    importance: `loss` minus the loss of the whole model; positive if the head is useful.
     """
 
     kind: Kind
@@ -35,41 +35,53 @@ class MaskedHead:
 
 @dataclass(frozen=True)
 class Importances:
-    """The loss of the whole model on some pairs, in nats a target token, and what each head is worth there."""
+    """The importance of several heads.
+
+    loss: of the whole model, in nats per target token.
+    pairs: number of sentence pairs that losses are measured on.
+    """
 
     loss: float
     pairs: int
-    heads: tuple[MaskedHead, ...]
+    heads: tuple[HeadImportance, ...]
 
 
-def importances(
+def measure_importances(
     model: Transformer,
     split: Split,
     device: torch.device,
-    among: Sequence[Attention],
-    after_pass: Callable[[], None] = lambda: None,
+    layers: Sequence[AttentionLayer],
+    on_pass: Callable[[], None] = lambda: None,
 ) -> Importances:
-    """The importance of every head of these attentions: a pass over the split for each, and one for the whole model.
+    """Measure the importance of every head of these layers.
 
-    A head is masked by multiplying its output by 0 before W^O; biases of W^O stay.
+    One pass over the split measures the loss of the whole model, and one more pass per head the loss with that head
+    masked: its output is multiplied by 0 before W^O, while the bias of W^O stays.
+
+    Args:
+        model: the trained model.
+        split: the sentence pairs to measure on.
+        device: of the model.
+        layers: the attention layers whose heads are measured.
+        on_pass: called after every pass.
     """
     whole = nats_per_token(model, split, device)
-    after_pass()
-    found = []
-    for attention in among:
+    on_pass()
+    heads = []
+    for attention in layers:
         for head in range(attention.module.h):
-            loss = _without(model, split, device, attention, head)
-            found.append(MaskedHead(attention.kind, attention.layer, head + 1, loss, loss - whole))
-            after_pass()
-    return Importances(whole, len(split), tuple(found))
+            loss = _masked_loss(model, split, device, attention, head)
+            heads.append(HeadImportance(attention.kind, attention.layer, head + 1, loss, loss - whole))
+            on_pass()
+    return Importances(whole, len(split), tuple(heads))
 
 
-def passes(among: Sequence[Attention]) -> int:
-    """How many passes over the split `importances` makes."""
-    return 1 + sum(attention.module.h for attention in among)
+def count_passes(layers: Sequence[AttentionLayer]) -> int:
+    """Return the number of passes over the split that `measure_importances` makes."""
+    return 1 + sum(attention.module.h for attention in layers)
 
 
-def _without(model: Transformer, split: Split, device: torch.device, attention: Attention, head: int) -> float:
+def _masked_loss(model: Transformer, split: Split, device: torch.device, attention: AttentionLayer, head: int) -> float:
     gate = torch.ones(attention.module.h, device=device)
     gate[head] = 0.0
     attention.module.gate = gate

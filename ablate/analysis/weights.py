@@ -1,4 +1,4 @@
-"""The attention weights of every head for a sentence and its translation."""
+"""Attention weights of every head for a sentence and its translation, and statistics of each head."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ablate.analysis.heads import Attention, Kind
+from ablate.analysis.heads import AttentionLayer, Kind
 from ablate.config import DecodingConfig
 from ablate.config.plugins import without_digest
 from ablate.data.tokenizer import BOS, EOS
@@ -17,14 +17,17 @@ from ablate.errors import UsageError
 from ablate.model import Transformer
 from ablate.run.inference import LoadedRun, refuse_too_long
 
+STRONGEST = 3  # number of largest weights that are reported per head
+
 
 @dataclass(frozen=True)
-class Weights:
-    """The weights of one attention's heads (h, T, S), and what the T queries and the S keys are.
+class LayerWeights:
+    """The attention weights of one layer.
 
-    kind, layer: which attention.
-    queries, keys: token pieces.
-    marks: the keys that are begin and end marks.
+    kind, layer: of the layer.
+    heads: weights of shape (h, T, S).
+    queries, keys: the T and S token pieces.
+    marks: indices of the keys that are begin or end marks.
     """
 
     kind: Kind
@@ -35,102 +38,160 @@ class Weights:
     marks: tuple[int, ...]
 
     @property
-    def over_itself(self) -> bool:
-        """Whether queries and keys are one sequence."""
+    def is_self_attention(self) -> bool:
+        """Whether queries and keys are the same sequence."""
         return self.kind != "cross"
 
 
 @dataclass(frozen=True)
-class View:
-    """What the heads of a run see of a pair of sentences.
+class AttentionWeights:
+    """The attention weights of a run for a pair of sentences.
 
-    source, target: the pieces that the model reads, marks included; the target as it is read, after its begin mark.
-    in_a_row: whether they are one sequence, as in a decoder-only model.
-    weights: of each attention that shows them.
-    hidden: for the others, a line each that says why not.
+    source, target: the token pieces that the model reads, with the source's end mark and the target's begin mark.
+    is_one_sequence: whether the model reads the target right after the source, as a decoder-only model does.
+    layers: the weights of each layer that reports them.
+    hidden: for each other layer, a line with the reason.
     """
 
     source: tuple[str, ...]
     target: tuple[str, ...]
-    in_a_row: bool
-    weights: tuple[Weights, ...]
+    is_one_sequence: bool
+    layers: tuple[LayerWeights, ...]
     hidden: tuple[str, ...]
 
 
-def view(opened: LoadedRun, sentence: str, translation: str | None, among: Sequence[Attention]) -> View:
-    """The weights of a run's heads for a sentence.
+def attention_weights(
+    run: LoadedRun, sentence: str, translation: str | None, layers: Sequence[AttentionLayer]
+) -> AttentionWeights:
+    """Return the attention weights of a run for a sentence.
 
     Args:
-        opened: the run.
-        sentence: of the source language.
-        translation: what the decoder reads; None for the run's own, with beam search as in the paper.
-        among: the attentions to look at.
+        run: the trained model with its tokenizers.
+        sentence: in the source language.
+        translation: the text that the decoder reads; None for the run's own translation, by the paper's beam search.
+        layers: the attention layers of interest.
 
     Raises:
-        UsageError: a text is empty, or none of the attentions shows its weights.
-        DataError: a text is longer than the model's positions.
+        UsageError: a text is empty, or no layer reports its weights.
+        DataError: a text has more tokens than the model has positions.
     """
-    source, target = _ids(opened, sentence, translation)
-    shown = watched(opened.model, source, target, among)
-    in_a_row = not opened.config.has_encoder
-    of_source, of_target = opened.corpus.tokenizer_of("source").pieces, opened.corpus.tokenizer.pieces
-    written = {"encoder": (of_source, of_source), "cross": (of_target, of_source), "decoder": (of_target, of_target)}
-    read = {"encoder": source, "cross": target, "decoder": source + target if in_a_row else target}
-    seen = {**read, "cross": source}
-    weights, hidden = [], []
-    for attention, heads in zip(among, shown, strict=True):
-        queries, keys = read[attention.kind], seen[attention.kind]
-        size = (attention.module.h, len(queries), len(keys))
-        if heads is None or heads.shape != (1, *size):
-            what = "no weights" if heads is None else f"weights of shape {tuple(heads.shape)}, not {(1, *size)}"
-            hidden.append(f"{attention}: attention={without_digest(opened.config.attention)} shows {what}")
+    source, target = _token_ids(run, sentence, translation)
+    recorded = record_weights(run.model, source, target, layers)
+    is_one_sequence = not run.config.has_encoder
+    source_pieces, target_pieces = run.corpus.tokenizer_of("source").pieces, run.corpus.tokenizer.pieces
+    query_ids = {"encoder": source, "cross": target, "decoder": source + target if is_one_sequence else target}
+    key_ids = {**query_ids, "cross": source}
+    pieces = {
+        "encoder": (source_pieces, source_pieces),
+        "cross": (target_pieces, source_pieces),
+        "decoder": (target_pieces, target_pieces),
+    }
+    reported, hidden = [], []
+    for attention, heads in zip(layers, recorded, strict=True):
+        queries, keys = query_ids[attention.kind], key_ids[attention.kind]
+        shape = (1, attention.module.h, len(queries), len(keys))
+        if heads is None or heads.shape != shape:
+            what = "no weights" if heads is None else f"weights of shape {tuple(heads.shape)}, not {shape}"
+            hidden.append(f"{attention}: attention={without_digest(run.config.attention)} reports {what}")
             continue
         marks = tuple(i for i, token in enumerate(keys) if token in (BOS, EOS))
-        ask, asked = written[attention.kind]
-        labels = tuple(ask(queries)), tuple(asked(keys))
-        weights.append(Weights(attention.kind, attention.layer, heads[0].float().cpu(), *labels, marks))
-    if not weights:
+        of_queries, of_keys = pieces[attention.kind]
+        labels = tuple(of_queries(queries)), tuple(of_keys(keys))
+        reported.append(LayerWeights(attention.kind, attention.layer, heads[0].float().cpu(), *labels, marks))
+    if not reported:
         raise UsageError(*hidden)
-    return View(tuple(of_source(source)), tuple(of_target(target)), in_a_row, tuple(weights), tuple(hidden))
+    texts = tuple(source_pieces(source)), tuple(target_pieces(target))
+    return AttentionWeights(*texts, is_one_sequence, tuple(reported), tuple(hidden))
 
 
 @torch.no_grad()
-def watched(
-    model: Transformer, source: Sequence[int], target: Sequence[int], among: Sequence[Attention]
+def record_weights(
+    model: Transformer, source: Sequence[int], target: Sequence[int], layers: Sequence[AttentionLayer]
 ) -> list[Tensor | None]:
-    """The weights (1, h, T, S) that each of these attentions shows in one pass; None where it shows none.
+    """Run the model once, and return the weights (1, h, T, S) of each layer; None for a layer that reports none.
 
     Args:
-        model: evaluating.
-        source: token ids with their end mark.
-        target: token ids with their begin mark.
-        among: the attentions to watch.
+        model: in evaluation mode.
+        source: token ids with the end mark.
+        target: token ids with the begin mark.
+        layers: the layers to record.
     """
-    shown: list[list[Tensor]] = [[] for _ in among]
+    recorded: list[list[Tensor]] = [[] for _ in layers]
     device = model.output_matrix.device
     try:
-        for attention, into in zip(among, shown, strict=True):
-            attention.module.watch = into.append
+        for attention, weights in zip(layers, recorded, strict=True):
+            attention.module.watch = weights.append
         model(torch.tensor([source], device=device), torch.tensor([target], device=device))
     finally:
-        for attention in among:
+        for attention in layers:
             attention.module.watch = None
-    return [into[-1] if into else None for into in shown]
+    return [weights[-1] if weights else None for weights in recorded]
 
 
-def _ids(opened: LoadedRun, sentence: str, translation: str | None) -> tuple[list[int], list[int]]:
-    """Both sides as the model reads them: the source with its end mark, the target with its begin mark."""
-    tokenizer, config = opened.corpus.tokenizer, opened.config
-    (source,) = opened.corpus.tokenizer_of("source").encode([sentence.strip()])
+def _token_ids(run: LoadedRun, sentence: str, translation: str | None) -> tuple[list[int], list[int]]:
+    """Return the source with its end mark and the target with its begin mark."""
+    tokenizer, config = run.corpus.tokenizer, run.config
+    (source,) = run.corpus.tokenizer_of("source").encode([sentence.strip()])
     if not source:
         raise UsageError("--sentence: is empty")
     refuse_too_long(config, "--sentence", len(source))
     if translation is None:
-        device = opened.model.output_matrix.device
-        (target,) = translate_ids(opened.model, [source], DecodingConfig(), device)
+        device = run.model.output_matrix.device
+        (target,) = translate_ids(run.model, [source], DecodingConfig(), device)
     else:
         (target,) = tokenizer.encode([translation.strip()])
         if not target:
             raise UsageError("--translation: is empty")
         refuse_too_long(config, "--translation", len(source), len(target))
     return [*source, EOS], [BOS, *target]
+
+
+@dataclass(frozen=True)
+class HeadStatistics:
+    """Means over the queries of one head; None for a statistic that the kind of attention does not have.
+
+    head: counts from 1.
+    entropy: of the weights, in nats: 0 if one key has all the weight, ln S if S keys have equal weights.
+    distance: between query and key in tokens, weighted; for self-attention only, like the next three.
+    itself, previous, next: weight on the token of the query, on the one before, on the one after.
+    marks: weight on begin and end marks.
+    strongest: (query, key, weight) of the largest weights, among queries that attend to more than one key.
+    """
+
+    head: int
+    entropy: float
+    distance: float | None
+    itself: float | None
+    previous: float | None
+    next: float | None
+    marks: float
+    strongest: tuple[tuple[int, int, float], ...]
+
+
+def head_statistics(weights: LayerWeights) -> list[HeadStatistics]:
+    """Return the statistics of each head of a layer."""
+    return [_statistics(number, head, weights) for number, head in enumerate(weights.heads.double(), 1)]
+
+
+def _statistics(number: int, head: Tensor, weights: LayerWeights) -> HeadStatistics:
+    entropy = float(torch.special.entr(head).sum(1).mean())
+    marks = float(head[:, list(weights.marks)].sum(1).mean())
+    distance = itself = previous = following = None
+    if weights.is_self_attention:
+        index = torch.arange(len(head))
+        distance = float((head * (index[:, None] - index).abs()).sum(1).mean())
+        itself, previous = _mean(head.diagonal()), _mean(head.diagonal(-1))
+        following = _mean(head.diagonal(1)) if weights.kind == "encoder" else None  # masked in a decoder
+    strongest = _strongest(head, is_causal=weights.kind == "decoder")
+    return HeadStatistics(number, entropy, distance, itself, previous, following, marks, strongest)
+
+
+def _mean(values: Tensor) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def _strongest(head: Tensor, *, is_causal: bool) -> tuple[tuple[int, int, float], ...]:
+    first = 1 if is_causal else 0  # the first query of a causal head has a single key
+    values, indices = head[first:].flatten().sort(descending=True, stable=True)
+    pairs = zip(values[:STRONGEST].tolist(), indices[:STRONGEST].tolist(), strict=True)
+    return tuple((first + index // head.shape[1], index % head.shape[1], value) for value, index in pairs)

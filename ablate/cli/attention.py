@@ -21,7 +21,7 @@ from ablate.errors import UsageError
 from ablate.store import Results
 
 if TYPE_CHECKING:
-    from ablate.analysis.heads import Attention
+    from ablate.analysis.heads import AttentionLayer
     from ablate.analysis.importance import Importances
     from ablate.run.inference import LoadedRun
 
@@ -67,7 +67,8 @@ def command(
         list[int] | None, typer.Option("--layer", metavar="N", help="Only this layer. Repeatable.")
     ] = None,
     out: Annotated[
-        list[Path] | None, typer.Option("--out", metavar="FILE", help="Also write a figure: .png or .svg. Repeatable.")
+        list[Path] | None,
+        typer.Option("--out", metavar="FILE", help="Also write a figure: .pdf, .png or .svg. Repeatable."),
     ] = None,
     format: Annotated[
         Format, typer.Option("--format", help="Output to read (rich); everything (json); one line per head (csv).")
@@ -79,15 +80,15 @@ def command(
         raise UsageError("--sentence and --translation have no effect with --importance, which uses the dev set")
     if pairs is not None and not importance:
         raise UsageError("--pairs has no effect without --importance")
-    from ablate.analysis.figures import refuse_undrawable
+    from ablate.analysis.figures import check_paths
 
-    refuse_undrawable(out or [])
+    check_paths(out or [])
     folder = find_finished_run(Results(results), run)
-    from ablate.analysis.heads import attentions
+    from ablate.analysis.heads import attention_layers
     from ablate.run.inference import open_run
 
     opened = open_run(folder, Results(results), torch_device(device))
-    among = attentions(opened.model, [one.value for one in kind or ()], layer or ())
+    among = attention_layers(opened.model, [one.value for one in kind or ()], layer or ())
     if importance:
         _importance(folder.id, _measured(opened, among, pairs), format, out or [])
     else:
@@ -97,66 +98,67 @@ def command(
 def _weights(
     run: str,
     opened: LoadedRun,
-    among: list[Attention],
+    among: list[AttentionLayer],
     sentence: str | None,
     translation: str | None,
     format: Format,
     out: list[Path],
 ) -> None:
     """Print and draw the weights for a sentence."""
-    from ablate.analysis import forms
-    from ablate.analysis.weights import view
+    from ablate.analysis import formats
+    from ablate.analysis.weights import attention_weights
 
-    found = view(opened, opened.corpus.text("test", "source")[0] if sentence is None else sentence, translation, among)
+    text = opened.corpus.text("test", "source")[0] if sentence is None else sentence
+    found = attention_weights(opened, text, translation, among)
     if out:  # first: whoever reads what is printed may go away
-        from ablate.analysis.drawing import draw_view
-        from ablate.analysis.figures import save
+        from ablate.analysis.figures import draw_weights
+        from ablate.plotting import save
 
-        save(draw_view(found, run), out)
+        save(draw_weights(found, run), out)
     if format is Format.json:
-        typer.echo(forms.view_json(found, run), nl=False)
+        typer.echo(formats.weights_json(found, run), nl=False)
     elif format is Format.csv:
-        typer.echo(forms.view_csv(found), nl=False)
+        typer.echo(formats.weights_csv(found), nl=False)
     else:
         from rich.console import Console
 
-        from ablate.analysis.maps import print_view
+        from ablate.analysis.terminal import print_weights
 
-        print_view(found, Console(highlight=False))
+        print_weights(found, Console(highlight=False))
 
 
 def _importance(run: str, found: Importances, format: Format, out: list[Path]) -> None:
     """Print and draw what heads are worth."""
-    from ablate.analysis import forms
+    from ablate.analysis import formats
 
     if out:  # first: whoever reads what is printed may go away
-        from ablate.analysis.drawing import draw_importances
-        from ablate.analysis.figures import save
+        from ablate.analysis.figures import draw_importances
+        from ablate.plotting import save
 
         save(draw_importances(found, run), out)
     if format is Format.json:
-        typer.echo(forms.importances_json(found, run), nl=False)
+        typer.echo(formats.importances_json(found, run), nl=False)
     elif format is Format.csv:
-        typer.echo(forms.importances_csv(found), nl=False)
+        typer.echo(formats.importances_csv(found), nl=False)
     else:
         from rich.console import Console
 
-        from ablate.analysis.worth import print_importances
+        from ablate.analysis.terminal import print_importances
 
         print_importances(found, Console(highlight=False))
 
 
-def _measured(opened: LoadedRun, among: list[Attention], pairs: int | None) -> Importances:
+def _measured(opened: LoadedRun, among: list[AttentionLayer], pairs: int | None) -> Importances:
     """The importance of heads, with a bar meanwhile in a terminal."""
     from rich.console import Console
     from rich.progress import Progress
 
-    from ablate.analysis.importance import importances, passes
+    from ablate.analysis.importance import count_passes, measure_importances
 
     dev = opened.corpus.split("dev")
     dev = dev if pairs is None else dev.first(pairs)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("passes over the dev side", total=passes(among))
+        task = progress.add_task("passes over the dev side", total=count_passes(among))
         device = opened.model.output_matrix.device
-        return importances(opened.model, dev, device, among, lambda: progress.advance(task))
+        return measure_importances(opened.model, dev, device, among, lambda: progress.advance(task))

@@ -107,13 +107,13 @@ def _attention(table: Table, root: Results, sentence: str) -> Attention:
     run = table.study.runs_of(base)[0]
     if table.rows[0].states[run.seed] != "done":
         raise UsageError("--attention: base is not done with the study's first seed; `ablate run STUDY` finishes it")
-    from ablate.analysis.drawing import draw_view
-    from ablate.analysis.figures import rendered
-    from ablate.analysis.heads import attentions
-    from ablate.analysis.weights import view
+    from ablate.analysis.figures import draw_weights
+    from ablate.analysis.heads import attention_layers
+    from ablate.analysis.weights import attention_weights
     from ablate.page.page import Attention
+    from ablate.plotting import render
     from ablate.run.inference import open_run
 
     opened = open_run(root.run(run.id), root)
-    found = view(opened, sentence, None, attentions(opened.model, [], ()))
-    return Attention(base.label, run.id, sentence, rendered(draw_view(found, run.id), "svg"))
+    found = attention_weights(opened, sentence, None, attention_layers(opened.model, [], ()))
+    return Attention(base.label, run.id, sentence, render(draw_weights(found, run.id), "svg"))

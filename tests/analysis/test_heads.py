@@ -2,13 +2,13 @@
 
 import pytest
 
-from ablate.analysis.heads import attentions
+from ablate.analysis.heads import attention_layers
 from ablate.errors import UsageError
 from tests.model.small import small_model
 
 
 def names(model, *chosen):
-    return [(attention.kind, attention.layer) for attention in attentions(model, *chosen)]
+    return [(attention.kind, attention.layer) for attention in attention_layers(model, *chosen)]
 
 
 def test_an_encoder_decoder_has_three_kinds_in_each_layer():
@@ -16,7 +16,7 @@ def test_an_encoder_decoder_has_three_kinds_in_each_layer():
     assert names(model) == [
         ("encoder", 1), ("decoder", 1), ("decoder", 2), ("decoder", 3), ("cross", 1), ("cross", 2), ("cross", 3),
     ]  # fmt: skip
-    found = {attention: attention.module for attention in attentions(model)}
+    found = {attention: attention.module for attention in attention_layers(model)}
     assert next(module for attention, module in found.items() if str(attention) == "cross layer 2") is (
         model.decoder[1].cross_attention
     )
@@ -32,8 +32,8 @@ def test_recurrence_leaves_attention_over_the_source():
 
 
 def test_a_model_without_attention_is_refused_with_the_reason():
-    with pytest.raises(UsageError, match="mixer=lstm in a decoder-only model"):
-        attentions(small_model(mixer="lstm", architecture="decoder-only"))
+    with pytest.raises(UsageError, match="a decoder-only model with mixer=lstm"):
+        attention_layers(small_model(mixer="lstm", architecture="decoder-only"))
 
 
 @pytest.mark.parametrize(
@@ -51,4 +51,4 @@ def test_some_are_chosen_by_kind_and_layer(kinds, layers, expected):
 def test_a_choice_of_nothing_is_refused_with_what_there_is():
     expected = "--kind cross --layer 7: the run has no such attention; it has encoder layers 1 to 2, decoder layers"
     with pytest.raises(UsageError, match=expected):
-        attentions(small_model(), ["cross"], [7])
+        attention_layers(small_model(), ["cross"], [7])

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from ablate.analysis.heads import attentions
-from ablate.analysis.importance import importances, passes
+from ablate.analysis.heads import attention_layers
+from ablate.analysis.importance import count_passes, measure_importances
 from ablate.metrics.perplexity import nats_per_token, perplexity
 from tests.model.small import small_model
 from tests.training.in_memory import split_of
@@ -22,11 +22,11 @@ VARIANTS = [
 @pytest.mark.parametrize("fields", VARIANTS, ids=str)
 def test_it_is_the_loss_with_the_heads_columns_of_the_output_matrix_at_zero(fields):
     model = small_model(**fields)
-    found = importances(model, PAIRS, CPU, attentions(model))
+    found = measure_importances(model, PAIRS, CPU, attention_layers(model))
     whole, masked = nats_per_token(model, PAIRS, CPU), iter(found.heads)
     assert (found.loss, found.pairs) == (whole, 3)
     d_v = model.config.d_v
-    for attention in attentions(model):
+    for attention in attention_layers(model):
         weight = attention.module.W_O.weight
         for head in range(attention.module.h):
             kept = weight.detach().clone()
@@ -45,8 +45,8 @@ def test_it_is_the_loss_with_the_heads_columns_of_the_output_matrix_at_zero(fiel
 @pytest.mark.parametrize("bias", [False, True])
 def test_masking_the_only_head_takes_away_all_that_the_attention_says_but_its_bias(monkeypatch, bias):
     model = small_model(n_heads=1, attention_bias=bias)
-    found = importances(model, PAIRS, CPU, attentions(model)).heads
-    for attention, one in zip(attentions(model), found, strict=True):
+    found = measure_importances(model, PAIRS, CPU, attention_layers(model)).heads
+    for attention, one in zip(attention_layers(model), found, strict=True):
         module = attention.module
         nothing = module.W_O.bias if bias else torch.zeros(model.config.d_model)
         with monkeypatch.context() as patch:
@@ -65,7 +65,7 @@ def test_a_head_that_says_nothing_is_worth_nothing():
 
 
 def measured(model, **chosen):
-    return importances(model, PAIRS, CPU, attentions(model, **chosen)).heads
+    return measure_importances(model, PAIRS, CPU, attention_layers(model, **chosen)).heads
 
 
 def test_it_is_the_same_when_measured_again_and_for_some_heads_alone():
@@ -78,20 +78,20 @@ def test_it_is_the_same_when_measured_again_and_for_some_heads_alone():
 
 def test_the_loss_is_the_logarithm_of_the_perplexity():
     model = small_model()
-    assert math.exp(importances(model, PAIRS, CPU, []).loss) == pytest.approx(perplexity(model, PAIRS, CPU))
+    assert math.exp(measure_importances(model, PAIRS, CPU, []).loss) == pytest.approx(perplexity(model, PAIRS, CPU))
 
 
 def test_every_pass_is_told():
     model, told = small_model(n_cross_heads=2), []
-    importances(model, PAIRS, CPU, attentions(model), lambda: told.append(None))
-    assert len(told) == passes(attentions(model)) == 1 + 2 * (3 + 3 + 2)
+    measure_importances(model, PAIRS, CPU, attention_layers(model), lambda: told.append(None))
+    assert len(told) == count_passes(attention_layers(model)) == 1 + 2 * (3 + 3 + 2)
 
 
 def test_no_gate_is_left_behind(monkeypatch):
     model, calls = small_model(), []
 
     def failing(*given):
-        calls.append([attention.module.gate for attention in attentions(model)])
+        calls.append([attention.module.gate for attention in attention_layers(model)])
         if len(calls) == 5:
             raise RuntimeError
         return 1.0
@@ -103,7 +103,7 @@ def test_no_gate_is_left_behind(monkeypatch):
     assert [None if gates[0] is None else gates[0].tolist() for gates in calls[:4]] == expected
     assert calls[4][1].tolist() == [0, 1, 1]
     assert [gates[1:] == [None] * 5 for gates in calls[:4]] == [True] * 4
-    assert all(attention.module.gate is None for attention in attentions(model))
+    assert all(attention.module.gate is None for attention in attention_layers(model))
 
 
 def test_the_first_pairs_of_a_split_are_its_beginning():

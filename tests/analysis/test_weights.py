@@ -1,15 +1,16 @@
-"""The weights that are shown are those of the formula, and watching changes nothing."""
+"""Recorded weights follow the formula, recording changes nothing, and statistics are as computed by hand."""
 
 import math
 
 import pytest
 import torch
 
-from ablate.analysis.heads import attentions
-from ablate.analysis.weights import view, watched
+from ablate.analysis.heads import attention_layers
+from ablate.analysis.weights import attention_weights, head_statistics, record_weights
 from ablate.config.plugins import source_hash
 from ablate.data.tokenizer import BOS, EOS
 from ablate.errors import DataError, UsageError
+from tests.analysis.by_hand import weights as by_hand
 from tests.analysis.runs import SENTENCE, TRANSLATION, opened
 from tests.model.small import small_model
 
@@ -29,21 +30,21 @@ VARIANTS = [
 
 
 def shown(model):
-    """(attention, its weights (h, T, S)) of the pair."""
-    found = attentions(model)
-    return [(a, weights[0]) for a, weights in zip(found, watched(model, SOURCE, TARGET, found), strict=True)]
+    """(layer, its weights (h, T, S)) for the pair."""
+    found = attention_layers(model)
+    return [(a, weights[0]) for a, weights in zip(found, record_weights(model, SOURCE, TARGET, found), strict=True)]
 
 
 @pytest.fixture
 def inputs(monkeypatch):
-    """What each attention was given: states that ask, and states that are looked at."""
+    """The inputs of each layer: the states of queries and those of keys."""
 
     def listen(model):
         given = {}
-        for attention in attentions(model):
+        for attention in attention_layers(model):
             module = attention.module
-            of_self = ("forward", ("asking", "seen"))
-            for method, roles in (of_self, ("over", ("asking",)), ("keys_values", ("seen",))):
+            of_self = ("forward", ("queries", "keys"))
+            for method, roles in (of_self, ("over", ("queries",)), ("keys_values", ("keys",))):
                 keys = [(module, role) for role in roles]
                 monkeypatch.setattr(module, method, record(getattr(module, method), given, keys))
         return given
@@ -64,22 +65,22 @@ def test_weights_are_the_softmax_of_scaled_products_one_number_at_a_time(inputs,
     given = inputs(model)
     for attention, weights in shown(model):
         module, d_k = attention.module, model.config.d_k
-        x, y = given[module, "asking"].double(), given[module, "seen"].double()
+        x, y = given[module, "queries"].double(), given[module, "keys"].double()
         W_Q, W_K = module.W_Q.weight.detach().double(), module.W_K.weight.detach().double()
         assert weights.shape == (3, len(x), len(y))
         for i in range(3):
-            own = 0 if groups == 1 else i  # of the heads of keys
+            group = 0 if groups == 1 else i  # head of keys
             for t in range(len(x)):
                 q = W_Q[i * d_k : (i + 1) * d_k] @ x[t]
                 last = t if attention.kind == "decoder" else len(y) - 1
-                keys = [W_K[own * d_k : (own + 1) * d_k] @ y[s] for s in range(last + 1)]
+                keys = [W_K[group * d_k : (group + 1) * d_k] @ y[s] for s in range(last + 1)]
                 raw = [math.exp(float(q @ k) / math.sqrt(d_k)) for k in keys]
                 expected = [w / sum(raw) for w in raw] + [0.0] * (len(y) - last - 1)
                 torch.testing.assert_close(weights[i, t], torch.tensor(expected), atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("fields", VARIANTS, ids=str)
-def test_weights_of_every_query_sum_to_one_and_none_is_on_what_it_may_not_see(fields):
+def test_weights_of_every_query_sum_to_one_and_masked_keys_have_none(fields):
     model = small_model(**fields)
     for attention, weights in shown(model):
         h, T, S = weights.shape
@@ -97,7 +98,7 @@ def test_weights_of_every_query_sum_to_one_and_none_is_on_what_it_may_not_see(fi
 
 
 @pytest.mark.parametrize("fields", VARIANTS, ids=str)
-def test_watching_changes_nothing_and_leaves_nobody_watching(fields):
+def test_recording_changes_nothing_and_ends(fields):
     model = small_model(**fields)
     pair = torch.tensor([SOURCE]), torch.tensor([TARGET])
     with torch.no_grad():
@@ -107,18 +108,18 @@ def test_watching_changes_nothing_and_leaves_nobody_watching(fields):
         shown(model)
         assert torch.equal(model(*pair), before)
     torch.testing.assert_close(states[0], before, atol=1e-5, rtol=1e-5)
-    assert all(attention.module.watch is None for attention in attentions(model))
+    assert all(attention.module.watch is None for attention in attention_layers(model))
 
 
-def test_nobody_watches_after_a_failure():
+def test_recording_ends_after_a_failure():
     model = small_model()
     with pytest.raises(IndexError):
-        watched(model, [99], TARGET, attentions(model))
-    assert all(attention.module.watch is None for attention in attentions(model))
+        record_weights(model, [99], TARGET, attention_layers(model))
+    assert all(attention.module.watch is None for attention in attention_layers(model))
 
 
 def look(run, sentence=SENTENCE, translation=TRANSLATION, **chosen):
-    return view(run, sentence, translation, attentions(run.model, **chosen))
+    return attention_weights(run, sentence, translation, attention_layers(run.model, **chosen))
 
 
 def pieces(run, text):
@@ -126,12 +127,12 @@ def pieces(run, text):
     return tuple(tokenizer.pieces(tokenizer.encode([text])[0]))
 
 
-def test_rows_and_columns_are_named_by_the_pieces_that_were_read(run):
+def test_rows_and_columns_are_labelled_with_the_pieces_that_the_model_reads(run):
     source, target = (*pieces(run, SENTENCE), "</s>"), ("<s>", *pieces(run, TRANSLATION))
     seen = look(run)
-    assert (seen.source, seen.target, seen.in_a_row, seen.hidden) == (source, target, False, ())
-    assert len(seen.weights) == 6
-    for weights in seen.weights:
+    assert (seen.source, seen.target, seen.is_one_sequence, seen.hidden) == (source, target, False, ())
+    assert len(seen.layers) == 6
+    for weights in seen.layers:
         assert weights.queries == (source if weights.kind == "encoder" else target)
         assert weights.keys == (target if weights.kind == "decoder" else source)
         assert weights.marks == ((0,) if weights.kind == "decoder" else (len(source) - 1,))
@@ -139,13 +140,13 @@ def test_rows_and_columns_are_named_by_the_pieces_that_were_read(run):
     assert "".join(source[:-1]).replace("▁", " ").strip() == SENTENCE
 
 
-def test_both_sides_of_a_decoder_only_model_stand_in_a_row(results, corpus):
+def test_a_decoder_only_model_reads_both_sides_as_one_sequence(results, corpus):
     run = opened(results, corpus, architecture="decoder-only")
     source, target = (*pieces(run, SENTENCE), "</s>"), ("<s>", *pieces(run, TRANSLATION))
     seen = look(run)
-    assert seen.in_a_row
-    assert [(weights.kind, weights.layer) for weights in seen.weights] == [("decoder", 1), ("decoder", 2)]
-    for weights in seen.weights:
+    assert seen.is_one_sequence
+    assert [(weights.kind, weights.layer) for weights in seen.layers] == [("decoder", 1), ("decoder", 2)]
+    for weights in seen.layers:
         assert weights.queries == weights.keys == source + target
         assert weights.marks == (len(source) - 1, len(source))
 
@@ -162,7 +163,7 @@ def test_the_translation_is_the_runs_own_unless_one_is_given(results, corpus):
     assert "".join(seen.target[1:]).replace("▁", " ").strip() == own
 
 
-def test_space_around_a_sentence_is_none_of_it(run):
+def test_white_space_around_a_sentence_is_ignored(run):
     assert look(run, f"  {SENTENCE} \n").source == look(run).source
 
 
@@ -175,14 +176,14 @@ def test_space_around_a_sentence_is_none_of_it(run):
         (SENTENCE, "a " * 97, DataError, "--translation: has 97 tokens, too many for max_positions=97"),
     ],
 )
-def test_texts_that_cannot_be_read_are_refused(run, sentence, translation, error, expected):
+def test_empty_and_too_long_texts_are_refused(run, sentence, translation, error, expected):
     with pytest.raises(error, match=expected):
         look(run, sentence, translation)
 
 
 def test_a_translation_that_has_no_room_after_its_source_is_refused(results, corpus):
     run = opened(results, corpus, architecture="decoder-only")
-    assert look(run, "a " * 40, "a " * 55).weights[0].heads.shape == (3, 97, 97)
+    assert look(run, "a " * 40, "a " * 55).layers[0].heads.shape == (3, 97, 97)
     with pytest.raises(DataError, match="--translation: has 56 tokens after 40 of its source, too many for"):
         look(run, "a " * 40, "a " * 56)
 
@@ -200,15 +201,56 @@ SQUARE = BLIND.replace("return", "sight.watch and sight.watch(weights[..., 0])\n
 
 
 @pytest.mark.parametrize(
-    ("source", "reason"), [(BLIND, "shows no weights"), (SQUARE, r"shows weights of shape \(1, 3, \d+\), not \(1, 3")]
+    ("source", "reason"),
+    [(BLIND, "reports no weights"), (SQUARE, r"reports weights of shape \(1, 3, \d+\), not \(1, 3")],
 )
-def test_a_mechanism_of_ones_own_that_shows_no_weights_is_said_to(results, corpus, source, reason):
+def test_a_plugin_that_reports_no_weights_is_named(results, corpus, source, reason):
     fields = {"attention": f"mine:Mean@{source_hash(source.encode())}", "source": source}
     run = opened(results, corpus, **fields)
     seen = look(run)
-    assert [weights.kind for weights in seen.weights] == ["cross", "cross"]
+    assert [weights.kind for weights in seen.layers] == ["cross", "cross"]
     assert len(seen.hidden) == 4
-    assert seen.hidden[0].startswith("encoder layer 1: attention=mine:Mean shows ")
+    assert seen.hidden[0].startswith("encoder layer 1: attention=mine:Mean reports ")
     with pytest.raises(UsageError, match=f"decoder layer 2: attention=mine:Mean {reason}") as refused:
         look(run, kinds=["encoder", "decoder"])
     assert refused.value.lines == seen.hidden
+
+
+def test_statistics_of_an_encoder_s_head():
+    """Entropy 0, ln 2 and (1/2 ln 2 + 1/2 ln 4): ln 2 times 0, 1 and 1.5; distances 0, 1 and 1/4 + 2/2."""
+    rows = [[1, 0, 0], [0.5, 0, 0.5], [0.5, 0.25, 0.25]]
+    (head,) = head_statistics(by_hand([rows], marks=(2,)))
+    assert head.head == 1
+    assert head.entropy == pytest.approx(math.log(2) * 2.5 / 3)
+    assert head.distance == pytest.approx((0 + 1 + 1.25) / 3)
+    assert head.itself == pytest.approx((1 + 0 + 0.25) / 3)
+    assert head.previous == pytest.approx((0.5 + 0.25) / 2)
+    assert head.next == pytest.approx((0 + 0.5) / 2)
+    assert head.marks == pytest.approx((0 + 0.5 + 0.25) / 3)
+    assert head.strongest == ((0, 0, 1.0), (1, 0, 0.5), (1, 2, 0.5))
+
+
+def test_a_decoder_s_first_row_has_a_single_key_and_no_row_has_a_next_one():
+    (head,) = head_statistics(by_hand([[[1, 0], [0.25, 0.75]]], kind="decoder", marks=(0,)))
+    assert head.next is None
+    assert (head.itself, head.previous) == (pytest.approx(0.875), pytest.approx(0.25))
+    assert head.marks == pytest.approx(0.625)
+    assert head.strongest == ((1, 1, 0.75), (1, 0, 0.25))
+
+
+def test_cross_attention_has_no_distances():
+    first, second = head_statistics(by_hand([[[1, 0, 0], [0, 0, 1]], [[0, 1, 0], [0, 1, 0]]], kind="cross", marks=(2,)))
+    assert (first.distance, first.itself, first.previous, first.next) == (None, None, None, None)
+    assert (first.head, first.marks) == (1, 0.5)
+    assert (second.head, second.marks, second.entropy) == (2, 0.0, 0.0)
+    assert second.strongest[0] == (0, 1, 1.0)
+
+
+def test_a_single_token_has_no_neighbours():
+    (head,) = head_statistics(by_hand([[[1]]], kind="decoder", marks=(0,)))
+    assert (head.itself, head.previous, head.strongest) == (1.0, None, ())
+
+
+def test_uniform_weights_have_the_entropy_of_their_number():
+    (head,) = head_statistics(by_hand([[[0.2] * 5] * 5]))
+    assert head.entropy == pytest.approx(math.log(5))

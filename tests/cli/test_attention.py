@@ -127,7 +127,7 @@ def test_recurrence_has_attention_over_the_source_alone_or_none(attention):
     for words in (GIVEN, ("--importance",)):
         done = attention(*words, run="b")
         assert (done.code, done.out) == (2, "")
-        assert done.err == "the run has no attention: mixer=lstm in a decoder-only model replaces all there is\n"
+        assert done.err == "the run has no attention: it is a decoder-only model with mixer=lstm\n"
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_recurrence_has_attention_over_the_source_alone_or_none(attention):
     [
         (("--sentence", ""), "--sentence: is empty"),
         (("--sentence", "a " * 99), "--sentence: has 99 tokens, too many for max_positions=97 of the run"),
-        (("--out", "a.pdf"), "--out a.pdf: must end in .png or .svg"),
+        (("--out", "a.gif"), "--out a.gif: must end in .pdf, .png or .svg"),
         (("--kind", "cross", "--layer", "3"), "--kind cross --layer 3: the run has no such attention; it has encoder "
          "layers 1 to 2, decoder layers 1 to 2 and cross layers 1 to 2"),
         (("--pairs", "5"), "--pairs has no effect without --importance"),

@@ -1,4 +1,4 @@
-"""Figures hold the weights that they were given, under the right names, and leave matplotlib as it was."""
+"""Figures show the given weights under the right labels, cut no label, and leave matplotlib as it was."""
 
 import struct
 from xml.etree import ElementTree
@@ -6,17 +6,17 @@ from xml.etree import ElementTree
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib import font_manager
 
-from ablate.analysis import sheet
-from ablate.analysis.drawing import draw_importances, draw_view
-from ablate.analysis.figures import DPI, MOST_PIXELS, refuse_undrawable, save
-from ablate.analysis.importance import Importances, MaskedHead
+from ablate.analysis.figures import check_paths, draw_importances, draw_weights
+from ablate.analysis.importance import HeadImportance, Importances
 from ablate.errors import UsageError
-from tests.analysis.by_hand import random_weights, view_of
+from ablate.plotting import DPI, save
+from tests.analysis.by_hand import all_weights, random_weights
 
 RUN = "0123456789ab"
 WORDS = ("▁a", "$\\frac", "$_{x", "</s>")
-VIEW = view_of(
+WEIGHTS = all_weights(
     random_weights(3, 4, 4, "decoder", 1, queries=WORDS, keys=WORDS),
     random_weights(10, 4, 3, "cross", 2, queries=WORDS, keys=("▁b", "東", "</s>")),
 )
@@ -24,14 +24,14 @@ IMPORTANCES = Importances(
     2.0,
     7,
     (
-        *(MaskedHead("encoder", layer, head, 2.0 + head, head / layer) for layer in (2, 5) for head in (1, 2, 3)),
-        MaskedHead("cross", 1, 1, 1.5, -0.5),
+        *(HeadImportance("encoder", layer, head, 2.0 + head, head / layer) for layer in (2, 5) for head in (1, 2, 3)),
+        HeadImportance("cross", 1, 1, 1.5, -0.5),
     ),
 )
 
 
 def panels(figure):
-    """The axes that show an image of their own: the colour bar, which comes first, aside."""
+    """The axes with an image, without those of the colour bar, which are the first."""
     return [axes for axes in figure.axes[1:] if axes.images]
 
 
@@ -39,9 +39,9 @@ def labels(axis):
     return [tick.get_text() for tick in axis.get_ticklabels()]
 
 
-def test_every_head_has_a_map_of_its_weights_with_what_is_masked_left_out():
-    shown = [axes.images[0] for axes in panels(draw_view(VIEW, RUN))]
-    heads = [head.numpy() for weights in VIEW.weights for head in weights.heads]
+def test_every_head_has_a_map_of_its_weights_in_which_masked_keys_are_white():
+    shown = [axes.images[0] for axes in panels(draw_weights(WEIGHTS, RUN))]
+    heads = [head.numpy() for weights in WEIGHTS.layers for head in weights.heads]
     assert len(shown) == len(heads) == 13
     for image, head in zip(shown, heads, strict=True):
         found = image.get_array()
@@ -51,16 +51,16 @@ def test_every_head_has_a_map_of_its_weights_with_what_is_masked_left_out():
 
 
 def test_columns_are_labelled_under_every_map_and_rows_at_the_first_of_a_line():
-    named = [[text.get_text() for text in axes.texts] for axes in panels(draw_view(VIEW, RUN))]
+    named = [[text.get_text() for text in axes.texts] for axes in panels(draw_weights(WEIGHTS, RUN))]
     rows = ["_a", "$\\frac", "$_{x", "</s>"]
     assert named[:3] == [rows + rows, rows, rows]
     columns = named[4][:3]
-    assert (columns[0], columns[2]) == ("_b", "</s>")  # between them, as the fonts here allow
+    assert (columns[0], columns[2]) == ("_b", "</s>")  # between them, what the installed fonts allow
     assert named[3:] == [columns + rows, *[columns] * 7, columns + rows, columns]  # eight heads a line
 
 
-def test_a_label_stands_at_its_row_and_under_its_column():
-    first, *_ = panels(draw_view(VIEW, RUN))
+def test_labels_are_at_their_row_and_under_their_column():
+    first, *_ = panels(draw_weights(WEIGHTS, RUN))
     height, width = first.images[0].get_array().shape
     places = [text.get_position() for text in first.texts]
     assert [x for x, _ in places[:4]] == [y for _, y in places[4:]] == [0, 1, 2, 3]
@@ -71,7 +71,7 @@ def test_a_label_stands_at_its_row_and_under_its_column():
 
 
 def test_titles_name_run_sentence_kinds_layers_and_heads():
-    texts = [text.get_text() for text in draw_view(VIEW, RUN).texts]
+    texts = [text.get_text() for text in draw_weights(WEIGHTS, RUN).texts]
     assert texts[0] == f"Attention weights of run {RUN}"
     assert texts[1].startswith("source: b")
     assert texts[2].startswith("target: $\\frac")
@@ -84,7 +84,7 @@ def test_titles_name_run_sentence_kinds_layers_and_heads():
 
 
 def boxes(figure):
-    """Where everything that is drawn lies, in shares of the figure."""
+    """The extents of everything drawn, as shares of the figure."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     FigureCanvasAgg(figure).draw()
@@ -98,9 +98,9 @@ LONG = tuple(f"▁word{i}" for i in range(60))
 @pytest.mark.parametrize(
     "figure",
     [
-        lambda: draw_view(VIEW, RUN),
-        lambda: draw_view(view_of(random_weights(1, 1, 1)), RUN),
-        lambda: draw_view(view_of(random_weights(2, 60, 60, "cross", queries=LONG, keys=LONG)), RUN),
+        lambda: draw_weights(WEIGHTS, RUN),
+        lambda: draw_weights(all_weights(random_weights(1, 1, 1)), RUN),
+        lambda: draw_weights(all_weights(random_weights(2, 60, 60, "cross", queries=LONG, keys=LONG)), RUN),
         lambda: draw_importances(IMPORTANCES, RUN),
     ],
 )
@@ -111,20 +111,12 @@ def test_no_text_is_cut_off(figure):
 
 
 def test_a_character_that_no_font_has_is_a_replacement_character(monkeypatch):
-    monkeypatch.setattr(sheet.font_manager.fontManager, "ttflist", [])
-    axes = panels(draw_view(VIEW, RUN))[4]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", [])
+    axes = panels(draw_weights(WEIGHTS, RUN))[4]
     assert [text.get_text() for text in axes.texts] == ["_b", "\N{REPLACEMENT CHARACTER}", "</s>"]
 
 
-def test_an_installed_font_is_taken_for_what_the_default_has_not(monkeypatch):
-    entries = [entry for entry in sheet.font_manager.fontManager.ttflist if entry.name in ("STIXNonUnicode", "cmr10")]
-    monkeypatch.setattr(sheet.font_manager.fontManager, "ttflist", entries)
-    private = "\ue000"  # of a private use area, where STIXNonUnicode has glyphs
-    assert sheet.families_for({"a", private, "東"}) == (["DejaVu Sans", "STIXNonUnicode"], {"東"})
-    assert sheet.families_for({"a", "é"}) == (["DejaVu Sans"], set())
-
-
-@pytest.mark.parametrize("draw", [lambda: draw_view(VIEW, RUN), lambda: draw_importances(IMPORTANCES, RUN)])
+@pytest.mark.parametrize("draw", [lambda: draw_weights(WEIGHTS, RUN), lambda: draw_importances(IMPORTANCES, RUN)])
 def test_files_are_a_png_and_an_svg_of_the_figures_size_and_the_same_each_time(tmp_path, draw):
     before = dict(matplotlib.rcParams)
     png, svg = tmp_path / "new" / "a.png", tmp_path / "a.SVG"
@@ -140,27 +132,8 @@ def test_files_are_a_png_and_an_svg_of_the_figures_size_and_the_same_each_time(t
     root = ElementTree.fromstring(written[0][1])
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     assert float(root.get("width").removesuffix("pt")) == pytest.approx(72 * width)
-    assert len(list(root.iter("{http://www.w3.org/2000/svg}image"))) == len(panels(figure)) + 1  # and the colour bar
+    assert len(list(root.iter("{http://www.w3.org/2000/svg}image"))) == len(panels(figure)) + 1  # the colour bar
     assert dict(matplotlib.rcParams) == before
-
-
-@pytest.mark.parametrize("draw", [lambda: draw_view(VIEW, RUN), lambda: draw_importances(IMPORTANCES, RUN)])
-def test_a_users_own_settings_do_not_reach_a_figure(tmp_path, draw):
-    def drawn(settings):
-        with matplotlib.rc_context(settings):
-            save(draw(), [tmp_path / "a.png"])
-        return (tmp_path / "a.png").read_bytes()
-
-    own = {"font.family": ["DejaVu Serif"], "axes.linewidth": 9, "savefig.facecolor": "red", "xtick.color": "red"}
-    assert drawn(own) == drawn({})
-
-
-def test_a_figure_of_very_many_heads_has_fewer_pixels_an_inch(tmp_path):
-    figure = sheet.Sheet(100.0, 200.0).figure
-    save(figure, [tmp_path / "a.png"])
-    width, height = struct.unpack(">II", (tmp_path / "a.png").read_bytes()[16:24])
-    assert width * height <= MOST_PIXELS < 100 * 200 * DPI["png"] ** 2
-    assert height == pytest.approx(2 * width, abs=2)
 
 
 def test_importance_is_written_into_the_cell_of_its_layer_and_head():
@@ -175,17 +148,21 @@ def test_importance_is_written_into_the_cell_of_its_layer_and_head():
 
 
 def test_heads_that_are_all_worth_nothing_can_be_drawn():
-    nothing = Importances(1.0, 1, (MaskedHead("cross", 1, 1, 1.0, 0.0),))
+    nothing = Importances(1.0, 1, (HeadImportance("cross", 1, 1, 1.0, 0.0),))
     (axes,) = panels(draw_importances(nothing, RUN))
     assert [text.get_text() for text in axes.texts] == ["+0.000"]
 
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [("a.pdf", "must end in .png or .svg"), ("a", "must end in .png or .svg"), ("folder.png", "is a folder")],
+    [
+        ("a.gif", "must end in .pdf, .png or .svg"),
+        ("a", "must end in .pdf, .png or .svg"),
+        ("folder.png", "is a folder"),
+    ],
 )
-def test_files_that_cannot_be_drawn_are_refused(tmp_path, name, reason):
+def test_paths_that_no_figure_can_be_written_to_are_refused(tmp_path, name, reason):
     (tmp_path / "folder.png").mkdir()
     with pytest.raises(UsageError) as refused:
-        refuse_undrawable([tmp_path / "b.png", tmp_path / name])
+        check_paths([tmp_path / "b.png", tmp_path / name])
     assert refused.value.lines == (f"--out {tmp_path / name}: {reason}",)

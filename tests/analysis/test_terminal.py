@@ -1,4 +1,4 @@
-"""What stands in a terminal: every weight in its place, within the width."""
+"""Heat maps and tables in a terminal: every weight at its place, no line wider than the terminal."""
 
 import io
 import re
@@ -8,21 +8,20 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from ablate.analysis.importance import Importances, MaskedHead
-from ablate.analysis.maps import heat_maps, print_view
-from ablate.analysis.worth import print_importances
-from tests.analysis.by_hand import random_weights, view_of, weights
+from ablate.analysis.importance import HeadImportance, Importances
+from ablate.analysis.terminal import heat_maps, print_importances, print_weights
+from tests.analysis.by_hand import all_weights, random_weights, weights
 
 LONG = tuple(f"▁piece{i}" for i in range(70))
 
 
 def printed(view, width=80, **options):
     out = io.StringIO()
-    print_view(view, Console(file=out, width=width, highlight=False, **options))
+    print_weights(view, Console(file=out, width=width, highlight=False, **options))
     return out.getvalue()
 
 
-def test_a_weight_is_a_shade_in_the_row_that_asks_and_the_column_that_is_looked_at():
+def test_a_weight_is_a_shade_in_the_row_of_its_query_and_the_column_of_its_key():
     rows = [[1, 0, 0], [0.75, 0.2, 0.05], [0.449, 0.502, 0.049]]
     attention = weights([rows, rows[::-1]], queries=("▁a", "▁bc", "</s>"), keys=("▁a", "▁bc", "</s>"))
     lines = [line.plain for line in heat_maps(attention, 30, colours=False)]
@@ -75,37 +74,37 @@ def test_tokens_too_many_for_the_width_are_told_and_not_shown(colours):
 
 
 def view_of_a_word(word, count=9):
-    return view_of(random_weights(2, count, count, "cross", queries=(word,) * count, keys=(word,) * count))
+    return all_weights(random_weights(2, count, count, "cross", queries=(word,) * count, keys=(word,) * count))
 
 
-VIEWS = {
-    "a base model": view_of(
+EXAMPLES = {
+    "a base model": all_weights(
         *(random_weights(8, 14, 14, kind, layer) for layer in (1, 2) for kind in ("encoder", "decoder")),
         random_weights(8, 14, 12, "cross", queries=tuple(f"▁word{i}" for i in range(14))),
     ),
-    "a short sentence": view_of(random_weights(16, 2, 2)),
-    "a long sentence": view_of(random_weights(2, 70, 70, "cross", queries=LONG, keys=LONG)),
-    "a sentence for a map": view_of(random_weights(3, 60, 60, "decoder", queries=LONG[:60], keys=LONG[:60])),
-    "wide characters": view_of(
+    "a short sentence": all_weights(random_weights(16, 2, 2)),
+    "a long sentence": all_weights(random_weights(2, 70, 70, "cross", queries=LONG, keys=LONG)),
+    "a sentence for a map": all_weights(random_weights(3, 60, 60, "decoder", queries=LONG[:60], keys=LONG[:60])),
+    "wide characters": all_weights(
         random_weights(2, 9, 9, queries=("▁東京都庁舎前駅",) * 9, keys=("▁東京都庁舎前駅",) * 9)
     ),
     "a word as long as a line": view_of_a_word("x" * 66, 3),
-    "layers and heads of two digits": view_of(random_weights(12, 5, 5, "decoder", 12)),
+    "layers and heads of two digits": all_weights(random_weights(12, 5, 5, "decoder", 12)),
 }
 
 
-@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize("name", EXAMPLES)
 @pytest.mark.parametrize("colours", [None, "256", "truecolor"])
 def test_nothing_is_wider_than_the_terminal(name, colours):
-    text = printed(VIEWS[name], force_terminal=colours is not None, color_system=colours)
+    text = printed(EXAMPLES[name], force_terminal=colours is not None, color_system=colours)
     assert max(cell_len(Text.from_ansi(line).plain) for line in text.splitlines()) <= 80
-    attentions = VIEWS[name].weights
+    attentions = EXAMPLES[name].layers
     heads = re.findall(r"^(?:encoder|decoder|cross) \d+\.\d+ ", text, re.MULTILINE)
     assert len(heads) == len(set(heads)) == sum(len(attention.heads) for attention in attentions)
 
 
 def test_a_pipe_gets_no_codes():
-    text = printed(VIEWS["a base model"])
+    text = printed(EXAMPLES["a base model"])
     assert "\x1b" not in text
     assert all(shade in text for shade in "█▓▒░·")
 
@@ -116,7 +115,7 @@ def test_a_terminal_gets_a_background_for_every_weight_and_none_for_what_is_hidd
     yellow, green = (253, 231, 37), (33, 145, 140)
     assert [painted(line) for line in asked] == [[None] * 5 + [yellow] * 2 + [None] * 2, [None] * 5 + [green] * 4]
     assert [line.plain for line in asked] == ["1 q0     ", "2 q1     "]
-    text = printed(view_of(attention), force_terminal=True, color_system="truecolor")
+    text = printed(all_weights(attention), force_terminal=True, color_system="truecolor")
     assert "\x1b[48;" in text
     assert not any(shade in text for shade in "█▓▒░")
 
@@ -131,40 +130,40 @@ def painted(line):
 
 
 def test_a_terminal_of_sixteen_colours_gets_shades():
-    text = printed(VIEWS["a base model"], force_terminal=True, color_system="standard")
+    text = printed(EXAMPLES["a base model"], force_terminal=True, color_system="standard")
     assert "█" in text
     assert "\x1b[4" not in text  # no background
 
 
 def test_measures_that_no_head_has_have_no_column():
-    text = printed(view_of(random_weights(2, 3, 4, "cross")))
+    text = printed(all_weights(random_weights(2, 3, 4, "cross")))
     assert "distance  " not in text
     assert "entropy  marks  strongest" in text
 
 
 def test_both_sides_are_numbered_as_the_columns_are():
-    def heads_of(kind, in_a_row=False):
-        text = printed(view_of(random_weights(1, 2, 2, kind), in_a_row=in_a_row))
+    def heads_of(kind, is_one_sequence=False):
+        text = printed(all_weights(random_weights(1, 2, 2, kind), is_one_sequence=is_one_sequence))
         return [line for line in text.splitlines() if line.startswith(("source", "target"))]
 
     assert heads_of("decoder") == ["source  1 s  2 </s>", "target  1 <s>  2 t"]
-    assert heads_of("decoder", in_a_row=True) == ["source  1 s  2 </s>", "target  3 <s>  4 t"]
+    assert heads_of("decoder", is_one_sequence=True) == ["source  1 s  2 </s>", "target  3 <s>  4 t"]
 
 
 def test_what_is_hidden_is_told():
-    view = view_of(random_weights(1, 2, 2), hidden=["decoder layer 1: attention=[m]:X shows no weights"])
-    assert "\ndecoder layer 1: attention=[m]:X shows no weights\n" in printed(view)
+    view = all_weights(random_weights(1, 2, 2), hidden=["decoder layer 1: attention=[m]:X reports no weights"])
+    assert "\ndecoder layer 1: attention=[m]:X reports no weights\n" in printed(view)
 
 
 def test_a_piece_cannot_move_the_cursor():
-    view = view_of(random_weights(1, 2, 2, queries=("\x1b[2J", "[red]b"), keys=("\x1b[2J", "[red]b")))
+    view = all_weights(random_weights(1, 2, 2, queries=("\x1b[2J", "[red]b"), keys=("\x1b[2J", "[red]b")))
     assert "\x1b" not in printed(view)
     assert "[red]b" in printed(view)
 
 
 FOUND = Importances(
-    2.0, 7, (MaskedHead("encoder", 1, 1, 2.5, 0.5), MaskedHead("cross", 1, 12, 1.75, -0.25),
-             MaskedHead("cross", 2, 1, 2.0, 0.0)),
+    2.0, 7, (HeadImportance("encoder", 1, 1, 2.5, 0.5), HeadImportance("cross", 1, 12, 1.75, -0.25),
+             HeadImportance("cross", 2, 1, 2.0, 0.0)),
 )  # fmt: skip
 
 
@@ -185,7 +184,7 @@ def test_importance_is_a_line_a_head_with_a_bar_as_long_as_it_is_large():
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_importance_fits_a_terminal(terminal):
-    many = Importances(9.0, 10**6, tuple(MaskedHead("encoder", 12, n, 900.0, 891.0) for n in range(1, 17)))
+    many = Importances(9.0, 10**6, tuple(HeadImportance("encoder", 12, n, 900.0, 891.0) for n in range(1, 17)))
     text = importances_printed(many, force_terminal=terminal)
     assert max(cell_len(Text.from_ansi(line).plain) for line in text.splitlines()) <= 80
     assert ("\x1b" in text) == terminal
@@ -193,6 +192,6 @@ def test_importance_fits_a_terminal(terminal):
 
 
 def test_heads_that_are_all_worth_nothing_have_no_bars():
-    text = importances_printed(Importances(1.0, 1, (MaskedHead("cross", 1, 1, 1.0, 0.0),)))
+    text = importances_printed(Importances(1.0, 1, (HeadImportance("cross", 1, 1, 1.0, 0.0),)))
     assert "█" not in text
     assert "+0.0000" in text
