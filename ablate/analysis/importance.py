@@ -13,8 +13,8 @@ import torch
 
 from ablate.analysis.heads import AttentionLayer, Kind
 from ablate.data.corpus import Split
-from ablate.metrics.perplexity import nats_per_token
 from ablate.model import Transformer
+from ablate.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class Importances:
 
 
 def measure_importances(
+    task: Task,
     model: Transformer,
     split: Split,
     device: torch.device,
@@ -59,18 +60,19 @@ def measure_importances(
     masked: its output is multiplied by 0 before W^O, while the bias of W^O stays.
 
     Args:
+        task: of the model.
         model: the trained model.
         split: the sentence pairs to measure on.
         device: of the model.
         layers: the attention layers whose heads are measured.
         on_pass: called after every pass.
     """
-    whole = nats_per_token(model, split, device)
+    whole = task.nats_per_token(model, split, device)
     on_pass()
     heads = []
     for attention in layers:
         for head in range(attention.module.h):
-            loss = _masked_loss(model, split, device, attention, head)
+            loss = _masked_loss(task, model, split, device, attention, head)
             heads.append(HeadImportance(attention.kind, attention.layer, head + 1, loss, loss - whole))
             on_pass()
     return Importances(whole, len(split), tuple(heads))
@@ -81,11 +83,13 @@ def count_passes(layers: Sequence[AttentionLayer]) -> int:
     return 1 + sum(attention.module.h for attention in layers)
 
 
-def _masked_loss(model: Transformer, split: Split, device: torch.device, attention: AttentionLayer, head: int) -> float:
+def _masked_loss(
+    task: Task, model: Transformer, split: Split, device: torch.device, attention: AttentionLayer, head: int
+) -> float:
     gate = torch.ones(attention.module.h, device=device)
     gate[head] = 0.0
     attention.module.gate = gate
     try:
-        return nats_per_token(model, split, device)
+        return task.nats_per_token(model, split, device)
     finally:
         attention.module.gate = None

@@ -85,9 +85,9 @@ def command(
     check_paths(out or [])
     folder = find_finished_run(Results(results), run)
     from ablate.analysis.heads import attention_layers
-    from ablate.run.inference import open_run
+    from ablate.run.inference import load_run
 
-    opened = open_run(folder, Results(results), torch_device(device))
+    opened = load_run(folder, Results(results), torch_device(device))
     among = attention_layers(opened.model, [one.value for one in kind or ()], layer or ())
     if importance:
         _importance(folder.id, _measured(opened, among, pairs), format, out or [])
@@ -161,4 +161,4 @@ def _measured(opened: LoadedRun, among: list[AttentionLayer], pairs: int | None)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("passes over the dev side", total=count_passes(among))
         device = opened.model.output_matrix.device
-        return measure_importances(opened.model, dev, device, among, lambda: progress.advance(task))
+        return measure_importances(opened.task, opened.model, dev, device, among, lambda: progress.advance(task))

@@ -28,12 +28,12 @@ def command(
     yes: Annotated[bool, typer.Option("--yes", help="Remove the files. Without this option they are listed.")] = False,
 ) -> None:
     """List leftovers of interrupted, damaged or finished runs."""
-    from ablate.store.cleaning import remove, size_of, waste_of
+    from ablate.store.cleaning import removable_files, remove, size_of
 
     content, root = study_and_results(study, results, set, rows, seeds)
     freed = 0
     for run in content.runs():
-        removable = waste_of(root.run(run.id), weights)
+        removable = removable_files(root.run(run.id), weights)
         if not removable.paths:
             continue
         kinds = [plural(len(removable.leftovers), "leftover")] if removable.leftovers else []

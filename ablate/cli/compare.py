@@ -72,7 +72,7 @@ def _with_sentences(found: Comparison, root: Results, count: int) -> Comparison:
     for seed in table.study.seeds if there else ():
         folders = [root.run(run.id) for row in pair for run in table.study.runs_of(row.row) if run.seed == seed]
         if all(row.states[seed] == "done" for row in pair) and all(
-            folder.translations(row.row.decoding).exists() for folder, row in zip(folders, pair, strict=True)
+            folder.predictions(row.row.decoding).exists() for folder, row in zip(folders, pair, strict=True)
         ):
             return _of_seed(found, root, seed, count)
     return found
@@ -80,19 +80,17 @@ def _with_sentences(found: Comparison, root: Results, count: int) -> Comparison:
 
 def _of_seed(found: Comparison, root: Results, seed: int, count: int) -> Comparison:
     from ablate.data.corpus import Corpus
-    from ablate.metrics.sacrebleu import sentence_scores
     from ablate.report.compare import differing_most
-    from ablate.store.score_cache import translations
+    from ablate.store.score_cache import read_predictions
 
     table = found.table
     corpus = Corpus(root.corpora / table.corpora[0])
     runs = [next(r for r in table.study.runs_of(row.row) if r.seed == seed) for row in (found.first, found.second)]
     decodings = (found.first.row.decoding, found.second.row.decoding)
-    before, after = (translations(root.run(run.id), name) for run, name in zip(runs, decodings, strict=True))
-    references = corpus.text("test", "target")
-    metric = table.main
-    scores = (sentence_scores(metric.name, before, references), sentence_scores(metric.name, after, references))
+    before, after = (read_predictions(root.run(run.id), name) for run, name in zip(runs, decodings, strict=True))
+    task, metric = table.study.task, table.main
+    first, second = (task.measure_items(metric.name, texts, corpus) for texts in (before, after))
     most = differing_most(
-        corpus.text("test", "source"), references, (before, after), scores, count, metric.more_is_better
+        (before, after), (first, second), count, metric.more_is_better, lambda items: task.samples(corpus, items)
     )
     return replace(found, seed=seed, sentences=most)

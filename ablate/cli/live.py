@@ -8,19 +8,22 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ablate.formatting import duration, plural
-from ablate.report.progress import ENDED, Standing, Standings, run_labels
+from ablate.report.progress import ENDED, ProgressReader, StudyProgress, run_labels
 from ablate.report.run_text import progress_line
+from ablate.report.scores import describe_scores
 from ablate.store import Results
-from ablate.store.status import failure_of, read_progress
+from ablate.store.status import read_failure, read_progress
 from ablate.study import Study
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
     from ablate.data.corpus import Corpus
-    from ablate.launch.devices import Place
+    from ablate.launch import Slot
 
 LINE_EVERY_SECONDS = 60.0  # without a terminal: the longest silence while runs train
 LOOK_EVERY_SECONDS = 0.5  # while watching
@@ -34,7 +37,7 @@ class LiveView:
         self.study, self.results, self.console = study, results, console
         self.labels = run_labels(study)
         self.frame: Frame | None = None  # None without a terminal
-        self.standings: Standings | None = None
+        self.reader: ProgressReader | None = None
         self.last_line = time.monotonic()
         self.running: set[str] = set()
         self.rest_until = 0.0
@@ -48,7 +51,7 @@ class LiveView:
         if self.frame is not None:
             self.frame.stop(keep=kind is not None)  # a launch that completes prints the final table instead
 
-    def announce(self, corpus: Corpus, places: list[Place], missing: int) -> None:
+    def announce(self, corpus: Corpus, slots: Sequence[Slot], missing: int) -> None:
         """Log the corpus and the devices, then start the view."""
         left_out = "".join(f", {count} left out ({why})" for why, count in corpus.manifest["left_out"].items())
         pairs = corpus.manifest["pairs"]
@@ -57,17 +60,17 @@ class LiveView:
         )
         for line in corpus.manifest.get("noticed", ()):
             self.log(f"note: {line}")
-        device, threads = places[0].device.partition(":")[0], places[0].threads
-        each = " each" if len(places) > 1 else ""
+        device, threads = slots[0].devices[0].partition(":")[0], slots[0].threads
+        each = " each" if len(slots) > 1 else ""
         self.log(
-            f"{missing} of {plural(len(self.labels), 'run')} to do, {len(places)} at once on {device}, "
+            f"{missing} of {plural(len(self.labels), 'run')} to do, {len(slots)} at once on {device}, "
             f"{plural(threads, 'thread')}{each}"
         )
         self.begin()
 
     def begin(self) -> None:
         """Show the first frame."""
-        self.standings = Standings(self.study, self.results)
+        self.reader = ProgressReader(self.study, self.results)
         if is_interactive(self.console):
             self.frame = Frame(self.console)
         self.tick()
@@ -91,7 +94,8 @@ class LiveView:
         if self.frame is not None and outcome == "done":
             return  # the table shows it
         result = self._scores(run) if outcome == "done" else self._reason(run, reason)
-        seconds = (read_progress(self.results.run(run)) or {}).get("seconds")
+        progress = read_progress(self.results.run(run))
+        seconds = progress.seconds if progress else None
         left = f", about {duration(standing.seconds_left)} left" if standing.seconds_left is not None else ""
         count = f"{standing.ended} of {len(standing.states)}{left}"
         self.log(f"{outcome:8} {self.labels[run]}{result} ({duration(seconds)}; {count})")
@@ -143,11 +147,11 @@ class LiveView:
         else:
             self.log(f"{self.study.name}: {before.ended} of {plural(len(before.states), 'run')}, nothing left to do")
 
-    def _look(self) -> Standing:
+    def _look(self) -> StudyProgress:
         """Read the study's progress from its files."""
-        if self.standings is None:
-            self.standings = Standings(self.study, self.results)
-        return self.standings.look()
+        if self.reader is None:
+            self.reader = ProgressReader(self.study, self.results)
+        return self.reader.read()
 
     def log(self, line: str) -> None:
         """Print a line, above the table in a terminal. Any thread may call this."""
@@ -155,16 +159,19 @@ class LiveView:
         self.console.print(line, soft_wrap=True, markup=False)
 
     def _scores(self, run: str) -> str:
-        result = self.results.run(run).read_result() or {}
-        found = [d for id, d in result.get("decodings", {}).items() if id in self.study.decodings[run]]
-        return f": PPL {found[0]['ppl']:.2f}, BLEU {found[0]['bleu']:.1f}" if found else ""
+        result = self.results.run(run).read_result()
+        assert result is not None
+        decoding = next(d for id, d in result.decodings.items() if id in self.study.decodings[run])
+        names = dict.fromkeys(("ppl", *self.study.metrics))
+        return f": {describe_scores(decoding.scores, (self.study.task.metrics[name] for name in names))}"
 
     def _reason(self, run: str, reason: str) -> str:
         folder = self.results.run(run)
         result = folder.read_result()
-        if result is not None and "reason" in result:
-            return f" at step {result['steps']}: {result['reason']}"
-        reason = failure_of(folder) or reason
+        if result is not None and result.reason is not None:
+            return f" at step {result.steps}: {result.reason}"
+        failure = read_failure(folder)
+        reason = failure.reason if failure else reason
         return f": {reason}; see {folder.log}" if reason else f"; see {folder.log}"
 
     def _progress(self, run: str) -> str:

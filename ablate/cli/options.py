@@ -80,13 +80,13 @@ def warn_of_changed_data(study: Study, results: Results) -> None:
     """Warn if the study's files have changed since its base was trained; `ablate run` refuses to mix them."""
     from ablate.data.check import is_other_text
 
-    used = set()
+    used: set[str] = set()
     for run in study.runs_of(study.base):
         try:
-            result = results.run(run.id).read_result() or {}
+            result = results.run(run.id).read_result()
         except StoreError:
             continue
-        used |= {decoding["corpus"] for decoding in result.get("decodings", {}).values()}
+        used |= {decoding.corpus for decoding in result.decodings.values()} if result else set()
     if used and is_other_text(study.data_of(study.base), study.data_folder, results.corpora, used):
         typer.echo(
             f"note: the files in {study.data_folder} may have changed since these results were made; "
@@ -118,7 +118,7 @@ def find_finished_run(results: Results, id_prefix: str) -> RunFolder:
     """
     folder = find_run(results, id_prefix)
     result = folder.read_result()
-    if result is None or result["outcome"] != "done":
+    if result is None or result.outcome != "done":
         raise UsageError(f"run {folder.id} is not done; `ablate run STUDY` finishes it")
     return folder
 
@@ -148,7 +148,7 @@ def score_missing(study: Study, results: Results) -> None:
 
     If the results cannot be written, say so and go on without the new scores.
     """
-    from ablate.metrics.scoring import measure_missing
+    from ablate.report import scoring
 
     bar: list[tuple[Progress, TaskID]] = []
 
@@ -164,7 +164,7 @@ def score_missing(study: Study, results: Results) -> None:
         bar[0][0].update(bar[0][1], completed=done)
 
     try:
-        measure_missing(study, results, report)
+        scoring.score_missing(study, results, report)
     except PermissionError as error:
         typer.echo(f"{error.filename}: no write permission; new scores are left out", err=True)
     finally:

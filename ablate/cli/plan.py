@@ -36,13 +36,13 @@ def command(
     from ablate.data.check import data_faults
     from ablate.report.budget import Budget, fit
     from ablate.report.plan import plan_of
-    from ablate.store.machine import gpus_in_sight
+    from ablate.store.machine import visible_gpus
 
     limit = None if budget is None else Budget.parse(budget)
     content, root = study_and_results(study, results, set, rows, seeds)
     warn_of_changed_data(content, root)
     plan = plan_of(content, root)
-    fitting = None if limit is None else fit(plan, limit.available(gpus_in_sight()))
+    fitting = None if limit is None else fit(plan, limit.available(visible_gpus()))
     for fault in data_faults(content.data, content.data_folder, root.corpora):
         typer.echo(f"data: {fault}", err=True)
     if format is OutputFormat.json:

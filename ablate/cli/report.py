@@ -94,7 +94,7 @@ def _samples(table: Table, root: Results, count: int) -> list[Sample]:
     from ablate.page.samples import samples
 
     corpus = Corpus(root.corpora / table.corpora[0])
-    return samples(table, root, corpus.text("test", "source"), corpus.text("test", "target"), count)
+    return samples(table, root, corpus, count)
 
 
 def _attention(table: Table, root: Results, sentence: str) -> Attention:
@@ -112,8 +112,8 @@ def _attention(table: Table, root: Results, sentence: str) -> Attention:
     from ablate.analysis.weights import attention_weights
     from ablate.page.page import Attention
     from ablate.plotting import render
-    from ablate.run.inference import open_run
+    from ablate.run.inference import load_run
 
-    opened = open_run(root.run(run.id), root)
+    opened = load_run(root.run(run.id), root)
     found = attention_weights(opened, sentence, None, attention_layers(opened.model, [], ()))
     return Attention(base.label, run.id, sentence, render(draw_weights(found, run.id), "svg"))

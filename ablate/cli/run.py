@@ -70,7 +70,7 @@ def command(
     from ablate.report import publish, render
     from ablate.report.budget import Budget
     from ablate.report.table import table_of
-    from ablate.store.machine import gpus_in_sight
+    from ablate.store.machine import visible_gpus
 
     go_offline(offline)
     loggers = select_loggers(log or ())
@@ -88,14 +88,14 @@ def command(
                 jobs=jobs,
                 retry_failed=retry_failed,
                 announce=view.announce,
-                say=view.log,
+                log=view.log,
             )
 
     try:
         if limit is None:
             outcome = train(content)
         else:
-            gpus = 0 if device is Device.cpu else gpus_in_sight()
+            gpus = 0 if device is Device.cpu else visible_gpus()
             outcome = _train_within(limit, min(gpus, jobs or gpus), content, root, train)
     except Interrupted:
         console.print("Interrupted. The same command resumes.", soft_wrap=True)

@@ -24,7 +24,7 @@ from ablate.cli.options import (
 from ablate.errors import UsageError
 from ablate.formatting import duration, plural
 from ablate.store import Results, RunFolder, State
-from ablate.store.status import damage_of, failure_of, last_lines, read_progress, was_killed
+from ablate.store.status import damage_of, last_lines, read_failure, read_progress
 
 if TYPE_CHECKING:
     from ablate.study import Study
@@ -94,10 +94,10 @@ def _show_run(id_prefix: str, results: Results, format: OutputFormat) -> None:
     Raises:
         UsageError: no run matches, or several.
     """
-    from ablate.report.run_text import about, as_lines
+    from ablate.report.run_text import as_lines, summary_of
 
-    known = about(find_run(results, id_prefix))
-    typer.echo(json.dumps(known, indent=1) if format is OutputFormat.json else "\n".join(as_lines(known)))
+    summary = summary_of(find_run(results, id_prefix))
+    typer.echo(json.dumps(summary.as_json(), indent=1) if format is OutputFormat.json else "\n".join(as_lines(summary)))
 
 
 def _log_of_failure(folder: RunFolder, state: State) -> list[str]:
@@ -119,17 +119,20 @@ def _watch(study: Study, results: Results, format: OutputFormat) -> None:
 def _detail(folder: RunFolder, state: State) -> str:
     """Progress, outcome or failure of a run, as one line."""
     if state == "failed":
-        retried = "the next `ablate run`" if was_killed(folder) else "--retry-failed"
-        return f"{failure_of(folder) or ''}; see {folder.log}; {retried} runs it again"
+        failure = read_failure(folder)
+        retried = "the next `ablate run`" if failure and failure.killed else "--retry-failed"
+        return f"{failure.reason if failure else ''}; see {folder.log}; {retried} runs it again"
     if state in ("done", "diverged"):
-        result = folder.read_result() or {}
-        text = f"{result.get('steps')} steps in {duration(result.get('seconds'))}"
-        return text if state == "done" else f"{text}: {result.get('reason')}"
+        result = folder.read_result()
+        assert result is not None
+        text = f"{result.steps} steps in {duration(result.seconds)}"
+        return text if state == "done" else f"{text}: {result.reason}"
     damage = damage_of(folder)
     if damage is not None:
         return damage
-    if state == "pending" and folder.result.exists():
-        return f"trained, {plural((folder.read_result() or {}).get('steps', 0), 'step')}; still to be decoded"
+    result = folder.read_result() if state == "pending" else None
+    if result is not None:
+        return f"trained, {plural(result.steps, 'step')}; still to be decoded"
     from ablate.report.run_text import progress_line
 
     progress = read_progress(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -44,7 +45,7 @@ def command(
     faults = _stored(content, root)
     if not stored:
         for row in content.rows if rows else content.rows[:1]:
-            faults += _rehearsed(content, row, root, device, steps)
+            faults += _check_resume(content, row, root, device, steps)
     if faults:
         raise typer.Exit(EXIT_RUN_FAILED)
 
@@ -54,6 +55,7 @@ def _stored(study: Study, results: Results) -> int:
     from ablate.formatting import plural
     from ablate.store.audit import Audit, audit
     from ablate.store.corpora import known_corpus
+    from ablate.store.files import read_json
 
     into, runs = Audit(), 0
     for run in study.runs():
@@ -64,7 +66,7 @@ def _stored(study: Study, results: Results) -> int:
     known = {known_corpus(run.data, results.corpora) for run in study.runs()}
     corpora = 0
     for corpus in sorted(path for path in known if path is not None):
-        manifest = into.json(corpus)
+        manifest = into.read(functools.partial(read_json, corpus))
         corpora += manifest is not None
         for name, expected in (manifest or {}).get("files", {}).items():
             into.file(corpus.parent / name, expected)
@@ -75,24 +77,24 @@ def _stored(study: Study, results: Results) -> int:
     return len(into.faults)
 
 
-def _rehearsed(study: Study, row: Row, results: Results, device: Device, steps: int) -> int:
+def _check_resume(study: Study, row: Row, results: Results, device: Device, steps: int) -> int:
     """Train a few steps of a row with and without an interruption; 1 if the results differ, else 0."""
-    from ablate.data.prepare import prepare
-    from ablate.launch.devices import micro_batch, places
-    from ablate.run.resume_check import rehearse
+    from ablate.launch.devices import local_slots, micro_batch
+    from ablate.run.resume_check import check_resume
 
     run, chosen = study.runs_of(row)[0], torch_device(device)
-    corpus = prepare(run.data, study.data_folder, results.corpora, typer.echo)
-    (place, *_) = places("cuda" if chosen.type == "cuda" else "cpu", None, [row.config], run.data.vocab_size, 1)
-    found = rehearse(
+    corpus = study.task.prepare(run.data, study.data_folder, results.corpora, typer.echo)
+    (slot, *_) = local_slots("cuda" if chosen.type == "cuda" else "cpu", None, [row.config], run.data.vocab_size, 1)
+    difference = check_resume(
         row.config,
         run.seed,
+        study.task,
         corpus,
         steps=steps,
         device=chosen,
-        micro_batch_tokens=row.config.micro_batch_tokens or micro_batch(row.config, run.data.vocab_size, place),
+        micro_batch_tokens=row.config.micro_batch_tokens or micro_batch(row.config, run.data.vocab_size, slot),
         sources=study.plugin_sources,
     )
     compared = f"{row.label}: {steps} steps on {chosen.type}, with and without a stop after {steps // 2}"
-    typer.echo(f"{compared}: {f'DIFFERENT: {found}' if found else 'identical'}")
-    return int(found is not None)
+    typer.echo(f"{compared}: {f'DIFFERENT: {difference}' if difference else 'identical'}")
+    return int(difference is not None)

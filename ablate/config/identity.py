@@ -46,22 +46,28 @@ INTRODUCED_DECODING: dict[str, Any] = {"beam": 4, "alpha": 0.6, "max_extra_lengt
 
 # The test split belongs to a decoding, not to the training.
 OF_DECODING = "test"
-_TRAINING_DATA = {name: default for name, default in INTRODUCED_DATA.items() if name != OF_DECODING}
 
 # Fields that change how a run is executed or where its files are, but not its result.
 NOT_IDENTITY = frozenset({"checkpoint_minutes", "micro_batch_tokens"})
 NOT_IDENTITY_DATA = frozenset({"folder"})
 
 
-def run_id(data: DataConfig, config: RowConfig, seed: int) -> str:
+def run_id(data: DataConfig, config: RowConfig, seed: int, task: str = "translation") -> str:
     """Id of a run, 12 hexadecimal digits. Decoding fields and the test split do not change it."""
     data, config = fold_vocab_size(data, config)
     return _digest({
         "format": FORMAT,
-        "data": _significant(data.model_dump(), _TRAINING_DATA),
+        "data": _training_data(data),
         "config": _significant(_canonical_model(config), INTRODUCED),
         "seed": seed,
+        **({} if task == "translation" else {"task": task}),  # added after runs of translation existed
     })  # fmt: skip
+
+
+def _training_data(data: DataConfig) -> dict[str, Any]:
+    """The data settings that training depends on. A field of another task's data is always part of it."""
+    values = data.model_dump(exclude={*NOT_IDENTITY_DATA, OF_DECODING})
+    return {name: value for name, value in values.items() if value != INTRODUCED_DATA.get(name, REQUIRED)}
 
 
 def fold_vocab_size(data: DataConfig, config: RowConfig) -> tuple[DataConfig, RowConfig]:

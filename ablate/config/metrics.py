@@ -1,4 +1,4 @@
-"""The metrics of a study: what each is called, and which way is better. Data, no code that measures."""
+"""Metrics: names, direction and digits. The code that measures them is in `metrics/`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric of translations or of the model.
+    """A metric of a model's likelihood or of its predictions.
 
-    name: as a study writes it, and as JSON and CSV have it.
-    title: as a table's head has it.
-    more_is_better: whether a higher value is the better one.
-    digits: after the point, in a table.
-    side: of the corpus that it is measured on.
-    of_100: whether no difference between two scores is more than 100, or hardly any.
+    name: in studies, JSON and CSV.
+    title: in the head of a table.
+    more_is_better: whether a higher value is better.
+    digits: after the decimal point, in a table.
+    side: the split that it is measured on, `dev` or `test`.
+    of_100: whether scores range from 0 to about 100, so that larger differences are impossible.
+    scorer: the library that computes it and signs its scores; empty for metrics of ablate.
     """
 
     name: str
@@ -23,25 +24,21 @@ class Metric:
     digits: int
     side: str
     of_100: bool = True
+    scorer: str = ""
 
     def is_better(self, difference: float) -> bool:
-        """Whether a difference from base is in the direction of better."""
+        """Whether a difference from base is an improvement."""
         return (difference > 0) == self.more_is_better
 
 
 PPL = Metric("ppl", "PPL", more_is_better=False, digits=2, side="dev", of_100=False)
-
-# What sacreBLEU measures on translations, and a study chooses from; its own defaults, and chrF++ with word bigrams.
-ON_TRANSLATIONS = {
-    metric.name: metric
-    for metric in (
-        Metric("bleu", "BLEU", more_is_better=True, digits=1, side="test"),
-        Metric("chrf", "chrF", more_is_better=True, digits=1, side="test"),
-        Metric("chrf++", "chrF++", more_is_better=True, digits=1, side="test"),
-        Metric("ter", "TER", more_is_better=False, digits=1, side="test"),
-    )
-}
-# In the place of PPL where rows have different vocabularies.
+# Compared in the place of PPL where rows have different vocabularies.
 PPL_CHAR = Metric("ppl_char", "PPL/char", more_is_better=False, digits=3, side="dev", of_100=False)
-METRICS = {PPL.name: PPL, PPL_CHAR.name: PPL_CHAR, **ON_TRANSLATIONS}
-DEFAULT_METRICS = ("bleu",)
+
+# sacreBLEU's metrics with its own defaults, and chrF++ with word bigrams.
+TRANSLATION_METRICS = (
+    Metric("bleu", "BLEU", more_is_better=True, digits=1, side="test", scorer="sacreBLEU"),
+    Metric("chrf", "chrF", more_is_better=True, digits=1, side="test", scorer="sacreBLEU"),
+    Metric("chrf++", "chrF++", more_is_better=True, digits=1, side="test", scorer="sacreBLEU"),
+    Metric("ter", "TER", more_is_better=False, digits=1, side="test", scorer="sacreBLEU"),
+)

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import ablate
-from ablate.config import DataConfig, DecodingConfig, ModelConfig, RowConfig
+from ablate.config import DecodingConfig, ModelConfig
+from ablate.config.identity import NOT_IDENTITY
 from ablate.errors import StoreError, UsageError
 from ablate.export.forms import FORMS, Form
 from ablate.export.source import Source
-from ablate.run.inference import LoadedRun, open_run
+from ablate.run.inference import LoadedRun, load_run
 from ablate.store import Results, RunFolder
-from ablate.store.files import read_json, sync_file, sync_folder, write_json
+from ablate.store.files import sync_file, sync_folder, write_json
 
 ABOUT = "ablate.json"
 
@@ -29,21 +30,23 @@ def export(run: RunFolder, results: Results, target: str, folder: Path) -> str:
         StoreError: the run or its corpus is not whole.
     """
     _refuse_taken(folder)
-    content = read_json(run.run)
-    if content is None:
+    record = run.read_run()
+    if record is None:
         raise StoreError(f"{run.run}: is missing")
-    config = RowConfig(**content["config"])
+    config = record.config
     form = FORMS[target][config.architecture]
     _refuse(run, config, target, form)
-    opened = open_run(run, results)
+    opened = load_run(run, results)
     if opened.corpus.tokenizer_of("source") is not opened.corpus.tokenizer:
         raise UsageError(f"run {run.id} cannot be exported to {target}: it has data.vocabulary=separate")
     weights = {name: tensor.detach().float() for name, tensor in opened.model.state_dict().items()}
-    source = Source(config, weights, opened.corpus.tokenizer, DataConfig(**content["data"]).languages)
+    source = Source(
+        config, weights, opened.corpus.tokenizer, opened.task.data_config.model_validate(record.data).languages
+    )
 
     def write(place: Path) -> None:
         form.write(source, place)
-        write_json(place / ABOUT, _about(content, opened, target), durable=False)
+        write_json(place / ABOUT, _about(opened, target), durable=False)
 
     _whole_or_not(folder, write)
     return form.name
@@ -57,19 +60,19 @@ def _refuse(run: RunFolder, config: ModelConfig, target: str, form: Form) -> Non
         raise UsageError(f"--to {target}: {form.needs} is not installed; pip install 'ablate-transformer[{target}]'")
 
 
-def _about(run: dict[str, Any], opened: LoadedRun, target: str) -> dict[str, Any]:
+def _about(opened: LoadedRun, target: str) -> dict[str, Any]:
     """What tells an exported model's origin. How some study decodes it is no part of it, nor is any machine."""
-    decoding = set(DecodingConfig.model_fields)
+    decoding, config = set(DecodingConfig.model_fields), opened.config.model_dump(exclude=set(NOT_IDENTITY))
     return {
         "ablate": ablate.__version__,
         "target": target,
-        "run": run["id"],
-        "seed": run["seed"],
+        "run": opened.record.id,
+        "seed": opened.record.seed,
         "corpus": opened.corpus.id,
-        "direction": run["data"]["direction"],
-        "step": opened.result["chosen_step"],
-        "weights_sha256": opened.result["weights"]["sha256"],
-        "config": {name: value for name, value in run["config"].items() if name not in decoding},
+        "direction": opened.record.data["direction"],
+        "step": opened.result.chosen_step,
+        "weights_sha256": opened.result.weights.sha256 if opened.result.weights else None,
+        "config": {name: value for name, value in config.items() if name not in decoding},
     }
 
 

@@ -1,6 +1,7 @@
-"""Where units run: worker processes on this machine."""
+"""Launching: the executor interface, the scheduler, and worker processes on this machine."""
 
+from ablate.launch.executor import Executor, Lost, Slot
 from ablate.launch.launch import Launch, launch
-from ablate.launch.local import Watcher
+from ablate.launch.scheduler import Watcher
 
-__all__ = ["Launch", "Watcher", "launch"]
+__all__ = ["Executor", "Launch", "Lost", "Slot", "Watcher", "launch"]

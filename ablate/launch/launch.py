@@ -1,41 +1,44 @@
-"""Launch a study: prepare its corpus, lay out its runs, carry out what is missing."""
+"""Launch a study: prepare its corpora, write run.json for its runs, and execute the missing ones."""
 
 from __future__ import annotations
 
+import heapq
+import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-from ablate.config import DataConfig, DecodingConfig
+from ablate.config import DecodingConfig, RowConfig, cost
 from ablate.config.identity import NOT_IDENTITY
 from ablate.config.plugins import references
 from ablate.data.corpus import Corpus
-from ablate.data.prepare import prepare
 from ablate.errors import Damaged, StoreError
-from ablate.launch.devices import Device, Place, micro_batch, places
-from ablate.launch.local import Pool, Watcher
-from ablate.launch.space import check_space
-from ablate.run.job import Unit
+from ablate.formatting import size
+from ablate.launch.devices import Device, local_slots, micro_batch
+from ablate.launch.executor import Executor, Slot
+from ablate.launch.local import LocalExecutor
+from ablate.launch.scheduler import Scheduler, Watcher
+from ablate.run.job import Job, RunRequest
 from ablate.store import Results, RunFolder, State, state_of
+from ablate.store.checkpoints import RESUMABLE
 from ablate.store.cleaning import size_of
-from ablate.store.files import read_json, write_bytes, write_json
-from ablate.store.status import damage_of, was_killed
+from ablate.store.files import write_bytes
+from ablate.store.records import RunRecord
+from ablate.store.status import damage_of, read_failure
 from ablate.study import Run, Study
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What a launch came to: how many runs the study has, and how many of them are in each state."""
+    """The outcome of a launch: the number of runs of the study, and how many are in each state."""
 
     runs: int
     states: Counter[State]
 
     @property
     def complete(self) -> bool:
-        """All that was asked for is done."""
+        """Whether every run is done."""
         return self.states["done"] == self.runs
 
 
@@ -47,50 +50,68 @@ def launch(
     device: Device = "auto",
     jobs: int | None = None,
     retry_failed: bool = False,
-    announce: Callable[[Corpus, list[Place], int], None] = lambda corpus, places, missing: None,
-    say: Callable[[str], None] = lambda line: None,
+    announce: Callable[[Corpus, Sequence[Slot], int], None] = lambda corpus, slots, missing: None,
+    log: Callable[[str], None] = lambda line: None,
+    executor_for: Callable[[Sequence[Slot]], Executor] = LocalExecutor,
 ) -> Launch:
-    """Carry out a study's missing runs, base and the first seed first.
+    """Execute the missing runs of a study, starting with base and the first seed.
 
-    Runs that failed by themselves are left alone unless `retry_failed`; those that diverged are results. `tell` takes
-    a line for each thing that is done to a corpus that is not prepared yet.
+    A run that failed by itself is skipped unless `retry_failed` is set. A diverged run is a result.
+
+    Args:
+        study: to execute.
+        results: root of the results.
+        watcher: receives the events.
+        device: `auto` uses GPUs if there are any.
+        jobs: runs at once; None for one on each GPU, or one on each core.
+        retry_failed: execute failed runs again.
+        announce: receives the corpus of base, the slots and the number of missing runs, before the first starts.
+        log: receives a line for each stage of preparing a corpus, and for damage.
+        executor_for: makes the executor from the slots of this machine.
 
     Raises:
-        DataError: the corpus is missing or malformed.
-        StudyError: a variant of the user's own does not fit.
-        StoreError: results on disk belong to other data or another version, or the disk has too little room.
+        DataError: a corpus is missing or malformed.
+        StudyError: a plug-in does not fit its interface.
+        StoreError: results on disk belong to other data or another version, or the disk is too small.
         Interrupted: a signal came; everything is saved.
     """
+    results = Results(results.root.absolute())  # workers may have another working directory
     runs = {run.id: run for run in study.runs()}
-    if device == "cuda":  # where there is none that is told before a corpus is prepared
-        places(device, jobs, [study.base.config], study.data.vocab_size, study.total_runs)
+    if device == "cuda":  # fail before preparing data if there is no GPU
+        local_slots(device, jobs, [study.base.config], study.data.vocab_size, study.total_runs)
     corpora = {  # one for each size of vocabulary
-        data: prepare(data, study.data_folder, results.corpora, lambda line: say(f"corpus: {line}"))
+        data: study.task.prepare(data, study.data_folder, results.corpora, lambda line: log(f"corpus: {line}"))
         for data in dict.fromkeys(run.data for run in runs.values())
     }
     for run in runs.values():
-        _lay_out(run, results, corpora[run.data], study)
-    _try_out(study, runs.values(), results)
+        _write_run_record(run, results, corpora[run.data], study)
+    _check_plugins(study, runs.values(), results)
     missing = [id for id in runs if _is_missing(study, results, id, retry_failed)]
     for id in missing:
         damage = damage_of(results.run(id))
         if damage is not None:
-            say(damage.replace("; `ablate run` makes it again", "; it is made again"))
-        results.run(id).failure.unlink(missing_ok=True)  # what is tried again has not failed yet
+            log(damage.replace("; `ablate run` makes it again", "; it is made again"))
+        results.run(id).failure.unlink(missing_ok=True)  # a retried run has not failed yet
     if missing:
         largest = max(data.vocab_size for data in corpora)
-        workplaces = places(device, jobs, [run.config for run in runs.values()], largest, study.total_runs)
-        there = sum(size_of(results.run(id).checkpoints.glob("*.safetensors")) for id in missing)
+        slots = local_slots(device, jobs, [run.config for run in runs.values()], largest, study.total_runs)
+        on_disk = sum(size_of(results.run(id).checkpoints.glob("*.safetensors")) for id in missing)
         to_train = [runs[id].config for id in missing if not results.run(id).result.exists()]
-        check_space(results.root, to_train, largest, len(workplaces), there)
-        announce(corpora[study.data_of(study.base)], workplaces, len(missing))
-        make = partial(_unit, study, results, corpora, runs)
-        Pool(workplaces, make, results.run, partial(_outcome, study, results), watcher).carry_out(missing)
+        check_disk_space(results.root, to_train, largest, len(slots), on_disk)
+        announce(corpora[study.data_of(study.base)], slots, len(missing))
+
+        def job_for(id: str, slot: Slot, halve_micro_batch: bool) -> Job:
+            return _job(study, results, corpora[runs[id].data], runs[id], slot, halve_micro_batch)
+
+        def outcome_of(id: str) -> str | None:
+            return None if _is_missing(study, results, id, retry_failed=False) else run_state(study, results, id)
+
+        Scheduler(executor_for(slots), job_for, results.run, outcome_of, watcher).run(missing)
     return Launch(len(runs), Counter(run_state(study, results, id) for id in runs))
 
 
 def run_state(study: Study, results: Results, id: str) -> State:
-    """The state of a run over all the ways in which this study decodes it: done only if all are."""
+    """The state of a run over all decodings of this study; it is done only if all of them are."""
     states = {state_of(results.run(id), decoding) for decoding in study.decodings[id]}
     return next(iter(states - {"done"}), "done")
 
@@ -98,95 +119,128 @@ def run_state(study: Study, results: Results, id: str) -> State:
 def _is_missing(study: Study, results: Results, id: str, retry_failed: bool) -> bool:
     state = run_state(study, results, id)
     if state == "failed":
-        return retry_failed or was_killed(results.run(id))
+        failure = read_failure(results.run(id))
+        return retry_failed or (failure is not None and failure.killed)
     return state not in ("done", "diverged")
 
 
-def _outcome(study: Study, results: Results, id: str) -> str | None:
-    return None if _is_missing(study, results, id, retry_failed=False) else run_state(study, results, id)
-
-
-def _try_out(study: Study, runs: Iterable[Run], results: Results) -> None:
-    """Try the user's own variants before anything is trained; torch is loaded only where there are some.
+def _check_plugins(study: Study, runs: Iterable[Run], results: Results) -> None:
+    """Check the user's own classes before anything is trained; torch is loaded only if there are some.
 
     Raises:
-        StudyError: one does not fit.
+        StudyError: one does not fit its interface.
     """
-    tried: set[tuple[object, ...]] = set()
+    checked: set[tuple[object, ...]] = set()
     for run in runs if study.plugin_sources else ():
-        c, own = run.config, references(run.config)
-        together = (own, c.architecture, c.attention, c.positional_encoding)  # some do not go with one's own
-        if own and together not in tried:
+        c, plugins = run.config, references(run.config)
+        combination = (plugins, c.architecture, c.attention, c.positional_encoding)
+        if plugins and combination not in checked:
             from ablate.model.plugin_check import try_out
 
             try_out(run.config, results.run(run.id).sources)
-            tried.add(together)
+            checked.add(combination)
 
 
-def _lay_out(run: Run, results: Results, corpus: Corpus, study: Study) -> None:
-    """Write what the run is, and refuse to go on with results of other data.
+def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) -> None:
+    """Write run.json and the sources of plug-ins, and refuse results of other data.
 
     Raises:
-        StoreError: the run was begun on other text, or has translated other text under the same name.
+        StoreError: the run began with other text, or has decoded other text under the same name.
     """
     folder = results.run(run.id)
-    for own in references(run.config):
-        file = folder.sources / own.file
+    for plugin in study.plugins_of(run):
+        file = folder.sources / plugin.file
         if not file.exists():
-            write_bytes(file, study.plugin_sources[str(own.digest)])
-    if not _is_whole(folder.run):
-        content = {
-            "id": run.id,
-            "seed": run.seed,
-            "config": run.config.model_dump(exclude=set(NOT_IDENTITY)),
-            "data": run.data.model_dump(exclude={"folder"}),
-        }
-        write_json(folder.run, content)
-    execution = read_json(folder.execution) if _is_whole(folder.execution) else None
-    if execution is not None and execution["training"] != corpus.training:
-        raise StoreError(
-            f"{folder.path}: was trained on text {execution['training']}, but the study's files now make text "
-            f"{corpus.training}: restore the files, or use another --results"
+            write_bytes(file, study.plugin_sources[str(plugin.digest)])
+    if not _is_whole(folder.read_run):
+        record = RunRecord(
+            id=run.id,
+            seed=run.seed,
+            task=study.task_name,
+            config=run.config,
+            data=run.data.model_dump(exclude={"folder"}),
         )
-    translated = _decodings(folder)
+        record.write(folder.run)
+    execution = folder.read_execution() if _is_whole(folder.read_execution) else None
+    if execution is not None and execution.training != corpus.training:
+        raise StoreError(
+            f"{folder.path}: the training data has changed since these results were made (text {execution.training}, "
+            f"now {corpus.training}); restore the files, or use another --results"
+        )
+    decoded = _decoded_corpora(folder)
     for decoding in study.decodings[run.id]:
-        found = translated.get(decoding, {}).get("corpus", corpus.id)
-        if found != corpus.id:
+        id = decoded.get(decoding, corpus.id)
+        if id != corpus.id:
             raise StoreError(
-                f"{folder.path}: has translated {run.data.test} of corpus {found}, but the study's files now make "
-                f"corpus {corpus.id}: restore the files, give the test side another name, or use another --results"
+                f"{folder.path}: the test data {run.data.test} has changed since these results were made (corpus {id}, "
+                f"now {corpus.id}); restore the files, give the test data another name, or use another --results"
             )
 
 
-def _decodings(folder: RunFolder) -> dict[str, Any]:
-    """What a run has translated so far; of a damaged result nothing counts."""
+def _decoded_corpora(folder: RunFolder) -> dict[str, str]:
+    """The corpus of each decoding of a run; none if the result is damaged."""
     try:
-        found: dict[str, Any] = (folder.read_result() or {}).get("decodings", {})
+        result = folder.read_result()
     except Damaged:
         return {}
-    return found
+    return {} if result is None else {id: decoding.corpus for id, decoding in result.decodings.items()}
 
 
-def _is_whole(path: Path) -> bool:
-    """Whether a JSON file is there and is what was written."""
+def _is_whole(read: Callable[[], object]) -> bool:
+    """Whether a record exists and matches its hash."""
     try:
-        return read_json(path) is not None
+        return read() is not None
     except Damaged:
         return False
 
 
-def _unit(
-    study: Study, results: Results, corpora: dict[DataConfig, Corpus], runs: dict[str, Run], id: str, place: Place
-) -> Unit:
-    run = runs[id]
+def _job(study: Study, results: Results, corpus: Corpus, run: Run, slot: Slot, halve_micro_batch: bool) -> Job:
     fields = set(DecodingConfig.model_fields)
-    return Unit(
-        folder=str(results.run(id).path),
-        corpus=str(corpora[run.data].folder),
+    request = RunRequest(
+        folder=results.run(run.id).path,
+        corpus=corpus.folder.absolute(),
         test=run.data.test,
-        decodings={name: config.model_dump(include=fields) for name, config in study.decodings[id].items()},
-        device=place.device,
-        threads=place.threads,
+        decodings={
+            id: DecodingConfig(**config.model_dump(include=fields)) for id, config in study.decodings[run.id].items()
+        },
         settings=run.config.model_dump(include=set(NOT_IDENTITY)),
-        fitting_tokens=micro_batch(run.config, run.data.vocab_size, place),
     )
+    return Job(
+        runs=(request,),
+        devices=slot.devices,
+        threads=slot.threads,
+        micro_batch_tokens=micro_batch(run.config, run.data.vocab_size, slot),
+        halve_micro_batch=halve_micro_batch,
+    )
+
+
+def check_disk_space(root: Path, configs: Iterable[RowConfig], vocab_size: int, at_once: int, on_disk: int) -> None:
+    """Refuse to start if the disk is too small for the missing runs.
+
+    Every run leaves the weights that it averages; the runs in training also hold their checkpoints.
+
+    Args:
+        root: of the results; it need not exist yet.
+        configs: of the missing runs.
+        vocab_size: of the largest vocabulary.
+        at_once: number of runs in training at once.
+        on_disk: bytes that these runs already use.
+
+    Raises:
+        StoreError: names the space that is needed, and the space that is free.
+    """
+    kept, working = 0, []
+    for config in configs:
+        weights = cost.BYTES * cost.parameters(config, vocab_size)
+        kept += config.average_checkpoints * weights
+        # A new checkpoint is whole before the oldest is removed.
+        peak = cost.run_bytes(config, vocab_size, RESUMABLE + 1)
+        working.append(max(0, peak - config.average_checkpoints * weights))
+    needed = kept + sum(heapq.nlargest(at_once, working)) - on_disk
+    existing = next(folder for folder in (root, *root.absolute().parents) if folder.is_dir())
+    free = shutil.disk_usage(existing).free
+    if needed > free:
+        raise StoreError(
+            f"{root}: the missing runs need {size(needed)}, and {size(free)} are free; make room "
+            "(`ablate clean STUDY` lists removable files), use --results on another disk, or start with fewer --rows"
+        )

@@ -1,48 +1,51 @@
-"""Perplexity: per subword token, end marks counted, plain negative log-likelihood, never smoothed."""
+"""Perplexity from the plain negative log-likelihood, never the smoothed loss."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
+from torch import Tensor
 
-from ablate.data.batches import eval_batches
-from ablate.data.corpus import Split
-from ablate.data.seq2seq import collate
 from ablate.model import Transformer
 from ablate.training.loss import negative_log_likelihood
 
-EVAL_TOKENS = 4096  # a batch, about; it has no part in the value
+EVAL_TOKENS = 4096  # per batch; the value does not depend on it
 
 
-def perplexity(model: Transformer, split: Split, device: torch.device) -> float:
-    """The perplexity of the split's target tokens given its source."""
-    return perplexity_of(nats_per_token(model, split, device))
+def nats_per_token(
+    model: Transformer,
+    batches: Iterable[Any],
+    output_terms: Callable[[Transformer, Any], tuple[Tensor, Tensor, Tensor]],
+    device: torch.device,
+) -> float:
+    """Mean negative log-likelihood of the target tokens of all batches, in nats.
 
-
-def per_character(value: float, split: Split, texts: Sequence[str]) -> float:
-    """The same likelihood as a perplexity per character of the split's target, the end of a sentence counted as one.
-
-    Unlike one per subword it can be compared over vocabularies.
+    Args:
+        model: put into evaluation mode.
+        batches: of a task.
+        output_terms: of the same task; see `Task.output_terms`.
+        device: of the model.
     """
-    characters = sum(len(text) + 1 for text in texts)
-    return float(value ** (int(split["target"].lengths.sum()) / characters))
-
-
-def perplexity_of(nats: float) -> float:
-    """The exponential of a mean negative log-likelihood; infinite where that is too large for it."""
-    return math.exp(nats) if nats < 700 else math.inf
-
-
-def nats_per_token(model: Transformer, split: Split, device: torch.device) -> float:
-    """The mean negative log-likelihood of the split's target tokens given its source."""
     nats, tokens = 0.0, 0
     model.eval()
     with torch.no_grad():
-        for sentences in eval_batches(split, EVAL_TOKENS):
-            batch = collate(split, sentences).to(device)
-            states = batch.at_targets(model(batch.source, batch.target_in))
-            nats += negative_log_likelihood(states, model.output_matrix, batch.targets)
+        for batch in batches:
+            nats += negative_log_likelihood(*output_terms(model, batch.to(device)))
             tokens += batch.tokens
     return nats / tokens
+
+
+def perplexity_of(nats: float) -> float:
+    """Exp of a mean negative log-likelihood in nats; infinite if it does not fit a float."""
+    return math.exp(nats) if nats < 700 else math.inf
+
+
+def per_character(perplexity: float, tokens: int, characters: int) -> float:
+    """Convert a perplexity per token to one per character, for the same likelihood of the same text.
+
+    Unlike perplexity per subword token, it can be compared across vocabularies.
+    """
+    return float(perplexity ** (tokens / characters))

@@ -1,75 +1,63 @@
-"""Scores of translations through sacreBLEU, each with its signature, and on resampled test sets."""
+"""Scores of translations by sacreBLEU, each with its signature, and on resampled test sets."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ablate.config.metrics import ON_TRANSLATIONS
+from ablate.config.metrics import TRANSLATION_METRICS
 from ablate.stats.bootstrap import RESAMPLES, RESAMPLING_SEED
+from ablate.store.records import Measurement
 
-_BLOCK = 1 << 22  # drawn indices held at once
-
-
-@dataclass(frozen=True)
-class Score:
-    """A corpus score (0 to 100; TER may be more) and the signature that says how it was computed."""
-
-    value: float
-    signature: str
+RESAMPLE_DIGITS = 6
+_BLOCK = 1 << 22  # indices drawn at once
 
 
-@dataclass(frozen=True)
-class Measured(Score):
-    """A score, and the scores on the resampled test sets."""
+def measure(name: str, hypotheses: Sequence[str], references: Sequence[str]) -> Measurement:
+    """Score detokenized text against one reference for each sentence, with sacreBLEU's defaults.
 
-    resamples: list[float]
-
-
-def score(name: str, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
-    """Corpus score of detokenized text against one reference a sentence, with sacreBLEU's defaults.
+    The resampled test sets are drawn as sacreBLEU's paired bootstrap draws them, so that two systems with the same
+    references are scored on the same ones.
 
     Args:
-        name: a metric, as a study writes it.
-        hypotheses: translations, a sentence each.
+        name: of the metric, as a study writes it.
+        hypotheses: translations.
         references: as many.
+
+    Returns:
+        The corpus score (0 to 100; TER may exceed that), its signature, and a score for each resampled test set.
     """
     metric = _metric(name)
-    value = metric.corpus_score(list(hypotheses), [list(references)]).score
-    return Score(float(value), str(metric.get_signature()))
-
-
-def measure(name: str, hypotheses: Sequence[str], references: Sequence[str]) -> Measured:
-    """The corpus score, and those on test sets of sentences drawn from this one, as sacreBLEU draws them.
-
-    Two systems on the same references meet the same resampled test sets.
-    """
-    metric = _metric(name)
-    # What sacrebleu.significance itself calls: it gives p values alone, and compares single systems, not means.
+    # sacrebleu.significance uses the same two functions. Its public functions return p-values only, and compare single
+    # systems, not means over seeds.
     statistics = np.array(metric._extract_corpus_statistics(list(hypotheses), [list(references)]), dtype=np.float64)
-    metric.num_refs = 1
+    metric.num_refs = 1  # part of the signature; the functions above do not set it
     value = metric._compute_score_from_stats(statistics.sum(0)).score
-    resamples = [float(metric._compute_score_from_stats(sums).score) for sums in _resampled(statistics)]
-    return Measured(float(value), str(metric.get_signature()), resamples)
+    resamples = (float(metric._compute_score_from_stats(sums).score) for sums in _resampled(statistics))
+    return Measurement(
+        value=float(value),
+        signature=str(metric.get_signature()),
+        resamples=tuple(round(score, RESAMPLE_DIGITS) for score in resamples),
+    )
 
 
 def sentence_scores(name: str, hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
-    """The score of each sentence alone; BLEU of those n-gram orders that the sentence is long enough for."""
+    """Score each sentence alone. BLEU uses only the n-gram orders that the sentence is long enough for."""
     metric = _metric(name, effective_order=True) if name == "bleu" else _metric(name)
     pairs = zip(hypotheses, references, strict=True)
     return [float(metric.sentence_score(hypothesis, [reference]).score) for hypothesis, reference in pairs]
 
 
-def _resampled(statistics: np.ndarray[Any, np.dtype[np.float64]]) -> Any:
-    """The sums of sentence statistics over every resampled test set."""
-    draw = np.random.default_rng(RESAMPLING_SEED)
+def _resampled(statistics: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
+    """The summed sentence statistics (n_statistics,) of each resampled test set."""
+    generator = np.random.default_rng(RESAMPLING_SEED)
     count = len(statistics)
     rows = max(1, _BLOCK // count)
     for first in range(0, RESAMPLES, rows):
-        drawn = draw.choice(count, size=(min(rows, RESAMPLES - first), count), replace=True)
+        drawn = generator.choice(count, size=(min(rows, RESAMPLES - first), count), replace=True)
         for indices in drawn:
             yield np.bincount(indices, minlength=count) @ statistics
 
@@ -80,10 +68,10 @@ def _metric(name: str, **options: Any) -> Any:
     from sacrebleu.metrics.ter import TER
 
     makers: dict[str, Any] = {
-        "bleu": lambda: BLEU(force=True, **options),  # force: no remark on text that looks tokenized
+        "bleu": lambda: BLEU(force=True, **options),  # force: no warning about text that looks tokenized
         "chrf": CHRF,
         "chrf++": lambda: CHRF(word_order=2),
         "ter": TER,
     }
-    assert makers.keys() == ON_TRANSLATIONS.keys()
+    assert makers.keys() == {metric.name for metric in TRANSLATION_METRICS}
     return makers[name]()

@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from ablate.config.metrics import METRICS, PPL, Metric
+from ablate.config.metrics import PPL, Metric
 from ablate.formatting import duration, number, setting_text, signed
 from ablate.page.figures import draw_curves, draw_intervals, draw_points
 from ablate.page.html import Best, environment, table_context
@@ -146,7 +146,7 @@ def _settings(table: Table) -> dict[str, Listing]:
 def _origins(table: Table, published: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield signatures, corpora, code and machines."""
     for name, signatures in table.signatures.items():
-        yield from ((METRICS[name].title, signature) for signature in signatures)
+        yield from ((table.study.task.metrics[name].title, signature) for signature in signatures)
     yield from (("corpus", corpus) for corpus in published["corpora"])
     for execution in published["carried_out"]:
         code, machine = execution.get("ablate", {}), execution["machine"]

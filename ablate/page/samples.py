@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ablate.report.table import Table
 from ablate.store import Results
-from ablate.store.score_cache import translations
+from ablate.store.score_cache import read_predictions
+
+if TYPE_CHECKING:
+    from ablate.data.corpus import Corpus
 
 
 @dataclass(frozen=True)
@@ -24,25 +27,20 @@ class Sample:
     predictions: tuple[tuple[str, str], ...]
 
 
-def samples(
-    table: Table, results: Results, sources: Sequence[str], references: Sequence[str], count: int
-) -> list[Sample]:
-    """Return `count` sentences of the test set, spread evenly over it, with the translations of each row's first seed.
+def samples(table: Table, results: Results, corpus: Corpus, count: int) -> list[Sample]:
+    """Return `count` items of the test split, spread evenly over it, with the predictions of each row's first seed.
 
-    Rows without a translation of every sentence are left out.
+    Rows without a prediction for every item are left out.
     """
+    task, total = table.study.task, table.study.task.n_predictions(corpus)
     texts = {}
     for row in table.rows:
         run = table.study.runs_of(row.row)[0]
-        lines = translations(results.run(run.id), row.row.decoding) if row.states[run.seed] == "done" else []
-        if len(lines) == len(references):
+        lines = read_predictions(results.run(run.id), row.row.decoding) if row.states[run.seed] == "done" else []
+        if len(lines) == total:
             texts[row.row.label] = lines
-    picked = sorted({len(references) * i // count for i in range(count)}) if references and texts else []
+    picked = sorted({total * i // count for i in range(count)}) if total and texts else []
     return [
-        Sample(
-            number=i + 1,
-            given=(("source", sources[i]), ("reference", references[i])),
-            predictions=tuple((label, lines[i]) for label, lines in texts.items()),
-        )
-        for i in picked
+        Sample(item.number, item.texts, tuple((label, lines[i]) for label, lines in texts.items()))
+        for i, item in zip(picked, task.samples(corpus, picked), strict=True)
     ]

@@ -1,11 +1,11 @@
-"""Whether a study puts its rows into the order in which the paper has them."""
+"""Agreement with the paper: whether a study orders its rows as the paper does."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from ablate.report.table import Table, TableRow
+from ablate.report.table import Table, TableRow, paper_metrics
 from ablate.stats.tests import kendall_tau_b
 
 WARNING = (
@@ -16,53 +16,60 @@ WARNING = (
 
 @dataclass(frozen=True)
 class Agreement:
-    """Kendall's tau-b between our scores and the paper's over the rows of one group, base among them.
+    """Kendall's tau-b between this study's scores and the paper's, over base and the rows of one group.
 
-    rows: how many are compared, base counted; tau is None below two, or where one side has no order.
+    rows: number of rows compared, base included.
+    tau: by metric; None below two rows, or if one side has no order.
     """
 
     group: str
     rows: int
-    bleu: float | None
-    ppl: float | None
+    tau: dict[str, float | None]
 
 
 def agreements(table: Table) -> list[Agreement]:
-    """For each group with a row that the paper has too, and over all of them (`all`)."""
-    found = [row for row in table.rows[1:] if row.paper and row.bleu.mean is not None]
+    """The agreement of each group that shares a row with the paper, and of all of them (`all`)."""
+    main = table.study.task.default_metrics[0]
+    shared = [row for row in table.rows[1:] if row.paper and row.scores[main].mean is not None]
     base = table.rows[0]
-    if base.bleu.mean is None or base.paper is None or not found:
+    if base.scores[main].mean is None or base.paper is None or not shared:
         return []
-    groups = list(dict.fromkeys(row.row.group for row in found))
-    each = [_agreement(group, [base, *(row for row in found if row.row.group == group)]) for group in groups]
-    return each if len(groups) == 1 else [*each, _agreement("all", [base, *found])]
+    groups = list(dict.fromkeys(row.row.group for row in shared))
+    each = [_agreement(table, group, [base, *(row for row in shared if row.row.group == group)]) for group in groups]
+    return each if len(groups) == 1 else [*each, _agreement(table, "all", [base, *shared])]
 
 
-def _agreement(group: str, rows: list[TableRow]) -> Agreement:
+def _agreement(table: Table, group: str, rows: list[TableRow]) -> Agreement:
     pairs = [(row, row.paper) for row in rows if row.paper]
-    bleu = kendall_tau_b([row.bleu.mean or 0.0 for row, _ in pairs], [paper.bleu for _, paper in pairs])
-    ppl = kendall_tau_b([row.ppl.mean or 0.0 for row, _ in pairs], [paper.ppl for _, paper in pairs])
-    return Agreement(group, len(rows), bleu, ppl)
+    tau = {
+        name: kendall_tau_b(
+            [row.scores[name].mean or 0.0 for row, _ in pairs], [paper.scores[name] for _, paper in pairs]
+        )
+        for name in reversed(paper_metrics(table))  # the main metric first
+    }
+    return Agreement(group, len(rows), tau)
 
 
 def agreement_lines(table: Table) -> list[str]:
-    """For people: a line of taus, and the warning."""
+    """The agreement for people, and a warning."""
     found = agreements(table)
     if not found:
-        return ["No row of this study with scores has a row of the paper beside it: no order to compare."]
-    parts = [f"{_named(one)} {_tau(one.bleu)} / {_tau(one.ppl)} (k = {one.rows})" for one in found]
-    how = "Order of rows against the paper's, Kendall's tau-b of BLEU / PPL (1 the same, -1 reversed), base included: "
+        return ["No row with scores has a counterpart in the paper, so there is no order to compare."]
+    titles = " / ".join(table.study.task.metrics[name].title for name in found[0].tau)
+    parts = [f"{_name(one)} {' / '.join(_tau(tau) for tau in one.tau.values())} (k = {one.rows})" for one in found]
+    how = f"Order of rows against the paper's, Kendall's tau-b of {titles} (1 equal, -1 reversed), base included: "
     return [how + "; ".join(parts) + ".", WARNING]
 
 
 def agreements_json(table: Table) -> list[dict[str, Any]]:
-    """For scripts."""
+    """The agreement for scripts."""
     return [
-        {"group": one.group, "rows": one.rows, "tau_bleu": one.bleu, "tau_ppl": one.ppl} for one in agreements(table)
+        {"group": one.group, "rows": one.rows, **{f"tau_{name}": tau for name, tau in one.tau.items()}}
+        for one in agreements(table)
     ]
 
 
-def _named(one: Agreement) -> str:
+def _name(one: Agreement) -> str:
     return "all" if one.group == "all" else f"({one.group})"
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ablate.config.metrics import Metric
 from ablate.formatting import duration, millions, number, plural, scaled, signed
 from ablate.report.scores import spread
-from ablate.report.table import Table, TableRow
+from ablate.report.table import Table, TableRow, paper_metrics
 from ablate.stats.bootstrap import RESAMPLES
 from ablate.stats.tests import LEVEL
 from ablate.stats.verdict import Verdict
@@ -162,11 +162,18 @@ def costs_meaning(table: Table) -> list[str]:
     return lines
 
 
-def paper(rows: Iterable[TableRow]) -> list[Column]:
-    """What the paper has for the same changes."""
-    found = [row.paper for row in rows]
+def paper(table: Table) -> list[Column]:
+    """The paper's numbers for the same changes."""
+    rows = [row.paper for row in table.rows]
+    metrics = [table.study.task.metrics[name] for name in paper_metrics(table)]
     return [
-        Column("paper\nPPL", True, tuple(number(p.ppl if p else None, 2) for p in found)),
-        Column("paper\nBLEU", True, tuple(number(p.bleu if p else None, 1) for p in found)),
-        Column("paper\nparams", True, tuple(number(p.params_millions if p else None, 0) for p in found)),
+        *(
+            Column(
+                f"paper\n{metric.title}",
+                True,
+                tuple(number(row.scores.get(metric.name) if row else None, metric.digits) for row in rows),
+            )
+            for metric in metrics
+        ),
+        Column("paper\nparams", True, tuple(number(row.params_millions if row else None, 0) for row in rows)),
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,15 +12,21 @@ from ablate.report.verdicts import against_base
 from ablate.report.verdicts import as_json as verdict_json
 from ablate.stats.verdict import Verdict
 from ablate.store import Results
+from ablate.tasks import Sample
 
 
 @dataclass(frozen=True)
-class Translated:
-    """A sentence that both rows have translated, and what a metric says of it alone, before and after."""
+class ItemDifference:
+    """An item of the test split that both rows have predicted.
+
+    number: of the item, from 1.
+    given: (name, text) of the input and the reference.
+    texts: predictions of both rows.
+    scores: of each prediction alone.
+    """
 
     number: int
-    source: str
-    reference: str
+    given: tuple[tuple[str, str], ...]
     texts: tuple[str, str]
     scores: tuple[float, float]
 
@@ -47,7 +53,7 @@ class Comparison:
     verdicts: dict[str, Verdict]
     curves: tuple[Curve, Curve]
     seed: int | None = None
-    sentences: tuple[Translated, ...] = ()
+    sentences: tuple[ItemDifference, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """For scripts."""
@@ -69,7 +75,7 @@ class Comparison:
             "seed_of_sentences": self.seed,
             "sentences": [
                 {
-                    "number": one.number, "source": one.source, "reference": one.reference,
+                    "number": one.number, **dict(one.given),
                     "translations": list(one.texts), self.table.main.name: list(one.scores),
                 }
                 for one in self.sentences
@@ -79,7 +85,7 @@ class Comparison:
 
 def compare(table: Table, first: TableRow, second: TableRow, results: Results) -> Comparison:
     """Compare two rows, without their sentences."""
-    (verdicts,) = against_base(first.measured, [second.measured])
+    (verdicts,) = against_base(table.study.task.metrics, first.measured, [second.measured])
     before, after = (row.row.config.model_dump() for row in (first, second))
     settings = tuple((name, before[name], after[name]) for name in before if before[name] != after[name])
     curves = (_curve(table, first, results), _curve(table, second, results))
@@ -93,21 +99,28 @@ def _curve(table: Table, row: TableRow, results: Results) -> Curve:
 
 
 def differing_most(
-    sources: Sequence[str],
-    references: Sequence[str],
     texts: tuple[Sequence[str], Sequence[str]],
     scores: tuple[Sequence[float], Sequence[float]],
     count: int,
     more_is_better: bool,
-) -> tuple[Translated, ...]:
-    """The sentences in which two rows differ most: so many of the second's worst, then so many of its best."""
+    given: Callable[[Sequence[int]], Iterable[Sample]],
+) -> tuple[ItemDifference, ...]:
+    """The items in which two rows differ most: the `count` worst of the second row, then its `count` best.
+
+    Args:
+        texts: predictions of both rows.
+        scores: of each prediction alone.
+        count: on each side.
+        more_is_better: whether a higher score is better.
+        given: the texts of some items, by index.
+    """
     sign = 1 if more_is_better else -1
-    pairs = [
-        Translated(i + 1, source, reference, (a, b), (x, y))
-        for i, (source, reference, a, b, x, y) in enumerate(zip(sources, references, *texts, *scores, strict=True))
-        if x != y
-    ]
-    pairs.sort(key=lambda one: (sign * one.difference, one.number))
-    worse = [one for one in pairs if sign * one.difference < 0][:count]
-    better = [one for one in reversed(pairs) if sign * one.difference > 0][:count]
-    return (*worse, *better)
+    differences = [(sign * (y - x), i) for i, (x, y) in enumerate(zip(*scores, strict=True)) if x != y]
+    differences.sort()
+    worse = [i for difference, i in differences if difference < 0][:count]
+    better = [i for difference, i in sorted(differences, key=lambda one: (-one[0], -one[1])) if difference > 0][:count]
+    picked = [*worse, *better]
+    return tuple(
+        ItemDifference(i + 1, sample.texts, (texts[0][i], texts[1][i]), (scores[0][i], scores[1][i]))
+        for i, sample in zip(picked, given(picked), strict=True)
+    )

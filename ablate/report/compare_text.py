@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
-from ablate.config.metrics import METRICS
 from ablate.formatting import duration, millions, printable, scaled, setting_text, signed
-from ablate.report.compare import Comparison, Translated
+from ablate.report.compare import Comparison, ItemDifference
 from ablate.report.plan_text import plain_table, print_wide
 from ablate.report.scores import spread
 from ablate.stats.tests import LEVEL
@@ -58,7 +57,7 @@ def _scores(found: Comparison) -> None:
     table = plain_table("metric", f"+{found.first.row.label}", f"+{found.second.row.label}", "+difference")
     seeds = len(found.table.study.seeds)
     for name, verdict in found.verdicts.items():
-        metric = METRICS[name]
+        metric = found.table.study.task.metrics[name]
         scores = (spread(row.scores[name], metric.digits, seeds) for row in (found.first, found.second))
         table.add_row(metric.title, *scores, signed(verdict.mean, metric.digits))
     print_wide(table)
@@ -120,11 +119,12 @@ def _sentences(found: Comparison) -> Iterator[Text]:
         yield from _sentence(one, found)
 
 
-def _sentence(one: Translated, found: Comparison) -> Iterator[Text]:
-    wide = max(len("reference"), len(found.first.row.label), len(found.second.row.label))
+def _sentence(one: ItemDifference, found: Comparison) -> Iterator[Text]:
+    names = (*(name for name, _ in one.given), found.first.row.label, found.second.row.label)
+    wide = max(map(len, names))
     yield Text(f"\n{'':<{wide}}  sentence {one.number}, {signed(one.difference, 1)}", style="dim")
     labels = found.first.row.label, found.second.row.label
-    yield Text.assemble((f"{'source':<{wide}}  ", "dim"), printable(one.source))
-    yield Text.assemble((f"{'reference':<{wide}}  ", "dim"), printable(one.reference))
+    for name, text in one.given:
+        yield Text.assemble((f"{name:<{wide}}  ", "dim"), printable(text))
     for label, text, score in zip(labels, one.texts, one.scores, strict=True):
         yield Text.assemble((f"{label:<{wide}}  ", "dim"), printable(text) or "(empty)", (f"  {score:.1f}", "dim"))

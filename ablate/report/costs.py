@@ -7,10 +7,12 @@ from typing import Any
 
 from ablate.config import cost
 from ablate.config.cost import Lengths
+from ablate.formatting import plural
 from ablate.report.scores import Scores
 from ablate.store import Results, RunFolder
 from ablate.store.corpora import lengths_in
-from ablate.store.status import provenance_of
+from ablate.store.records import Result
+from ablate.store.status import read_provenance
 from ablate.study import Row, Study
 
 
@@ -35,19 +37,19 @@ class Cost:
         return {**(times if timed else {}), "flops": self.flops}
 
 
-def cost_of(study: Study, row: Row, finished: dict[int, dict[str, Any]], results: Results) -> Cost:
+def cost_of(study: Study, row: Row, finished: dict[int, Result], results: Results) -> Cost:
     """The cost of a row from its finished runs' results, by seed."""
-    seconds = {seed: result["seconds"] for seed, result in finished.items() if result.get("seconds")}
-    rates = {seed: finished[seed]["tokens"] / took for seed, took in seconds.items() if "tokens" in finished[seed]}
-    places = {_place(results.run(result["id"])) for result in finished.values()} - {""}
+    seconds = {seed: result.seconds for seed, result in finished.items() if result.seconds}
+    rates = {seed: tokens / took for seed, took in seconds.items() if (tokens := finished[seed].tokens) is not None}
+    places = {_place(results.run(result.id)) for result in finished.values()} - {""}
     return Cost(Scores(seconds), Scores(rates), _flops(study, row, finished, results), tuple(sorted(places)))
 
 
-def _flops(study: Study, row: Row, finished: dict[int, dict[str, Any]], results: Results) -> float | None:
+def _flops(study: Study, row: Row, finished: dict[int, Result], results: Results) -> float | None:
     """FLOPs of the steps made where training has ended, else of those planned."""
-    corpus = next((result["corpus"] for result in finished.values()), None)
+    corpus = next((result.corpus for result in finished.values()), None)
     lengths = lengths_in(results.corpora, corpus) if corpus else None
-    made = [result["steps"] for result in finished.values()]
+    made = [result.steps for result in finished.values()]
     steps = sum(made) / len(made) if made else cost.steps(row.config, lengths)
     each = cost.flops_per_step(row.config, study.data_of(row).vocab_size, lengths or Lengths.assumed())
     return None if steps is None else each * steps
@@ -55,10 +57,9 @@ def _flops(study: Study, row: Row, finished: dict[int, dict[str, Any]], results:
 
 def _place(folder: RunFolder) -> str:
     """`cpu (1 thread), Some Processor`, or the GPU's name."""
-    found = provenance_of(folder)
-    if found is None:
+    provenance = read_provenance(folder)
+    if provenance is None:
         return ""
-    if found["device"] != "cpu":
-        return str(found["device"])
-    threads = found["threads"]
-    return f"cpu ({threads} {'thread' if threads == 1 else 'threads'}), {found['machine']['processor']}"
+    if provenance.device != "cpu":
+        return provenance.device
+    return f"cpu ({plural(provenance.threads, 'thread')}), {provenance.machine.processor}"

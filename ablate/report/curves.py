@@ -1,20 +1,19 @@
-"""Learning curves: what the dev side's perplexity was at each evaluation, of every run."""
+"""Learning curves: the dev perplexity of every run at each evaluation."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ablate.report.table import Table
 from ablate.store import Results, RunFolder
+from ablate.store.records import read_metrics
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A row's perplexity by step, of each seed that has any."""
+    """A row's dev perplexity by step, for each seed with an evaluation."""
 
     row: str
     group: str
@@ -22,7 +21,7 @@ class Curve:
 
     @property
     def mean(self) -> tuple[tuple[int, float], ...]:
-        """The geometric mean over seeds, that is of the loss, at the steps that every seed here has."""
+        """The geometric mean over seeds (the mean of the loss), at the steps that every seed has."""
         if not self.by_seed:
             return ()
         found = [dict(points) for points in self.by_seed.values()]
@@ -31,7 +30,7 @@ class Curve:
 
 
 def curves_of(table: Table, results: Results) -> list[Curve]:
-    """A curve for each row that has a training of its own; rows that only decode otherwise share another's."""
+    """A curve for each row, except for rows that differ only in decoding: they share another row's training."""
     curves: list[Curve] = []
     seen: set[str] = set()
     for row in table.rows:
@@ -45,18 +44,9 @@ def curves_of(table: Table, results: Results) -> list[Curve]:
 
 
 def evaluations(folder: RunFolder) -> tuple[tuple[int, float], ...]:
-    """(step, perplexity on the dev side) of a run, as far as its log goes."""
-    try:
-        lines = folder.metrics.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        return ()
-    points = []
-    for line in lines:
-        try:
-            entry: Any = json.loads(line)
-        except ValueError:  # a line that is being written
-            continue
-        value = entry.get("dev_perplexity") if isinstance(entry, dict) else None
-        if isinstance(value, int | float) and math.isfinite(value) and value > 0:
-            points.append((int(entry["step"]), float(value)))
-    return tuple(points)
+    """(step, dev perplexity) of each evaluation in a run's metrics log."""
+    return tuple(
+        (line.step, line.dev_perplexity)
+        for line in read_metrics(folder.metrics)
+        if line.dev_perplexity is not None and math.isfinite(line.dev_perplexity) and line.dev_perplexity > 0
+    )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ablate.config import resolve_row
 from ablate.config.identity import NOT_IDENTITY
-from ablate.config.metrics import ON_TRANSLATIONS, PPL_CHAR
+from ablate.config.metrics import PPL, PPL_CHAR
 from ablate.config.plugins import without_digest
 from ablate.formatting import setting_text, thousands
 from ablate.report import columns
@@ -82,7 +82,7 @@ def _lay_out(
         shown += columns.costs(table)
         legend += columns.costs_meaning(table)
     if against_paper:
-        shown += columns.paper(rows)
+        shown += columns.paper(table)
         legend += _paper_legend(table)
     if detail:
         shown += columns.verdict(table)
@@ -142,9 +142,13 @@ def _other(rows: tuple[TableRow, ...]) -> list[Column]:
 
 
 def _paper_legend(table: Table) -> list[str]:
-    lines = ["paper: Table 3's row with the same change to its base (newstest2013, English to German)."]
+    paper = table.study.task.paper
+    if paper is None:
+        return [f"paper: has no table for task {table.study.task.name}."]
+    lines = [f"paper: {paper.title}'s row with the same change to its base ({paper.measured_on})."]
     base = table.study.base.config
-    if (base.n_layers, base.d_model, base.d_ff) != (6, 512, 2048) or table.study.data.corpus != "wmt14":
+    shape = ("n_layers", "d_model", "d_ff")
+    if any(getattr(base, name) != paper.base[name] for name in shape) or table.study.data.corpus != paper.corpus:
         lines.append("This study's base or corpus is not the paper's: compare the order of rows, not their values.")
     return [*lines, *agreement_lines(table)]
 
@@ -162,13 +166,16 @@ def _beside(base: TableRow) -> str:
 
 def _legend(table: Table) -> list[str]:
     seeds, data = len(table.study.seeds), table.study.data
-    lines = [f"PPL: {'; '.join(table.signatures['ppl'])}."]
+    lines = []
     for metric in table.metrics:
-        if metric.name in ON_TRANSLATIONS:
-            signature = "; ".join(table.signatures[metric.name]) or "(nothing scored yet)"
-            lines.append(f"{metric.title}: test={data.test}, sacreBLEU {signature}.")
+        signature = "; ".join(table.signatures[metric.name]) or "(nothing scored yet)"
+        if metric.name in table.study.task.on_predictions:
+            signature = f"test={data.test}, {metric.scorer} {signature}"
+        lines.append(f"{metric.title}: {signature}.")
     if len(table.vocabularies) > 1:
-        lines.append(f"Vocabularies differ: compare {PPL_CHAR.title}, the perplexity per character, and not PPL.")
+        lines.append(
+            f"Vocabularies differ: compare {PPL_CHAR.title}, the perplexity per character, and not {PPL.title}."
+        )
     if seeds > 1:
         lines.append(f"Mean ± standard deviation over n = {seeds} seeds; k/{seeds} where only k are in.")
     marked = any(table.best(metric.name) is not None for metric in table.metrics)

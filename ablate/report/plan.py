@@ -8,13 +8,12 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ablate.config import RowConfig, cost
+from ablate.config import cost
 from ablate.config.cost import Lengths
 from ablate.errors import StoreError
 from ablate.store import Results, RunFolder, State, state_of
-from ablate.store.checkpoints import GENERATIONS
+from ablate.store.checkpoints import RESUMABLE
 from ablate.store.corpora import known_lengths, lengths_in
-from ablate.store.files import read_json
 from ablate.store.machine import machine
 from ablate.store.status import read_progress
 from ablate.study import Row, Run, Study
@@ -71,7 +70,7 @@ class Plan:
         """Sums over the runs: each shared one counted once."""
         runs = self.runs.values()
         flops = [row.flops for row, _ in runs]
-        written = GENERATIONS + 1  # the newest is whole before the oldest goes
+        written = RESUMABLE + 1  # the newest is whole before the oldest goes
         return {
             "rows": len(self.rows),
             "runs": len(self.runs),
@@ -140,7 +139,8 @@ def _seconds(plan: Plan, untrained: set[str], results: Results) -> dict[str, flo
 
 def _behind(folder: RunFolder, row: PlanRow) -> float:
     """The share of a run's steps that it has made."""
-    step = (read_progress(folder) or {}).get("step")
+    progress = read_progress(folder)
+    step = progress.step if progress else None
     return min(1.0, step / row.steps) if step and row.steps else 0.0
 
 
@@ -162,17 +162,18 @@ def _rate(results: Results, id: str) -> tuple[str, float] | None:
     """(precision, FLOPs a second) of a finished run on this machine."""
     folder = results.run(id)
     try:
-        result, run, provenance = folder.read_result(), read_json(folder.run), read_json(folder.provenance)
+        result, run, provenance = folder.read_result(), folder.read_run(), folder.read_provenance()
     except StoreError:
         return None
     here = machine()
-    if not result or not run or not provenance or provenance["machine"] != here or not result["seconds"]:
+    if not result or not run or not provenance or provenance.machine != here or not result.seconds:
         return None
-    config = RowConfig(**run["config"])
-    lengths = lengths_in(results.corpora, result["corpus"]) or Lengths.assumed()
-    flops = cost.flops_per_step(config, run["data"]["vocab_size"], lengths) * result["steps"]
-    at_once = max(1, here["cores"] // provenance["threads"]) if provenance["device"] == "cpu" else 1
-    return config.precision, at_once * flops / result["seconds"]
+    lengths = lengths_in(results.corpora, result.corpus) or Lengths.assumed()
+    vocab_size = run.data["vocab_size"]
+    assert isinstance(vocab_size, int)
+    flops = cost.flops_per_step(run.config, vocab_size, lengths) * result.steps
+    at_once = max(1, here.cores // provenance.threads) if provenance.device == "cpu" else 1
+    return run.config.precision, at_once * flops / result.seconds
 
 
 def _row_json(row: PlanRow) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Where a study stands at this moment, row by row: all of it from files, so that anyone may look at any time."""
+"""The progress of a study, row by row, read from its files, so that any process may watch it."""
 
 from __future__ import annotations
 
@@ -8,70 +8,98 @@ import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+from ablate.config.metrics import Metric
 from ablate.report.plan import Plan, PlanRow, measured_rates, plan_of
 from ablate.report.scores import Scores
 from ablate.store import Results, RunFolder, State, state_of
+from ablate.store.records import Progress, Result
 from ablate.store.status import read_progress
 from ablate.study import Row, Study
 
 ENDED: tuple[State, ...] = ("done", "diverged", "failed")
-# How long the pace must have been watched before it is believed more than what this machine did in the past.
+# The pace of the running jobs is used once they were watched for so long, and have made such a share of a run.
+# Before that, the time left is estimated from this machine's past rates.
 PACE_SECONDS = 10.0
-PACE_SHARE = 0.02  # of a run, that must have been made meanwhile
+PACE_SHARE = 0.02
 
 
 @dataclass(frozen=True)
-class Against:
-    """A row's perplexity less base's, paired by seed; `step`: at which both were evaluated, None for final ones."""
+class PerplexityDifference:
+    """A row's dev perplexity less base's, paired by seed. `step`: the last one both have evaluated; None at the end."""
 
     difference: float
     step: int | None
 
 
 @dataclass(frozen=True)
-class RowStanding:
-    """A row: its runs' states, what finished ones scored, and where those at work are."""
+class RowProgress:
+    """The progress of a row.
+
+    states: of its runs, by seed.
+    ppl: dev perplexity of finished runs.
+    main: score of finished runs in the study's main metric.
+    reports: last reports of begun and unfinished runs, by seed.
+    diverged: step at which a run diverged, by seed.
+    against_base: difference from base.
+    """
 
     row: Row
-    states: dict[int, State]  # by seed
+    states: dict[int, State]
     ppl: Scores
-    bleu: Scores
-    at: dict[int, dict[str, Any]]  # by seed: the last report of runs that are begun and not finished
-    against: Against | None = None
+    main: Scores
+    reports: dict[int, Progress]
+    diverged: dict[int, int] = field(default_factory=dict)
+    against_base: PerplexityDifference | None = None
 
     @property
-    def at_work(self) -> list[dict[str, Any]]:
-        """Reports of the runs that are being carried out."""
-        return [report for seed, report in self.at.items() if self.states[seed] == "running"]
+    def running(self) -> list[Progress]:
+        """Reports of the runs that are being executed."""
+        return [report for seed, report in self.reports.items() if self.states[seed] == "running"]
+
+    def step_of(self, seed: int) -> int | None:
+        """The last known step of an unfinished or diverged run."""
+        if seed in self.diverged:
+            return self.diverged[seed]
+        return self.reports[seed].step if seed in self.reports else None
 
 
 @dataclass(frozen=True)
-class Standing:
-    """A study at one moment. Shares are of all its FLOPs."""
+class StudyProgress:
+    """The progress of a study at one moment.
+
+    states: of each run.
+    share: of the FLOPs that are done.
+    seconds_left: None if nothing runs, or the pace is not known yet.
+    memory: by device: bytes held by workers, and bytes in total.
+    """
 
     study: Study
-    rows: tuple[RowStanding, ...]
-    states: dict[str, State]  # of each run
+    rows: tuple[RowProgress, ...]
+    states: dict[str, State]
     share: float
-    seconds_left: float | None  # None where nobody is at work, or the pace is not known yet
-    memory: dict[str, tuple[int, int]]  # by device: bytes held by workers, and all that there are
+    seconds_left: float | None
+    memory: dict[str, tuple[int, int]]
+
+    @property
+    def main(self) -> Metric:
+        """The metric of the verdicts."""
+        return self.study.task.metrics[self.study.metrics[0]]
 
     @property
     def ended(self) -> int:
-        """How many runs need nothing more."""
+        """Number of runs that need nothing more."""
         return sum(state in ENDED for state in self.states.values())
 
     @property
     def counts(self) -> Counter[State]:
-        """How many runs are in each state."""
+        """Number of runs in each state."""
         return Counter(self.states.values())
 
 
 @dataclass
 class _Evaluations:
-    """A run's dev perplexities by step, read on from where the file was left."""
+    """Dev perplexities of a run by step; each update reads only the new lines."""
 
     by_step: dict[int, float] = field(default_factory=dict)
     read: int = 0  # bytes
@@ -88,25 +116,25 @@ class _Evaluations:
         whole = content[: content.rfind(b"\n") + 1]
         self.read += len(whole)
         for line in whole.splitlines():
-            with suppress(ValueError, KeyError):  # a loss, or a line that a broken disk has spoilt: it is only a view
+            with suppress(ValueError, KeyError):  # a line without an evaluation, or a damaged one
                 values = json.loads(line)
                 self.by_step[values["step"]] = values["dev_perplexity"]
         return self.by_step
 
 
-class Standings:
-    """Looks at a study again and again; what is finished is read once."""
+class ProgressReader:
+    """Reads the progress of a study repeatedly; finished runs are read once."""
 
     def __init__(self, study: Study, results: Results) -> None:
         self.study, self.results = study, results
         self.plan: Plan = plan_of(study, results)
         self.rates = measured_rates(results, list(self.plan.runs))
-        self.finished: dict[tuple[str, str], tuple[State, dict[str, Any]]] = {}  # (run, decoding) -> state, result
+        self.finished: dict[tuple[str, str], tuple[State, Result | None]] = {}  # (run, decoding) -> state, result
         self.evaluations: dict[str, _Evaluations] = {}
-        self.first: tuple[float, float] | None = None  # when work was first seen, and how much was done by then
+        self.first: tuple[float, float] | None = None  # when work was first seen, and the share done by then
 
-    def look(self) -> Standing:
-        """Where the study stands now.
+    def read(self) -> StudyProgress:
+        """Read the progress of the study now.
 
         Raises:
             StoreError: a result is damaged.
@@ -115,115 +143,122 @@ class Standings:
             self.plan = plan_of(self.study, self.results)
         base = self._row(self.study.base)
         others = (self._row(row) for row in self.study.rows[1:])
-        rows = (base, *(replace(row, against=self._against(row, base)) for row in others))
+        rows = (base, *(replace(row, against_base=self._against(row, base)) for row in others))
         states, reports = _by_run(self.study, rows)
         share, left = self._work(states, reports)
-        return Standing(self.study, rows, states, share, left, _memory(states, reports))
+        return StudyProgress(self.study, rows, states, share, left, _memory(states, reports))
 
-    def _row(self, row: Row) -> RowStanding:
+    def _row(self, row: Row) -> RowProgress:
         states: dict[int, State] = {}
         ppl: dict[int, float] = {}
-        bleu: dict[int, float] = {}
-        at: dict[int, dict[str, Any]] = {}
+        main: dict[int, float] = {}
+        reports: dict[int, Progress] = {}
+        diverged: dict[int, int] = {}
         for run in self.study.runs_of(row):
             states[run.seed], result = self._state(run.id, row.decoding)
-            if result and states[run.seed] == "done":
-                ppl[run.seed] = result["decodings"][row.decoding]["ppl"]
-                bleu[run.seed] = result["decodings"][row.decoding]["bleu"]
-            elif states[run.seed] == "diverged":
-                at[run.seed] = {"step": result["steps"]}
+            if result is not None and states[run.seed] == "done":
+                scores = result.decodings[row.decoding].scores
+                ppl[run.seed] = scores["ppl"].value
+                if self.study.metrics[0] in scores:
+                    main[run.seed] = scores[self.study.metrics[0]].value
+            elif result is not None:
+                diverged[run.seed] = result.steps
             elif states[run.seed] != "pending":
-                at[run.seed] = read_progress(self.results.run(run.id)) or {}
-        return RowStanding(row, states, Scores(ppl), Scores(bleu), at)
+                report = read_progress(self.results.run(run.id))
+                if report is not None:
+                    reports[run.seed] = report
+        return RowProgress(row, states, Scores(ppl), Scores(main), reports, diverged)
 
-    def _state(self, id: str, decoding: str) -> tuple[State, dict[str, Any]]:
+    def _state(self, id: str, decoding: str) -> tuple[State, Result | None]:
         known = self.finished.get((id, decoding))
         if known is not None:
             return known
         folder = self.results.run(id)
         state = state_of(folder, decoding)
-        result = (folder.read_result() or {}) if state in ("done", "diverged") else {}
-        if state in ("done", "diverged"):
-            self.finished[id, decoding] = state, result
-        return state, result
+        if state not in ("done", "diverged"):
+            return state, None
+        self.finished[id, decoding] = state, folder.read_result()
+        return self.finished[id, decoding]
 
-    def _against(self, row: RowStanding, base: RowStanding) -> Against | None:
-        """The difference of final perplexities; while there is none, at the last step that all begun runs share."""
+    def _against(self, row: RowProgress, base: RowProgress) -> PerplexityDifference | None:
+        """The difference of final perplexities; before the end, at the last step that all begun runs have evaluated."""
         final = row.ppl.minus(base.ppl).mean
         if final is not None or row.ppl.n:
-            return None if final is None else Against(final, None)
+            return None if final is None else PerplexityDifference(final, None)
         ours = {run.seed: run.id for run in self.study.runs_of(row.row)}
         theirs = {run.seed: run.id for run in self.study.runs_of(base.row)}
-        begun = [seed for seed in row.at if ours[seed] != theirs[seed]]
+        begun = [seed for seed in (*row.reports, *row.diverged) if ours[seed] != theirs[seed]]
         pairs = [(self._evaluated(ours[seed]), self._evaluated(theirs[seed])) for seed in begun]
         pairs = [(one, other) for one, other in pairs if one and other]
         common = set.intersection(*(one.keys() & other.keys() for one, other in pairs)) if pairs else set()
         if not common:
             return None
         step = max(common)
-        return Against(statistics.fmean(one[step] - other[step] for one, other in pairs), step)
+        return PerplexityDifference(statistics.fmean(one[step] - other[step] for one, other in pairs), step)
 
     def _evaluated(self, id: str) -> dict[int, float]:
         return self.evaluations.setdefault(id, _Evaluations()).update(self.results.run(id))
 
-    def _work(self, states: dict[str, State], reports: dict[str, dict[str, Any]]) -> tuple[float, float | None]:
-        """(Share of the work that is behind, seconds until the rest is)."""
+    def _work(self, states: dict[str, State], reports: dict[str, Progress]) -> tuple[float, float | None]:
+        """(Share of the work that is done, seconds until the end)."""
         rows = {id: row for id, (row, _) in self.plan.runs.items()}
         known = all(row.flops is not None for row in rows.values())
         work = {id: (row.flops or 1.0) if known else 1.0 for id, row in rows.items()}
         done = {id: work[id] * self._behind(id, rows[id], states[id], reports.get(id)) for id in work}
         left = {id: work[id] - done[id] for id in work}
         total, behind = sum(work.values()), sum(done.values())
-        devices = {report.get("device") for id, report in reports.items() if states[id] == "running"}
+        devices = {report.device for id, report in reports.items() if states[id] == "running"}
         if "running" not in states.values():
             self.first = None
             return behind / total, None
         now, first = time.monotonic(), self.first
-        if first is None and any(states[id] == "running" and report.get("step") for id, report in reports.items()):
-            self.first = first = (now, behind)  # workers have started, which says nothing of their pace
+        if first is None and any(states[id] == "running" and report.step for id, report in reports.items()):
+            self.first = first = (now, behind)  # starting workers takes seconds that say nothing about their pace
         if first and now - first[0] >= PACE_SECONDS and behind - first[1] > PACE_SHARE * total / len(work):
             return behind / total, sum(left.values()) * (now - first[0]) / (behind - first[1])
         precisions = {id: row.row.config.precision for id, row in rows.items()}
         if not known or any(left[id] and precisions[id] not in self.rates for id in left):
             return behind / total, None
-        # A CPU's rate is of all its cores, a GPU's of one.
+        # The rate of a CPU counts all its cores, the rate of a GPU only itself.
         at_once = sum(str(device).startswith("cuda") for device in devices) or 1
         return behind / total, sum(left[id] / self.rates[precisions[id]] for id in left if left[id]) / at_once
 
-    def _behind(self, id: str, row: PlanRow, state: State, report: dict[str, Any] | None) -> float:
-        """The share of a run that is behind it: all, if nothing more will be done."""
+    def _behind(self, id: str, row: PlanRow, state: State, report: Progress | None) -> float:
+        """The share of a run that is done; 1 if nothing more will be done."""
         if state in ENDED or self.results.run(id).result.exists():
             return 1.0
-        step, steps = (report or {}).get("step"), row.steps
+        step, steps = report.step if report else None, row.steps
         return min(1.0, step / steps) if step and steps else 0.0
 
 
-def _by_run(study: Study, rows: tuple[RowStanding, ...]) -> tuple[dict[str, State], dict[str, dict[str, Any]]]:
-    """Each run's state and last report; one that several rows share is done if it is for all of them."""
+def _by_run(study: Study, rows: tuple[RowProgress, ...]) -> tuple[dict[str, State], dict[str, Progress]]:
+    """State and last report of each run. A run of several rows is done if it is done for all of them."""
     states: dict[str, State] = {}
-    reports: dict[str, dict[str, Any]] = {}
+    reports: dict[str, Progress] = {}
     for row in rows:
         for run in study.runs_of(row.row):
             if states.get(run.id, "done") == "done":
                 states[run.id] = row.states[run.seed]
-            if run.seed in row.at:
-                reports[run.id] = row.at[run.seed]
+            if run.seed in row.reports:
+                reports[run.id] = row.reports[run.seed]
     return states, reports
 
 
-def _memory(states: dict[str, State], reports: dict[str, dict[str, Any]]) -> dict[str, tuple[int, int]]:
-    """By device: what workers hold of a CPU's memory in all; of a GPU's, what each of them sees held by all."""
+def _memory(states: dict[str, State], reports: dict[str, Progress]) -> dict[str, tuple[int, int]]:
+    """Memory by device: the sum over workers on a CPU; on a GPU, where each worker sees the whole, the maximum."""
     memory: dict[str, tuple[int, int]] = {}
     for id, report in reports.items():
-        if states[id] == "running" and "memory" in report:
-            device, (held, total) = str(report["device"]), (report["memory"]["held"], report["memory"]["total"])
-            before = memory.get(device, (0, 0))[0]
-            memory[device] = (before + held if device == "cpu" else max(before, held)), total
+        if states[id] == "running" and report.memory is not None:
+            held, before = report.memory.held, memory.get(report.device, (0, 0))[0]
+            memory[report.device] = (
+                (before + held if report.device == "cpu" else max(before, held)),
+                report.memory.total,
+            )
     return dict(sorted(memory.items()))
 
 
 def run_labels(study: Study) -> dict[str, str]:
-    """What each run is called: the first row that it belongs to, and its seed where there are several."""
+    """A name for each run: the label of its first row, and its seed if there are several."""
     labels: dict[str, str] = {}
     for row in study.rows:
         for run in study.runs_of(row):

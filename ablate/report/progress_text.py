@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rich.text import Text
 
 from ablate.formatting import duration, number, size, thousands
 from ablate.report.plan_text import STYLES
-from ablate.report.progress import RowStanding, Standing
+from ablate.report.progress import RowProgress, StudyProgress
+from ablate.store.records import Progress
 from ablate.store.status import STATES, State
 from ablate.study import Row, Study
 
@@ -24,7 +24,7 @@ _FIRST: tuple[State, ...] = ("running", "failed", "diverged", "interrupted", "pe
 _WORDS = {"pending": "waiting"}
 
 
-def lines(standing: Standing, width: int, height: int) -> list[Text]:
+def lines(standing: StudyProgress, width: int, height: int) -> list[Text]:
     """The standing in at most `height` lines of at most `width` columns, the active part of a tall table."""
     head = [_title(standing, width), _bar(standing, width)]
     room = height - len(head) - 1  # under the columns' heads
@@ -35,7 +35,7 @@ def lines(standing: Standing, width: int, height: int) -> list[Text]:
     return [*head, *_table(standing.study, rows, width), *(_cut(line, width) for line in left_out), *legend]
 
 
-def _title(standing: Standing, width: int) -> Text:
+def _title(standing: StudyProgress, width: int) -> Text:
     """`tiny: 3 of 10 runs, 1 failed, about 2 min left`."""
     counts = standing.counts
     parts = [f"{standing.ended} of {len(standing.states)} runs"]
@@ -49,7 +49,7 @@ def _title(standing: Standing, width: int) -> Text:
     return _cut(Text.assemble(name, ": ", said, style="bold"), width)
 
 
-def _bar(standing: Standing, width: int) -> Text:
+def _bar(standing: StudyProgress, width: int) -> Text:
     """`━━━━━━━━━━━━───────── 38 %  memory 0.8 GB of 25 GB`."""
     percent = int(100 * standing.share)  # never 100 before the end
     said = f" {percent:3d} %"
@@ -62,7 +62,7 @@ def _bar(standing: Standing, width: int) -> Text:
     return _cut(Text.assemble(("━" * full, "green"), ("─" * (room - full), "dim"), said), width)
 
 
-def _chosen(rows: Sequence[RowStanding], room: int) -> tuple[list[RowStanding], list[Text]]:
+def _chosen(rows: Sequence[RowProgress], room: int) -> tuple[list[RowProgress], list[Text]]:
     """The rows that there is room for, in their order: base, those at work, what failed, the last done, the next."""
     if len(rows) <= room:
         return list(rows), []
@@ -79,7 +79,7 @@ def _chosen(rows: Sequence[RowStanding], room: int) -> tuple[list[RowStanding], 
     return [rows[i] for i in kept], [Text(f"and {len(others)} more: {', '.join(counts)}", style="dim")]
 
 
-def _state(row: RowStanding) -> State:
+def _state(row: RowProgress) -> State:
     return next(state for state in _FIRST if state in row.states.values())
 
 
@@ -89,11 +89,11 @@ class _Column:
 
     head: str
     width: int
-    cell: Callable[[RowStanding], Text]
+    cell: Callable[[RowProgress], Text]
     right: bool = True
 
 
-def _table(study: Study, rows: Sequence[RowStanding], width: int) -> list[Text]:
+def _table(study: Study, rows: Sequence[RowProgress], width: int) -> list[Text]:
     """The columns' heads and the rows, in the widest form that leaves labels some room."""
     wanted = min(ENOUGH_LABEL, max(len(row.label) for row in study.rows))
     forms = [_columns(study, spread, long) for spread, long in ((True, True), (True, False), (False, False))]
@@ -118,13 +118,13 @@ def _called(row: Row, width: int) -> str:
 
 def _columns(study: Study, spread: bool, long: bool) -> list[_Column]:
     seeds, steps = len(study.seeds), len(str(max(row.config.train_steps or 0 for row in study.rows))) or 1
-    spread = spread and seeds > 1
+    spread, main = spread and seeds > 1, study.task.metrics[study.metrics[0]]
     counted = [_Column("seeds", 5, lambda row: Text(f"{row.ppl.n}/{seeds}"))] if seeds > 1 else []
     return [
         *counted,
         _Column("PPL", 12 if spread else 6, lambda row: _ppl(row, spread)),
         _Column("vs base", 6 + 2 + steps, _against, right=False),
-        _Column("BLEU", 10 if spread else 5, lambda row: _final(row.bleu.mean, row.bleu.std, 1, spread)),
+        _Column(main.title, 10 if spread else 5, lambda row: _final(row.main.mean, row.main.std, main.digits, spread)),
         _Column("", 30 + 2 * steps if long else 10 + 2 * steps, lambda row: _now(row, long), right=False),
     ]
 
@@ -133,11 +133,11 @@ def _width(columns: Sequence[_Column]) -> int:
     return sum(len(GAP) + column.width for column in columns)
 
 
-def _ppl(row: RowStanding, spread: bool) -> Text:
+def _ppl(row: RowProgress, spread: bool) -> Text:
     """Of finished runs; while there is none, what those under way have reached."""
     if row.ppl.n:
         return _final(row.ppl.mean, row.ppl.std, 2, spread)
-    found = [report["perplexity"] for report in row.at.values() if report.get("perplexity") is not None]
+    found = [report.perplexity for report in row.reports.values() if report.perplexity is not None]
     return Text(f"~{_short(sum(found) / len(found), 2)}" if found else "", style="italic")
 
 
@@ -151,29 +151,29 @@ def _short(value: float, digits: int) -> str:
     return number(value, digits if abs(value) < 99.995 else 0 if abs(value) >= 999.5 else 1)
 
 
-def _against(row: RowStanding) -> Text:
-    if row.against is None:
+def _against(row: RowProgress) -> Text:
+    if row.against_base is None:
         return Text()
-    difference, step = row.against.difference, row.against.step
+    difference, step = row.against_base.difference, row.against_base.step
     text = f"{'+' if difference >= 0 else '-'}{_short(abs(difference), 2)}"
     return Text(f"{text:>6}") if step is None else Text(f"{text:>6} @{thousands(step)}", style="italic")
 
 
-def _now(row: RowStanding, long: bool) -> Text:
+def _now(row: RowProgress, long: bool) -> Text:
     """What is being done, or why nothing is."""
     state = _state(row)
     if state == "running":
-        return Text(_work(row.at_work, long), style=STYLES[state])
-    step = next((r.get("step") for seed, r in row.at.items() if row.states[seed] == state), None)
+        return Text(_work(row.running, long), style=STYLES[state])
+    step = next((row.step_of(seed) for seed in row.states if row.states[seed] == state), None)
     where = f" at {thousands(step)}" if step and state in ("interrupted", "diverged") else ""
     return Text(_WORDS.get(state, state) + where, style=STYLES.get(state, "dim"))
 
 
-def _work(reports: Sequence[dict[str, Any]], long: bool) -> str:
+def _work(reports: Sequence[Progress], long: bool) -> str:
     """`step 240 of 450, 7,300 tokens/s`, or `240/450 7.3K/s`; of several runs the one that is least far."""
-    behind = min(reports, key=lambda report: report.get("step") or 0)
-    phase, step, steps = behind.get("phase", "starting"), behind.get("step"), behind.get("steps")
-    speed = sum(report.get("tokens_per_second") or 0.0 for report in reports)
+    behind = min(reports, key=lambda report: report.step or 0)
+    phase, step, steps = behind.phase, behind.step, behind.steps
+    speed = sum(report.tokens_per_second or 0.0 for report in reports)
     several = f" x{len(reports)}" if len(reports) > 1 else ""
     if phase != "training" or not step:
         return f"{phase}{several}"

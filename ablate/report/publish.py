@@ -10,7 +10,7 @@ from ablate.report.render import as_json, comma_separated, markdown
 from ablate.report.table import Table
 from ablate.store import Results
 from ablate.store.files import write_bytes
-from ablate.store.status import damage_of, provenance_of
+from ablate.store.status import damage_of, read_provenance
 
 
 def publish(table: Table, results: Results) -> None:
@@ -46,15 +46,16 @@ def provenance(table: Table, results: Results) -> dict[str, Any]:
         result = None if damage_of(folder) else folder.read_result()
         if result is None:
             continue
-        found = provenance_of(folder) or {}
-        if found not in settings:
-            settings.append(found)
+        found = read_provenance(folder)
+        content = found.model_dump() if found else {}
+        if content not in settings:
+            settings.append(content)
         runs[run.id] = {
             "seed": run.seed,
-            "carried_out": settings.index(found),
-            "steps": result["steps"],
-            "seconds": result["seconds"],
-            "weights": result.get("weights"),
+            "carried_out": settings.index(content),
+            "steps": result.steps,
+            "seconds": result.seconds,
+            "weights": result.weights.model_dump() if result.weights else None,
         }
     return {
         "data": table.study.data.model_dump(exclude={"folder"}),

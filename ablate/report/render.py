@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from ablate.config.metrics import PPL
 from ablate.report.agreement import agreements_json
 from ablate.report.layout import SETTINGS, Layout, bare, layouts
 from ablate.report.scores import Scores
-from ablate.report.table import Table, TableRow
+from ablate.report.table import Table, TableRow, paper_metrics
 from ablate.report.verdicts import as_json as verdict_json
 
 if TYPE_CHECKING:
@@ -48,14 +50,14 @@ def markdown(table: Table, against_paper: bool, with_cost: bool = False) -> str:
 def comma_separated(table: Table, timed: bool = True) -> str:
     """One line a row, numbers in full; `timed`: with what a clock has measured."""
     out = io.StringIO()
-    lines = [flat(row, timed) for row in table.rows]
+    lines = [flat(row, paper_metrics(table), timed) for row in table.rows]
     writer = csv.DictWriter(out, list(lines[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
     return out.getvalue()
 
 
-def flat(row: TableRow, timed: bool = True) -> dict[str, Any]:
+def flat(row: TableRow, in_paper: Sequence[str], timed: bool = True) -> dict[str, Any]:
     """A row's numbers in full, by column: for CSV and for frames. Settings that a row changes are in `changed` too.
 
     `timed`: with what a clock has measured.
@@ -74,12 +76,12 @@ def flat(row: TableRow, timed: bool = True) -> dict[str, Any]:
         cells |= {f"delta_{name}_{part}": found.get(part) for part in ("low", "high", "p", "p_holm", "least_told")}
         cells[f"verdict_{name}"] = found.get("verdict")
         test = found.get("test_set") or {}
-        if name != "ppl":
+        if name != PPL.name:
             cells |= {f"test_set_{name}_{part}": test.get(part) for part in ("low", "high", "p", "p_holm")}
     if timed:
         cells |= {"seconds": row.cost.seconds.mean, "tokens_per_second": row.cost.tokens_per_second.mean}
     cells["flops"] = row.cost.flops
-    cells |= {"paper_ppl": row.paper.ppl if row.paper else None, "paper_bleu": row.paper.bleu if row.paper else None}
+    cells |= {f"paper_{name}": row.paper.scores.get(name) if row.paper else None for name in in_paper}
     return cells
 
 

@@ -30,17 +30,17 @@ def load(results: str | PathLike[str], study: str | PathLike[str], per: Literal[
         raise ValueError(f'per is "row" or "run", not {per!r}')
     import pandas as pd
 
-    from ablate.metrics.scoring import measure_missing
     from ablate.report.render import flat, flat_runs
-    from ablate.report.table import table_of
+    from ablate.report.scoring import score_missing
+    from ablate.report.table import paper_metrics, table_of
     from ablate.store import Results
     from ablate.study import read_study
 
     content, root = read_study(Path(study)), Results(Path(results))
-    measure_missing(content, root)
+    score_missing(content, root)
     table = table_of(content, root)
     if per == "row":
-        frame: pd.DataFrame = pd.DataFrame([flat(row) for row in table.rows]).set_index("row")
+        frame: pd.DataFrame = pd.DataFrame([flat(row, paper_metrics(table)) for row in table.rows]).set_index("row")
     else:
         frame = pd.DataFrame([run for row in table.rows for run in flat_runs(row)]).set_index(["row", "seed"])
     frame.attrs |= {"study": content.name, "signatures": table.signatures}

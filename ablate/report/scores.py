@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ablate.config.metrics import Metric
 from ablate.formatting import number
+from ablate.store.records import Score
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,11 @@ class Scores:
     def as_json(self) -> dict[str, Any]:
         """The contract's shape."""
         return {"mean": self.mean, "std": self.std, "n": self.n, "values": list(self.by_seed.values())}
+
+
+def describe_scores(scores: Mapping[str, Score], metrics: Iterable[Metric]) -> str:
+    """`PPL 4.92, BLEU 25.8`: the scores of one run in some metrics."""
+    return ", ".join(f"{m.title} {number(scores[m.name].value, m.digits)}" for m in metrics if m.name in scores)
 
 
 def spread(scores: Scores, digits: int, seeds: int) -> str:

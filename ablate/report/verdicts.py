@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ablate.config.metrics import METRICS
+from ablate.config.metrics import Metric
 from ablate.report.scores import Scores
 from ablate.stats.verdict import PairedScores, Verdict, verdicts
 
@@ -20,12 +20,14 @@ class Measurements:
     diverged: int = 0
 
 
-def against_base(base: Measurements, others: Sequence[Measurements]) -> list[dict[str, Verdict]]:
+def against_base(
+    metrics: Mapping[str, Metric], base: Measurements, others: Sequence[Measurements]
+) -> list[dict[str, Verdict]]:
     """For each other row its verdict in every metric, corrected over these rows."""
     found: list[dict[str, Verdict]] = [{} for _ in others]
     for name in base.scores:
         compared = [_compared(name, row, base) for row in others]
-        for row, verdict in zip(found, verdicts(METRICS[name], compared), strict=True):
+        for row, verdict in zip(found, verdicts(metrics[name], compared), strict=True):
             row[name] = verdict
     return found
 

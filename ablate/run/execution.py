@@ -1,91 +1,71 @@
-"""How a run is carried out: as it was begun, since threads and micro-batches change the last digits of a sum."""
+"""How a run is executed: as it began, because threads and micro-batches change the last digits of sums."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+import logging
 
 from ablate.config import RowConfig
 from ablate.errors import Damaged, StoreError
-from ablate.run.job import Unit
+from ablate.run.job import Job
 from ablate.run.provenance import provenance
 from ablate.store import RunFolder, checkpoints
-from ablate.store.files import read_json, set_aside, write_json
+from ablate.store.files import quarantine
+from ablate.store.records import Execution
 
 
-@dataclass(frozen=True)
-class Execution:
-    """What execution.json holds.
+def execution_of(folder: RunFolder, job: Job, config: RowConfig, training: str, log: logging.Logger) -> Execution:
+    """The execution of a run: the one it began with, or a new one from the job.
 
-    training, device: the text and the device that the run was begun on, the device without its number.
-    threads: of torch.
-    micro_batch_tokens: what was thought to fit, in padded tokens.
-    halvings: how often it was halved since, because it did not.
-    """
-
-    training: str
-    device: str
-    threads: int
-    micro_batch_tokens: int
-    halvings: int = 0
-
-    @property
-    def fitting_tokens(self) -> int:
-        """The micro-batch that is used."""
-        return max(1, -(-self.micro_batch_tokens // (1 << self.halvings)))
-
-    def halved(self) -> Execution:
-        """With a micro-batch of half the size."""
-        return replace(self, halvings=self.halvings + 1)
-
-    def save(self, folder: RunFolder) -> Execution:
-        """Write it down."""
-        write_json(folder.execution, vars(self))
-        return self
-
-
-def execution_of(
-    folder: RunFolder, unit: Unit, config: RowConfig, training: str, say: Callable[[str], None]
-) -> Execution:
-    """The execution of a run: as begun, or as the unit says.
+    Args:
+        folder: of the run.
+        job: for a run that has not begun.
+        config: of the row; its `micro_batch_tokens` takes precedence.
+        training: hash of the training and dev text.
+        log: receives a line for each change.
 
     Raises:
-        StoreError: the run was begun on other data, or on a device whose random state is of no use here.
+        StoreError: the run began on other data, or on another kind of device, whose random state cannot be used here.
     """
-    kind = unit.device.partition(":")[0]
-    begun = _begun(folder, say)
-    if begun is None:
-        tokens = config.micro_batch_tokens or unit.fitting_tokens
-        new = Execution(training, kind, unit.threads, tokens, int(unit.smaller)).save(folder)
-        write_json(folder.provenance, provenance(unit.device, unit.threads))
-        return new
-    if begun.training != training:
-        raise StoreError(
-            f"{folder.path}: was begun on text {begun.training}, and the files now make text "
-            f"{training}; bring the old files back, or use another --results"
+    kind = job.device.partition(":")[0]
+    execution = _begun(folder, log)
+    if execution is None:
+        execution = Execution(
+            training=training,
+            device=kind,
+            threads=job.threads,
+            micro_batch_tokens=config.micro_batch_tokens or job.micro_batch_tokens,
+            halvings=int(job.halve_micro_batch),
         )
-    if begun.device != kind and not folder.result.exists():
+        execution.write(folder.execution)
+        provenance(job.device, job.threads).write(folder.provenance)
+        return execution
+    if execution.training != training:
         raise StoreError(
-            f"{folder.path}: was begun on {begun.device}, and its random state is of no use on {kind}; "
-            f"use --device {begun.device}, or another --results"
+            f"{folder.path}: the training data has changed since this run began (text {execution.training}, now "
+            f"{training}); restore the files, or use another --results"
         )
-    if config.micro_batch_tokens not in (None, begun.micro_batch_tokens):
-        begun = replace(begun, micro_batch_tokens=config.micro_batch_tokens, halvings=0).save(folder)
-    if unit.smaller:
-        begun = begun.halved().save(folder)
-        say(f"the system ran out of memory: micro-batches of {begun.fitting_tokens} tokens from here")
-    return begun
+    if execution.device != kind and not folder.result.exists():
+        raise StoreError(
+            f"{folder.path}: began on {execution.device}, and its random state cannot be used on {kind}; "
+            f"use --device {execution.device}, or another --results"
+        )
+    if config.micro_batch_tokens not in (None, execution.micro_batch_tokens):
+        execution = execution.model_copy(update={"micro_batch_tokens": config.micro_batch_tokens, "halvings": 0})
+        execution.write(folder.execution)
+    if job.halve_micro_batch:
+        execution = execution.halved()
+        execution.write(folder.execution)
+        log.warning("the system ran out of memory: micro-batches of %d tokens from here", execution.fitting_tokens)
+    return execution
 
 
-def _begun(folder: RunFolder, say: Callable[[str], None]) -> Execution | None:
-    """What the run was begun with. Where that is damaged, the run begins again: what it began with is not known."""
+def _begun(folder: RunFolder, log: logging.Logger) -> Execution | None:
+    """The execution that a run began with. If the record is damaged, the run starts over."""
     try:
-        content: dict[str, Any] | None = read_json(folder.execution)
+        return folder.read_execution()
     except Damaged as error:
-        set_aside(folder.execution)
+        quarantine(folder.execution)
         if not folder.result.exists():
-            say(f"{error}; the run begins again")
+            log.warning("%s; the run starts over", error)
             checkpoints.prune(folder.checkpoints, set(), finished=True)
         return None
-    return None if content is None else Execution(**content)

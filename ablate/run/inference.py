@@ -1,11 +1,10 @@
-"""Use a trained run: what it is and its weights, and text in, text out."""
+"""Use a trained run: load it, and translate text with it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -16,70 +15,83 @@ from ablate.errors import DataError, StoreError
 from ablate.model import Transformer
 from ablate.run.pipeline import load_model
 from ablate.store import Results, RunFolder
-from ablate.store.corpora import is_prepared
-from ablate.store.files import read_json
+from ablate.store.corpora import MANIFEST
+from ablate.store.records import Result, RunRecord
+from ablate.tasks import Task, task_of
 
 CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
 class LoadedRun:
-    """A finished run: what it is, what it was trained on, the weights that it chose, evaluating, and its result."""
+    """A finished run: its records, task, corpus, and the weights of its chosen step in evaluation mode."""
 
-    config: RowConfig
+    record: RunRecord
+    task: Task
     corpus: Corpus
     model: Transformer
-    result: dict[str, Any]
+    result: Result
+
+    @property
+    def config(self) -> RowConfig:
+        """The row's configuration."""
+        return self.record.config
 
 
-def open_run(folder: RunFolder, results: Results, device: torch.device = CPU) -> LoadedRun:
+def load_run(folder: RunFolder, results: Results, device: torch.device = CPU) -> LoadedRun:
     """Load a finished run.
 
     Raises:
-        StoreError: the run or its corpus is not whole.
+        StoreError: the run is not finished, or the run or its corpus is damaged.
     """
-    run, result = read_json(folder.run), folder.read_result()
-    if run is None or result is None:
+    record, result = folder.read_run(), folder.read_result()
+    if record is None or result is None:
         raise StoreError(f"{folder.path}: is not a finished run")
-    config, corpus = RowConfig(**run["config"]), Corpus(_corpus(results, result))
-    return LoadedRun(config, corpus, load_model(folder, config, corpus, result, 1, device), result)
+    task, corpus = task_of(record.task, folder.sources), Corpus(_corpus(results, result))
+    model = load_model(folder, record.config, task, corpus, result, 1, device)
+    return LoadedRun(record, task, corpus, model, result)
 
 
-def _corpus(results: Results, result: dict[str, Any]) -> Path:
-    """The corpus that the run was trained on, or one of those that it translated: they share all but the test side."""
-    names = [result["corpus"], *(decoding["corpus"] for decoding in result.get("decodings", {}).values())]
-    there = [results.corpora / name for name in names if is_prepared(results.corpora / name)]
-    return there[0] if there else results.corpus(names[0])
+def _corpus(results: Results, result: Result) -> Path:
+    """The corpus that the run was trained on, or one that it decoded: they differ only in the test split."""
+    names = [result.corpus, *(decoding.corpus for decoding in result.decodings.values())]
+    prepared = [results.corpora / name for name in names if (results.corpora / name / MANIFEST).exists()]
+    return prepared[0] if prepared else results.corpus(names[0])
 
 
 def translate_text(folder: RunFolder, results: Results, sentences: Sequence[str], beam: int, alpha: float) -> list[str]:
-    """Translate sentences with the weights that a run chose; empty ones stay empty.
+    """Translate sentences with the weights of the chosen step; empty sentences stay empty.
 
     Raises:
-        StoreError: the run or its corpus is not whole.
+        StoreError: the run is not finished, or the run or its corpus is damaged.
         DataError: a sentence is longer than the model's positions.
     """
-    opened = open_run(folder, results)
-    tokenizer = opened.corpus.tokenizer
-    ids = opened.corpus.tokenizer_of("source").encode([sentence.strip() for sentence in sentences])
+    run = load_run(folder, results)
+    ids = run.corpus.tokenizer_of("source").encode([sentence.strip() for sentence in sentences])
     for number, sentence in enumerate(ids, 1):
-        refuse_too_long(opened.config, f"standard input:{number}", len(sentence))
-    full = [i for i, sentence in enumerate(ids) if sentence]
+        refuse_too_long(run.config, f"standard input:{number}", len(sentence))
+    filled = [i for i, sentence in enumerate(ids) if sentence]
     decoding = DecodingConfig(beam=beam, alpha=alpha)
-    texts = translate(opened.model, tokenizer, [ids[i] for i in full], decoding, CPU)
-    found = dict(zip(full, texts, strict=True))
-    return [found.get(i, "") for i in range(len(ids))]
+    texts = translate(run.model, run.corpus.tokenizer, [ids[i] for i in filled], decoding, CPU)
+    by_index = dict(zip(filled, texts, strict=True))
+    return [by_index.get(i, "") for i in range(len(ids))]
 
 
 def refuse_too_long(config: ModelConfig, where: str, source: int, target: int | None = None) -> None:
-    """Refuse a source of so many tokens, or a target beside it, for which the model has too few positions.
+    """Refuse a sentence for which the model has too few positions.
+
+    Args:
+        config: of the model.
+        where: the sentence's place, for the message.
+        source: its length in tokens.
+        target: length in tokens of its translation, if that is given.
 
     Raises:
-        DataError: saying where it stands.
+        DataError: the sentence is too long.
     """
     if config.places(source, target or 1) > config.max_positions:
-        given = source if target is None else target
-        beside = "" if target is None or config.has_encoder else f" after {source} of its source"
+        length = source if target is None else target
+        after = "" if target is None or config.has_encoder else f" after {source} of its source"
         raise DataError(
-            f"{where}: has {given} tokens{beside}, too many for max_positions={config.max_positions} of the run"
+            f"{where}: has {length} tokens{after}, too many for max_positions={config.max_positions} of the run"
         )

@@ -1,41 +1,102 @@
-"""What a worker is asked to do, as one JSON line."""
+"""A job: what an executor launches, as one line of JSON."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
-from typing import Any
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, field_validator
+
+from ablate.config import DecodingConfig
+from ablate.store.records import Setting
 
 
-@dataclass(frozen=True)
-class Unit:
-    """A run to carry out.
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
-    folder: the run's folder, in which run.json says what it is.
-    corpus: the prepared corpus' folder.
-    test: what the study calls its test side.
-    decodings: the ways to decode it, by identity.
-    device: `cpu` or `cuda:0`.
-    settings: what the study says of the carrying out, now: it may have changed since the run was laid out.
-    threads, fitting_tokens: how, unless the run has begun and says so itself, or the study says so.
-    smaller: the system ended its last worker for want of memory, so its micro-batches are to be halved.
+
+class RunRequest(_Message):
+    """What a study asks of one run.
+
+    folder: of the run, absolute; run.json in it has the settings.
+    corpus: folder of the prepared corpus, absolute.
+    test: name of the test set, as the study writes it.
+    decodings: wanted, by decoding id.
+    settings: fields that are no part of the run's id, such as `checkpoint_minutes`; they may have changed since the
+        run began.
     """
 
-    folder: str
-    corpus: str
+    folder: Path
+    corpus: Path
     test: str
-    decodings: dict[str, dict[str, Any]]
-    device: str
-    settings: dict[str, Any]
-    threads: int
-    fitting_tokens: int
-    smaller: bool = False
+    decodings: dict[str, DecodingConfig]
+    settings: dict[str, Setting]
 
-    def line(self) -> str:
-        """For a worker's standard input."""
-        return json.dumps(asdict(self)) + "\n"
+    @field_validator("folder", "corpus")
+    @classmethod
+    def _absolute(cls, path: Path) -> Path:
+        if not path.is_absolute():
+            raise ValueError(f"{path} is not an absolute path")
+        return path
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self.folder.name
+
+
+class Job(_Message):
+    """Runs to execute on devices. Several runs are trained together; several devices share each run.
+
+    devices: such as `cpu` or `cuda:0`.
+    threads: of torch, for a run that has not begun; one that has keeps its own.
+    micro_batch_tokens: padded tokens that fit at once, for a run that has not begun.
+    halve_micro_batch: the system killed the last worker for want of memory.
+    """
+
+    runs: tuple[RunRequest, ...]
+    devices: tuple[str, ...]
+    threads: int
+    micro_batch_tokens: int
+    halve_micro_batch: bool = False
+
+    @property
+    def run(self) -> RunRequest:
+        """The only run of the job."""
+        (run,) = self.runs
+        return run
+
+    @property
+    def device(self) -> str:
+        """The only device of the job."""
+        (device,) = self.devices
+        return device
+
+    def to_line(self) -> str:
+        """Encode the job as one line of JSON."""
+        return self.model_dump_json() + "\n"
 
     @staticmethod
-    def parse(line: str) -> Unit:
-        """From a worker's standard input."""
-        return Unit(**json.loads(line))
+    def from_line(line: str) -> Job:
+        """Decode a line of JSON."""
+        return Job.model_validate_json(line)
+
+
+class JobEvent(_Message):
+    """The end of work on one run of a job.
+
+    outcome: `done`, `diverged`, `interrupted`, `failed`, or `busy` if another process holds the run's lease.
+    reason: of a failure, one line.
+    """
+
+    run: str
+    outcome: str
+    reason: str = ""
+
+    def to_line(self) -> str:
+        """Encode the event as one line of JSON."""
+        return self.model_dump_json() + "\n"
+
+    @staticmethod
+    def from_line(line: str) -> JobEvent:
+        """Decode a line of JSON."""
+        return JobEvent.model_validate_json(line)

@@ -1,66 +1,86 @@
-"""Where a run is, for people and for `ablate status`: a small file, rewritten about once a second."""
+"""The progress report of a run, rewritten about once a second."""
 
 from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import Any
 
+import psutil
 import torch
 
-from ablate.run.memory import memory_of
 from ablate.store import RunFolder
-from ablate.store.files import write_json
-from ablate.store.status import process_mark, read_progress
-from ablate.training.progress import Report
+from ablate.store.machine import process_mark
+from ablate.store.records import Memory, Phase, Progress
+from ablate.store.status import read_progress
+from ablate.training import StepReport
 
-EVERY_SECONDS = 1.0
+INTERVAL_SECONDS = 1.0
 
 
-class Progress:
-    """Reports a run's progress; `seconds` adds up over interruptions."""
+class ProgressReporter:
+    """Writes progress.json. `seconds` adds up over interruptions."""
 
     def __init__(self, folder: RunFolder, threads: int, device: torch.device) -> None:
         self.folder, self.device = folder, device
-        before = read_progress(folder) or {}
-        self.before = float(before.get("seconds", 0.0))
         self.started = time.monotonic()
-        self.mark = {**process_mark(), "threads": threads, "device": str(device)}
-        self.report: dict[str, Any] = {key: before.get(key) for key in ("step", "steps", "loss", "perplexity")}
+        before = read_progress(folder)
+        self.seconds_before = before.seconds if before else 0.0
+        kept = {"step", "steps", "loss", "perplexity"}
+        self.report = Progress(
+            **process_mark().model_dump(),
+            **(before.model_dump(include=kept) if before else {}),
+            phase="starting",
+            threads=threads,
+            device=str(device),
+        )
         self.written = 0.0
-        self.first: tuple[float, int] | None = None
-        self.phase("starting")
+        self.first: tuple[float, int] | None = None  # time and tokens after the first step
+        self.enter("starting")
 
     @property
     def seconds(self) -> float:
-        """Seconds of work on this run so far, those before an interruption included."""
-        return self.before + time.monotonic() - self.started
+        """Seconds of work on the run, including earlier processes."""
+        return self.seconds_before + time.monotonic() - self.started
 
-    def training(self, report: Report) -> None:
-        """After a step."""
+    def after_step(self, report: StepReport) -> None:
+        """Write a report after an optimizer step, if the last one is old enough."""
         now = time.monotonic()
         if self.first is None:
             self.first = (now, report.tokens)
-        if now - self.written < EVERY_SECONDS and report.step != report.steps:
+        if now - self.written < INTERVAL_SECONDS and report.step != report.steps:
             return
         elapsed, tokens = now - self.first[0], report.tokens - self.first[1]
-        self.report = {
+        update = {
             "step": report.step,
             "steps": report.steps,
             "loss": report.loss,
             "perplexity": report.perplexity,
             "tokens_per_second": tokens / elapsed if elapsed > 0 else None,
         }
-        self.phase("training")
+        self.report = self.report.model_copy(update=update)
+        self.enter("training")
 
-    def phase(self, phase: str) -> None:
-        """Write what the run is doing now."""
+    def enter(self, phase: Phase) -> None:
+        """Write a report with this phase."""
         self.written = time.monotonic()
-        now = {"phase": phase, "time": time.time(), "seconds": round(self.seconds, 3)}
-        content = {**self.mark, **now, "memory": memory_of(self.device), **self.report}
-        with suppress(OSError):  # it is only a report: a full disk must not end a run over it
-            write_json(self.folder.progress, content, durable=False)
+        update = {
+            "phase": phase,
+            "time": time.time(),
+            "seconds": round(self.seconds, 3),
+            "memory": memory_in_use(self.device),
+        }
+        self.report = self.report.model_copy(update=update)
+        with suppress(OSError):  # a full disk must not end a run over a report
+            self.report.write(self.folder.progress, durable=False)
 
     def leave(self) -> None:
-        """No process works on the run any more."""
-        self.phase("left")
+        """Report that no process works on the run any more."""
+        self.enter("left")
+
+
+def memory_in_use(device: torch.device) -> Memory:
+    """Memory in bytes: of this process on a CPU, of all processes on a GPU."""
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        return Memory(held=total - free, total=total)
+    return Memory(held=int(psutil.Process().memory_info().rss), total=int(psutil.virtual_memory().total))

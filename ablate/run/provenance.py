@@ -1,4 +1,4 @@
-"""What carried a run out: code, versions, machine. Nothing that names a person, a host or a path."""
+"""The code, versions and machine behind a run. Nothing names a person, a host or a path."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import platform
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 import ablate
 from ablate.store.machine import machine
+from ablate.store.records import CodeVersion, Provenance
 
 PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "safetensors")
 
 
-def provenance(device: str, threads: int) -> dict[str, Any]:
-    """The code's version and revision, the packages' versions, the machine, the device and its threads."""
-    return {
-        "ablate": {"version": ablate.__version__, **_revision()},
-        "python": platform.python_version(),
-        "packages": {name: _version(name) for name in PACKAGES},
-        "machine": machine(),
-        "device": device_name(device),
-        "threads": threads,
-    }
+def provenance(device: str, threads: int) -> Provenance:
+    """Record what this process would execute a run with."""
+    return Provenance(
+        ablate=_code_version(),
+        python=platform.python_version(),
+        packages={name: _version(name) for name in PACKAGES},
+        machine=machine(),
+        device=device_name(device),
+        threads=threads,
+    )
 
 
 def device_name(device: str) -> str:
-    """`cpu`, or the GPU's name."""
+    """`cpu`, or the name of the GPU."""
     if not device.startswith("cuda"):
         return device
     import torch
@@ -42,12 +42,12 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _revision() -> dict[str, Any]:
-    """The git revision of this code and whether it was changed since; nulls where it is not a checkout."""
+def _code_version() -> CodeVersion:
+    """The version of ablate, and its git revision if it is a checkout."""
     folder = Path(ablate.__file__).parent
     head = _git(folder, "rev-parse", "HEAD")
     status = _git(folder, "status", "--porcelain", "--", ".") if head else None
-    return {"revision": head, "dirty": None if status is None else bool(status)}
+    return CodeVersion(version=ablate.__version__, revision=head, dirty=None if status is None else bool(status))
 
 
 def _git(folder: Path, *words: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Train a few steps of a row twice, once interrupted, and compare every byte: what resuming is worth here."""
+"""Check that resuming is exact: train a few steps twice, once interrupted, and compare every byte."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from ablate.config import RowConfig
 from ablate.config.plugins import references
 from ablate.data.corpus import Corpus
 from ablate.errors import Interrupted
-from ablate.metrics.perplexity import perplexity
-from ablate.store import checkpoints
-from ablate.training import Trainer
+from ablate.store import RunFolder, checkpoints
+from ablate.tasks import Task
+from ablate.training import RunContext, Trainer
 
-DEV_PAIRS = 16  # for the evaluation that falls within the steps
+DEV_ITEMS = 16  # of the dev split, for the evaluation within these steps
 
 
-def rehearse(
+def check_resume(
     config: RowConfig,
     seed: int,
+    task: Task,
     corpus: Corpus,
     *,
     steps: int,
@@ -32,75 +33,83 @@ def rehearse(
     micro_batch_tokens: int,
     sources: Mapping[str, bytes],
 ) -> str | None:
-    """The first difference between a training of so many steps and one that is stopped half way and goes on.
+    """Describe the first difference between an uninterrupted training and one that is resumed half-way.
 
-    An evaluation, a log line and a checkpoint fall on the way; dropout is the row's own. Nothing of it is kept.
+    An evaluation, a log line and a checkpoint fall into these steps. Nothing is kept.
+
+    Args:
+        config: the row.
+        seed: of the run.
+        task: of the run.
+        corpus: prepared.
+        steps: to train.
+        device: to train on.
+        micro_batch_tokens: padded tokens at once.
+        sources: of plug-ins, by digest.
 
     Raises:
-        Diverged: the loss of this row explodes within these steps.
+        Diverged: the loss explodes within these steps.
     """
     steps = min(steps, config.train_steps or steps)
     config = config.model_copy(update={"eval_every": max(1, steps // 2), "checkpoint_every": max(1, steps - 1)})
-    dev = corpus.split("dev").first(DEV_PAIRS)
+    dev = corpus.split("dev").first(DEV_ITEMS)
 
-    def train(folder: Path, until: int) -> None:
-        folder.mkdir(exist_ok=True)
+    def train(folder: RunFolder, until: int) -> None:
         made = [0]
+        context = RunContext(on_step=lambda report: made.append(report.step), stop_requested=lambda: made[-1] >= until)
         trainer = Trainer(
             config,
             seed,
+            task,
             corpus,
-            checkpoints_folder=folder / "checkpoints",
-            metrics_file=folder / "metrics.jsonl",
+            folder,
             device=device,
             micro_batch_tokens=micro_batch_tokens,
             keep_checkpoints=1,
-            evaluate=lambda model: perplexity(model, dev, device),
-            tell=lambda report: made.append(report.step),
-            stop_asked=lambda: made[-1] >= until,
-            say=lambda line: None,
-            sources=kept,
+            dev=dev,
+            context=context,
         )
         with suppress(Interrupted):
-            trainer.run()
+            trainer.fit()
 
     with tempfile.TemporaryDirectory(prefix="ablate-verify-") as place:
-        whole, parts, kept = Path(place, "whole"), Path(place, "parts"), Path(place, "sources")
-        kept.mkdir()
-        for own in references(config):
-            (kept / own.file).write_bytes(sources[str(own.digest)])
+        whole, resumed = RunFolder(Path(place, "whole")), RunFolder(Path(place, "resumed"))
+        for folder in (whole, resumed):
+            folder.sources.mkdir(parents=True)
+            for plugin in references(config):
+                (folder.sources / plugin.file).write_bytes(sources[str(plugin.digest)])
         train(whole, steps)
-        train(parts, max(1, steps // 2))
-        train(parts, steps)
-        return first_difference(whole, parts)
+        train(resumed, max(1, steps // 2))
+        train(resumed, steps)
+        return first_difference(whole, resumed)
 
 
-def first_difference(whole: Path, parts: Path) -> str | None:
-    """Where two trainings differ: in the log, in a weight, in the state; None where every byte is the same."""
-    if (whole / "metrics.jsonl").read_bytes() != (parts / "metrics.jsonl").read_bytes():
+def first_difference(whole: RunFolder, resumed: RunFolder) -> str | None:
+    """Describe the first difference between two trainings in log, weights or state; None if every byte is equal."""
+    if whole.metrics.read_bytes() != resumed.metrics.read_bytes():
         return "the metrics logs differ"
-    (a, _), (b, _) = (checkpoints.newest(folder / "checkpoints") for folder in (whole, parts))
+    (a, _), (b, _) = (checkpoints.newest(folder.checkpoints) for folder in (whole, resumed))
     if a is None or b is None or a.info != b.info:
         return f"the checkpoints differ: {a and a.info} and {b and b.info}"
     for name, pick in _FILES:
         if pick(a).read_bytes() != pick(b).read_bytes():
-            return f"{name} differ: {_first(load_file(pick(a)), load_file(pick(b)))}"
+            return f"{name} differ: {_first_element(load_file(pick(a)), load_file(pick(b)))}"
     return None
 
 
-_FILES: tuple[tuple[str, Callable[[checkpoints.Generation], Path]], ...] = (
-    ("weights", lambda generation: generation.weights),
-    ("optimizer or random states", lambda generation: generation.state),
+_FILES: tuple[tuple[str, Callable[[checkpoints.Checkpoint], Path]], ...] = (
+    ("weights", lambda checkpoint: checkpoint.weights),
+    ("optimizer or random states", lambda checkpoint: checkpoint.state),
 )
 
 
-def _first(a: dict[str, Tensor], b: dict[str, Tensor]) -> str:
+def _first_element(a: dict[str, Tensor], b: dict[str, Tensor]) -> str:
     for name in a:
         if name not in b or a[name].shape != b[name].shape:
             return f"{name} is not in both"
-        unlike = (a[name] != b[name]).flatten().nonzero()
-        if len(unlike):
-            at = int(unlike[0, 0])
+        unequal = (a[name] != b[name]).flatten().nonzero()
+        if len(unequal):
+            at = int(unequal[0, 0])
             values = (float(tensor.flatten()[at]) for tensor in (a[name], b[name]))
             return "{}, element {} of {}: {!r} and {!r}".format(name, at, a[name].numel(), *values)
-    return "in their order alone"
+    return "only in their order"

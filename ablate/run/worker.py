@@ -1,121 +1,168 @@
-"""A worker process: units on standard input, one JSON event a unit on standard output.
+"""A worker process: jobs on standard input, events on standard output, one JSON line each.
 
-It is started by a launcher with `python -m ablate.run.worker PID_OF_LAUNCHER`, in a session of its own so that a
-Ctrl-C reaches the launcher alone, and works on one run after another, so that torch is loaded once.
-SIGTERM and SIGINT ask it to save and leave; so does the end of the process that started it.
+An executor starts it with `python -m ablate.run.worker`. It executes one job after another, so that torch is loaded
+once. It saves and leaves on SIGTERM or SIGINT, when it loses the lease of its run, and when its standard input ends,
+because the launcher that would read its events is gone.
 """
 
 from __future__ import annotations
 
-import json
+import logging
 import os
+import queue
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from types import FrameType
 
 import torch
 
 from ablate.errors import EXIT_INTERRUPTED, Interrupted, StoreError
-from ablate.run.job import Unit
-from ablate.run.pipeline import carry_out
+from ablate.run.job import Job, JobEvent
+from ablate.run.pipeline import execute
 from ablate.store import RunFolder
-from ablate.store.files import write_json
 from ablate.store.lease import Lease, LeaseLost
+from ablate.store.records import Failure
+from ablate.training import RunContext
 
 
 class _Stop:
-    """Whether to stop: a signal came, or the launcher is gone."""
+    """Whether to stop: a signal came, or standard input has ended."""
 
-    def __init__(self, launcher: int) -> None:
-        self.signalled = False
-        self.launcher = launcher  # told, not looked up: it may be gone before torch is loaded
-        signal.signal(signal.SIGTERM, self._note)
-        signal.signal(signal.SIGINT, self._note)
+    def __init__(self) -> None:
+        self.requested = False
+        signal.signal(signal.SIGTERM, self._on_signal)
+        signal.signal(signal.SIGINT, self._on_signal)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self.signalled = True
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.requested = True
 
     def __call__(self) -> bool:
-        return self.signalled or os.getppid() != self.launcher
+        return self.requested
 
 
-def main(launcher: int) -> int:
-    """Work until standard input ends, for the launcher with this process id."""
-    stop = _Stop(launcher)
-    torch.set_flush_denormal(True)  # exp of a very unlikely logit is a denormal, and those cost 100 times as much
+class _Jobs:
+    """Jobs from standard input, read in a thread so that its end is noticed while a job runs."""
+
+    def __init__(self, stop: _Stop) -> None:
+        self.stop = stop
+        self.lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        threading.Thread(target=self._read, name="jobs", daemon=True).start()
+
+    def _read(self) -> None:
+        # Not sys.stdin: at exit, Python would wait for the lock that this thread holds on it.
+        with os.fdopen(os.dup(0), encoding="utf-8") as stream:
+            for line in stream:
+                self.lines.put(line)
+        self.stop.requested = True
+        self.lines.put(None)
+
+    def __iter__(self) -> _Jobs:
+        return self
+
+    def __next__(self) -> Job:
+        while True:
+            try:
+                line = self.lines.get(timeout=1.0)
+            except queue.Empty:
+                if self.stop():
+                    raise StopIteration from None
+                continue
+            if line is None:
+                raise StopIteration
+            return Job.from_line(line)
+
+
+def main() -> int:
+    """Execute jobs until standard input ends."""
+    stop = _Stop()
+    torch.set_flush_denormal(True)  # exp of a very unlikely logit is a denormal, which costs 100 times as much
     events = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what libraries print must not be taken for an event
-    leases: dict[str, Lease] = {}  # of runs that others have: each knows for how long its holder has been silent
-    for line in sys.stdin:
-        unit = Unit.parse(line)
-        outcome, why = _one(unit, stop, leases)
-        event = {"run": RunFolder(Path(unit.folder)).id, "outcome": outcome, "reason": why}
+    os.dup2(2, 1)  # output of libraries must not be taken for an event
+    leases: dict[str, Lease] = {}  # of runs that other processes hold: each measures how long its holder is silent
+    for job in _Jobs(stop):
+        event = _execute(job, stop, leases)
         try:
-            events.write(json.dumps(event) + "\n")
+            events.write(event.to_line())
         except BrokenPipeError:
             return EXIT_INTERRUPTED
         if stop():
             return EXIT_INTERRUPTED
-        if outcome == "failed":
-            return 0  # what made it fail may still be in this process: the next run gets a fresh one
+        if event.outcome == "failed":
+            return 0  # the cause may still be in this process: the next run gets a fresh one
     return 0
 
 
-def _one(unit: Unit, stop: _Stop, leases: dict[str, Lease]) -> tuple[str, str]:
-    """Carry out one unit: (`done`, `diverged`, `interrupted`, `failed`, or `busy` where another has it; why)."""
-    folder = RunFolder(Path(unit.folder))
+def _execute(job: Job, stop: _Stop, leases: dict[str, Lease]) -> JobEvent:
+    """Execute a job if its run is free."""
+    folder = RunFolder(job.run.folder)
     lease = leases.setdefault(folder.id, Lease(folder.lease))
     try:
         if not lease.try_to_take():
-            return "busy", ""
+            return JobEvent(run=folder.id, outcome="busy")
         del leases[folder.id]
         try:
-            return _alone(unit, folder, lambda: stop() or lease.is_lost, lease)
+            return _execute_leased(job, folder, lambda: stop() or lease.is_lost, lease)
         finally:
             lease.release()
-    except Exception as error:  # the disk: it gives no lease, or no log
-        return "failed", reason(error, folder)
+    except Exception as error:  # the disk refused the lease or the log
+        return JobEvent(run=folder.id, outcome="failed", reason=failure_reason(error, folder))
 
 
-def _alone(unit: Unit, folder: RunFolder, stop: Callable[[], bool], lease: Lease) -> tuple[str, str]:
-    """Carry out a unit as the only one that works on it, and note why where it fails."""
-    with folder.log.open("a", encoding="utf-8") as log:
-        os.dup2(log.fileno(), 2)  # all that is said, by libraries too, belongs to the run
-
-        def say(line: str) -> None:
-            with suppress(OSError):
-                print(_stamp(line), file=log, flush=True)
-
+def _execute_leased(job: Job, folder: RunFolder, stop: Callable[[], bool], lease: Lease) -> JobEvent:
+    """Execute a job while holding the lease of its run; a failure is recorded."""
+    with folder.log.open("a", encoding="utf-8") as file:
+        os.dup2(file.fileno(), 2)  # output of libraries belongs into the run's log, too
+        log = run_logger(file.fileno())
         try:
-            return carry_out(unit, stop, say, lease.check), ""
+            outcome: str = execute(job, RunContext(log, lease.check, stop))
+            return JobEvent(run=folder.id, outcome=outcome)
         except Interrupted:
-            return ("busy", "") if lease.is_lost else ("interrupted", "")
+            return JobEvent(run=folder.id, outcome="busy" if lease.is_lost else "interrupted")
         except LeaseLost:
-            say("another has taken this run over: what is not written stays unwritten")
-            return "busy", ""
+            log.warning("another process has taken over this run; this one writes nothing more")
+            return JobEvent(run=folder.id, outcome="busy")
         except Exception as error:
-            say(traceback.format_exc().rstrip())
-            with suppress(OSError):  # the disk may be what has failed; the launcher is told in any case
-                write_json(folder.failure, {"reason": reason(error, folder), "time": time.time()})
-            return "failed", reason(error, folder)
+            log.error(traceback.format_exc().rstrip())
+            reason = failure_reason(error, folder)
+            with suppress(OSError):  # the disk may be the cause; the launcher learns the reason in any case
+                Failure(reason=reason, time=time.time()).write(folder.failure)
+            return JobEvent(run=folder.id, outcome="failed", reason=reason)
 
 
-def reason(error: Exception, folder: RunFolder) -> str:
-    """One line for a failure."""
+class _LogFile(logging.Handler):
+    """Writes records to a descriptor; a full disk loses lines, and never ends a run."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self.descriptor = descriptor
+        self.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(OSError):
+            os.write(self.descriptor, f"{self.format(record)}\n".encode(errors="replace"))
+
+
+def run_logger(descriptor: int) -> logging.Logger:
+    """The logger `ablate.run`, writing to a run's log file."""
+    logger = logging.getLogger("ablate.run")
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    logger.handlers = [_LogFile(descriptor)]
+    return logger
+
+
+def failure_reason(error: Exception, folder: RunFolder) -> str:
+    """Describe a failure in one line."""
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename or folder.path}: {error.strerror}; the run goes on from its last checkpoint"
+        return f"{error.filename or folder.path}: {error.strerror}; the run resumes from its last checkpoint"
     lines = str(error).strip().splitlines() or [""]
     return lines[0] if isinstance(error, StoreError) else f"{type(error).__name__}: {lines[0]}"
 
 
-def _stamp(line: str) -> str:
-    return f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}"
-
-
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])))
+    sys.exit(main())

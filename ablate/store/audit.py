@@ -1,37 +1,41 @@
-"""Whether what is stored is what was written: every hash of a run, taken again."""
+"""Verification of stored runs: every hash is computed again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from ablate.errors import StoreError
 from ablate.store import checkpoints
-from ablate.store.files import read_json, verify
+from ablate.store.files import verify
 from ablate.store.layout import RunFolder
+from ablate.store.records import CheckpointManifest, Execution, Failure, Provenance, Result, RunRecord
+
+T = TypeVar("T")
 
 
 @dataclass
 class Audit:
-    """How many files were looked at, and a line for each that is not what was written."""
+    """Number of files verified, and a line for each fault."""
 
     files: int = 0
     faults: list[str] = field(default_factory=list)
 
     def file(self, path: Path, expected: str) -> None:
-        """Compare a file with its hash."""
+        """Compare a file with its SHA-256."""
         self.files += 1
         try:
             verify(path, expected)
         except StoreError as error:
             self.faults.extend(error.lines)
 
-    def json(self, path: Path) -> dict[str, Any] | None:
-        """What a sealed JSON file holds; None where it is absent or not what was written."""
+    def read(self, record: Callable[[], T | None]) -> T | None:
+        """Read a record; None if it is absent or faulty."""
         try:
-            content = read_json(path)
+            content = record()
         except StoreError as error:
             self.files += 1
             self.faults.extend(error.lines)
@@ -40,34 +44,46 @@ class Audit:
         return content
 
 
+@dataclass(frozen=True)
+class RunRecords:
+    """The records of a run; None for those that are absent or faulty."""
+
+    run: RunRecord | None
+    execution: Execution | None
+    provenance: Provenance | None
+    failure: Failure | None
+    result: Result | None
+
+
+def read_records(folder: RunFolder, into: Audit) -> RunRecords:
+    """Read every record of a run."""
+    return RunRecords(
+        into.read(folder.read_run),
+        into.read(folder.read_execution),
+        into.read(folder.read_provenance),
+        into.read(folder.read_failure),
+        into.read(folder.read_result),
+    )
+
+
 def audit(folder: RunFolder, into: Audit) -> None:
-    """Look at all that a run has stored: what it is, its checkpoints, and what its result speaks of."""
-    for path in (folder.run, folder.execution, folder.provenance, folder.failure):
-        into.json(path)
+    """Verify everything that a run has stored: records, checkpoints, metrics log and predictions."""
+    result = read_records(folder, into).result
+    valid = {checkpoint.manifest: checkpoint for checkpoint in checkpoints.valid(folder.checkpoints)}
     for manifest in sorted(folder.checkpoints.glob("*.json")):
-        if into.json(manifest) is not None:
-            for path, expected in _parts(folder, manifest):
-                into.file(path, expected)
-    result = into.json(folder.result)
+        into.read(functools.partial(CheckpointManifest.read, manifest))
+        checkpoint = valid.get(manifest)
+        if checkpoint is not None:
+            into.file(checkpoint.weights, checkpoint.hashes.weights)
+            if checkpoint.state.exists():  # only as long as a resume may need it
+                into.file(checkpoint.state, checkpoint.hashes.state)
     if result is None:
         return
-    try:
-        folder.read_result()  # that it is of this run, and of this version
-    except StoreError as error:
-        into.faults.extend(error.lines)
-        return
-    into.file(folder.metrics, result["metrics"]["sha256"])
-    for name, decoding in result.get("decodings", {}).items():
-        into.file(folder.translations(name), decoding["sha256"])
-    kept = {generation.step for generation in checkpoints.generations(folder.checkpoints)}
-    cleaned = not kept  # by `ablate clean --weights`
-    lost = [step for step in result["kept_steps"] if step not in kept and not cleaned]
-    into.faults += [f"{folder.checkpoints}: has lost the weights of step {step}" for step in lost]
-
-
-def _parts(folder: RunFolder, manifest: Path) -> Iterator[tuple[Path, str]]:
-    for generation in checkpoints.generations(folder.checkpoints):
-        if generation.manifest == manifest:
-            yield generation.weights, generation.hashes["weights"]
-            if generation.state.exists():  # of those that a resume may need
-                yield generation.state, generation.hashes["state"]
+    into.file(folder.metrics, result.metrics_sha256)
+    for id, decoding in result.decodings.items():
+        if decoding.sha256 is not None:
+            into.file(folder.predictions(id), decoding.sha256)
+    kept = {checkpoint.step for checkpoint in valid.values()}
+    if kept:  # none are left after `ablate clean --weights`
+        lost = [step for step in result.kept_steps if step not in kept]
+        into.faults += [f"{folder.checkpoints}: the weights of step {step} are missing" for step in lost]

@@ -1,34 +1,51 @@
-"""Checkpoints on disk: generations that are whole or ignored.
+"""Checkpoints on disk.
 
-A generation is `<step>.weights.safetensors`, `<step>.state.safetensors` (optimizer and random
-state, as long as a resume may need it), and `<step>.json`, written last, with the hashes of both and
-of itself. A file without its manifest, or with another hash, does not count.
+A checkpoint is `<step>.weights.safetensors`, `<step>.state.safetensors` (optimizer and random state, kept only as
+long as a resume may need it) and `<step>.json`, the manifest, which is written last and holds the hashes of both. A
+file without a manifest, or with another hash, does not count.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ablate.errors import Damaged, StoreError
-from ablate.store.files import read_json, remove_temporaries, set_aside, verify, write_bytes, write_json
+from ablate.store.files import quarantine, remove_temporaries, verify, write_bytes
+from ablate.store.records import CheckpointHashes, CheckpointManifest, TrainingState
 
-GENERATIONS = 2  # resumable ones: the newest may turn out damaged
+RESUMABLE = 2  # checkpoints kept for resuming: the newest may turn out to be damaged
 
 
 @dataclass(frozen=True)
-class Generation:
-    """One whole checkpoint. `scheduled`: saved because its step was due, not because of the clock or a signal."""
+class Checkpoint:
+    """A checkpoint with a valid manifest. Its files are not verified yet."""
 
     folder: Path
-    step: int
-    scheduled: bool
-    info: dict[str, Any]
-    hashes: dict[str, str]  # of both files, by part
+    content: CheckpointManifest
+
+    @property
+    def step(self) -> int:
+        """The optimizer step after which it was saved."""
+        return self.content.step
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether it was saved because its step was due, and not because of the clock or a signal."""
+        return self.content.scheduled
+
+    @property
+    def info(self) -> TrainingState:
+        """The state of training that is not in tensors."""
+        return self.content.info
+
+    @property
+    def hashes(self) -> CheckpointHashes:
+        """SHA-256 of both files."""
+        return self.content.sha256
 
     @property
     def weights(self) -> Path:
@@ -37,48 +54,50 @@ class Generation:
 
     @property
     def state(self) -> Path:
-        """What resuming needs besides the weights."""
+        """Optimizer and random state."""
         return _path(self.folder, self.step, "state.safetensors")
 
     @property
     def manifest(self) -> Path:
-        """What makes the generation count."""
+        """The file that makes the checkpoint valid."""
         return _path(self.folder, self.step, "json")
+
+    @property
+    def files(self) -> tuple[Path, Path, Path]:
+        """Every file of the checkpoint."""
+        return self.weights, self.state, self.manifest
 
 
 def save(
     folder: Path,
-    step: int,
     weights: bytes,
     state: bytes,
-    info: Mapping[str, Any],
+    info: TrainingState,
     scheduled: bool,
-    guard: Callable[[], None] = lambda: None,
+    check_lease: Callable[[], None] = lambda: None,
 ) -> None:
-    """Write a generation, its manifest last; `guard` is called before each file and may raise.
+    """Write a checkpoint, its manifest last. `check_lease` is called before each file, and may raise.
 
     Raises:
-        OSError: the disk refused; the generations before it are as they were.
+        OSError: the disk refused; earlier checkpoints are unchanged.
     """
-    guard()
+    check_lease()
     folder.mkdir(parents=True, exist_ok=True)
     remove_temporaries(folder)
-    hashes = {}
     for part, content in (("weights", weights), ("state", state)):
-        guard()
-        write_bytes(_path(folder, step, f"{part}.safetensors"), content)
-        hashes[part] = hashlib.sha256(content).hexdigest()
-    guard()
-    write_json(
-        _path(folder, step, "json"), {"step": step, "scheduled": scheduled, "sha256": hashes, "info": dict(info)}
-    )
+        check_lease()
+        write_bytes(_path(folder, info.step, f"{part}.safetensors"), content)
+    hashes = CheckpointHashes(weights=hashlib.sha256(weights).hexdigest(), state=hashlib.sha256(state).hexdigest())
+    manifest = CheckpointManifest(step=info.step, scheduled=scheduled, sha256=hashes, info=info)
+    check_lease()
+    manifest.write(_path(folder, info.step, "json"))
 
 
-def generations(folder: Path) -> list[Generation]:
-    """The generations with a whole manifest, oldest first; their content is not yet verified.
+def valid(folder: Path) -> list[Checkpoint]:
+    """The checkpoints with a whole manifest, oldest first.
 
     Raises:
-        StoreError: one cannot be read, so that it is not known whether it counts.
+        StoreError: a manifest cannot be read, so that it is unknown whether it counts.
     """
     found = []
     for path in sorted(folder.glob("*.json")):
@@ -87,87 +106,87 @@ def generations(folder: Path) -> list[Generation]:
     return found
 
 
-def scheduled(folder: Path, until: int | None = None) -> list[Generation]:
-    """The checkpoints that averaging takes, oldest first: those whose step was due."""
-    return [g for g in generations(folder) if g.scheduled and (until is None or g.step <= until)]
+def scheduled(folder: Path, until: int | None = None) -> list[Checkpoint]:
+    """The checkpoints that averaging may use, oldest first, up to a step."""
+    return [c for c in valid(folder) if c.scheduled and (until is None or c.step <= until)]
 
 
-def verified_weights(generation: Generation) -> Path:
-    """The path of a generation's weights.
+def verified_weights(checkpoint: Checkpoint) -> Path:
+    """The path of a checkpoint's weights, after comparing their hash.
 
     Raises:
-        Damaged: they are missing or not what was written.
+        Damaged: they are missing or do not match.
         StoreError: they cannot be read.
     """
-    verify(generation.weights, generation.hashes["weights"])
-    return generation.weights
+    verify(checkpoint.weights, checkpoint.hashes.weights)
+    return checkpoint.weights
 
 
-def newest(folder: Path) -> tuple[Generation | None, list[str]]:
-    """The newest generation that can be resumed, and a line for each newer one that cannot.
+def newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
+    """The newest checkpoint that can be resumed, and a line for each newer one that cannot.
 
-    A damaged one is set aside. One that the disk does not give up is left where it is: it may do so another time.
+    A damaged checkpoint is quarantined. An unreadable one stays, because the disk may give it up later.
 
     Raises:
-        StoreError: the disk gives up none; beginning again would throw away what may still be there.
+        StoreError: none can be read. Starting over would discard checkpoints that may still be good.
     """
-    passed, unreadable = [], []
+    skipped, unreadable = [], []
     for path in sorted(folder.glob("*.json"), reverse=True):
         try:
-            generation = _read(path)
-            if not generation.state.exists():
+            checkpoint = _read(path)
+            if not checkpoint.state.exists():
                 continue
-            verify(generation.weights, generation.hashes["weights"])
-            verify(generation.state, generation.hashes["state"])
+            verify(checkpoint.weights, checkpoint.hashes.weights)
+            verify(checkpoint.state, checkpoint.hashes.state)
         except Damaged as error:
-            passed.append(f"{error}; the checkpoint before it is used")
+            skipped.append(f"{error}; the checkpoint before it is used")
             with suppress(OSError):
-                set_aside(path)
+                quarantine(path)
         except StoreError as error:
-            passed.append(f"{error}; the checkpoint before it is used")
+            skipped.append(f"{error}; the checkpoint before it is used")
             unreadable.append(error)
         else:
-            return generation, passed
+            return checkpoint, skipped
     if unreadable:
         raise StoreError(f"{unreadable[0]}, and there is no checkpoint before it")
-    return None, passed
+    return None, skipped
 
 
 def prune(folder: Path, keep_weights: set[int], finished: bool = False) -> None:
-    """Remove what no resume and no averaging will need.
+    """Remove the files that neither resuming nor averaging needs.
 
     Args:
         folder: the checkpoints.
-        keep_weights: steps whose weights stay.
-        finished: nothing will be resumed any more.
+        keep_weights: steps whose weights are kept.
+        finished: training has ended, so that no state is needed.
     """
-    all_generations = generations(folder)
-    resumable = {g.step for g in all_generations if g.state.exists()}
-    resumable = set() if finished else set(sorted(resumable)[-GENERATIONS:])
-    for generation in all_generations:
-        if generation.step not in resumable:
-            generation.state.unlink(missing_ok=True)
-            if generation.step not in keep_weights:
-                generation.manifest.unlink()
-                generation.weights.unlink(missing_ok=True)
+    found = valid(folder)
+    resumable = {c.step for c in found if c.state.exists()}
+    resumable = set() if finished else set(sorted(resumable)[-RESUMABLE:])
+    for checkpoint in found:
+        if checkpoint.step not in resumable:
+            checkpoint.state.unlink(missing_ok=True)
+            if checkpoint.step not in keep_weights:
+                checkpoint.manifest.unlink()
+                checkpoint.weights.unlink(missing_ok=True)
     if finished:
         _remove_orphans(folder)
 
 
 def _remove_orphans(folder: Path) -> None:
-    """Remove files that no manifest names: what a kill between two writes has left, and what was set aside."""
-    named = {path for g in generations(folder) for path in (g.weights, g.state, g.manifest)}
+    """Remove files without a manifest, which a kill between two writes leaves, and quarantined files."""
+    named = {path for checkpoint in valid(folder) for path in checkpoint.files}
     for pattern in ("*.safetensors", "*.json", "*.damaged"):
         for path in folder.glob(pattern):
             if path not in named:
                 path.unlink()
 
 
-def _read(manifest: Path) -> Generation:
-    content = read_json(manifest)
-    if content is None or manifest != _path(manifest.parent, content["step"], "json"):
-        raise Damaged(f"{manifest}: is damaged (it is not of this step)")
-    return Generation(manifest.parent, content["step"], content["scheduled"], content["info"], content["sha256"])
+def _read(manifest: Path) -> Checkpoint:
+    content = CheckpointManifest.read(manifest)
+    if content is None or manifest != _path(manifest.parent, content.step, "json"):
+        raise Damaged(f"{manifest}: is damaged (the step does not match its name)")
+    return Checkpoint(manifest.parent, content)
 
 
 def _path(folder: Path, step: int, suffix: str) -> Path:

@@ -1,7 +1,7 @@
-"""What of a results root could go: what kills and damage have left, and weights that only a further use would need.
+"""Removable files of a results root: leftovers of kills and damage, and weights that only further decodings need.
 
-The policy without any cleaning: an unfinished run keeps its two newest resumable checkpoints and the weights that
-averaging may still ask for; a finished one the weights that its decodings average; a diverged one none.
+Without any cleaning, an unfinished run keeps its two newest resumable checkpoints and the weights that averaging may
+use; a finished run keeps the weights that its decodings average; a diverged run keeps none.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ablate.store.lease import Lease
 
 
 @dataclass(frozen=True)
-class Waste:
-    """Files of one run that could go, and why."""
+class Removable:
+    """Files of one run that may be removed: leftovers, and the weights of a finished run."""
 
     folder: RunFolder
     leftovers: tuple[Path, ...]
@@ -26,22 +26,22 @@ class Waste:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """All of them; the manifest of a checkpoint first, so that it never stands for files that are gone."""
+        """All files, manifests before what they describe, so that no manifest outlives its files."""
         return (*self.leftovers, *sorted(self.weights, key=lambda path: path.suffix != ".json"))
 
 
-def waste_of(folder: RunFolder, weights: bool) -> Waste:
-    """What could go of a run; `weights`: also those of a finished one, which a table does not need."""
-    named = {p for g in checkpoints.generations(folder.checkpoints) for p in (g.weights, g.state, g.manifest)}
-    places = (folder.path, folder.checkpoints, folder.translations("").parent)
-    left = [path for place in places for pattern in (".*.tmp", "*.damaged") for path in place.glob(pattern)]
-    left += [path for path in folder.checkpoints.glob("*.safetensors") if path not in named]
-    kept = tuple(path for path in sorted(named) if path.exists()) if weights and _is_finished(folder) else ()
-    return Waste(folder, tuple(sorted(left)), kept)
+def removable_files(folder: RunFolder, weights: bool) -> Removable:
+    """Find the removable files of a run; `weights` adds those of a finished run, which a table does not need."""
+    valid = {path for checkpoint in checkpoints.valid(folder.checkpoints) for path in checkpoint.files}
+    folders = (folder.path, folder.checkpoints, folder.predictions("").parent)
+    leftovers = [path for each in folders for pattern in (".*.tmp", "*.damaged") for path in each.glob(pattern)]
+    leftovers += [path for path in folder.checkpoints.glob("*.safetensors") if path not in valid]
+    kept = tuple(path for path in sorted(valid) if path.exists()) if weights and _is_finished(folder) else ()
+    return Removable(folder, tuple(sorted(leftovers)), kept)
 
 
 def size_of(paths: Iterable[Path]) -> int:
-    """Bytes of these files; one that has gone meanwhile has none."""
+    """Total size of files in bytes; a file that disappears meanwhile counts as 0."""
     total = 0
     for path in paths:
         try:
@@ -51,13 +51,13 @@ def size_of(paths: Iterable[Path]) -> int:
     return total
 
 
-def remove(waste: Waste, weights: bool) -> int | None:
-    """Remove what could go, looked at anew as the only one at work on the run; bytes, or None where another is."""
-    lease = Lease(waste.folder.lease)
+def remove(removable: Removable, weights: bool) -> int | None:
+    """Remove the files while holding the run's lease; the bytes freed, or None if another process holds it."""
+    lease = Lease(removable.folder.lease)
     if not lease.try_to_take():
         return None
     try:
-        paths = waste_of(waste.folder, weights).paths
+        paths = removable_files(removable.folder, weights).paths  # the run may have moved on since
         freed = size_of(paths)
         for path in paths:
             lease.check()
@@ -71,4 +71,4 @@ def _is_finished(folder: RunFolder) -> bool:
     try:
         return folder.read_result() is not None
     except StoreError:
-        return False  # its weights are what the result will be made again from
+        return False  # its weights are needed to make the result again

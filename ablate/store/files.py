@@ -1,6 +1,6 @@
-"""Files that are whole or absent: written beside their place, flushed to the disk, then renamed.
+"""Atomic files: written beside their final path, flushed to the disk, then renamed.
 
-A JSON file ends with the hash of all that stands before it, and is not parsed before that hash is right.
+A JSON file ends with the hash of everything before it, and is parsed only if that hash matches.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from ablate.errors import Damaged, StoreError
 _BLOCK = 1 << 20
 _CHECK = b',\n "check": "'
 _SEAL = re.compile(rb'([0-9a-f]{64})"\n}\n')
-_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}  # of file systems that have none
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}  # file systems without hard links
 
 
 def write_bytes(path: Path, content: bytes, durable: bool = True, once: bool = False) -> None:
     """Replace a file atomically.
 
     Args:
-        path: its place; a symbolic link there is replaced, not followed.
-        content: all of it.
-        durable: wait for the disk, so that it survives a power cut too.
-        once: only if there is no such file yet, whoever else tries at the same moment.
+        path: a symbolic link is replaced, not followed.
+        content: of the whole file.
+        durable: wait for the disk, so that the file survives a power cut.
+        once: fail if the file exists, even if several processes try at the same moment.
 
     Raises:
-        FileExistsError: `once`, and there is one.
-        OSError: the disk refused; what was there before is still there, or else all that is new.
+        FileExistsError: `once` is set and the file exists.
+        OSError: the disk refused; the path has either the old content or all of the new.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
@@ -52,17 +52,17 @@ def write_bytes(path: Path, content: bytes, durable: bool = True, once: bool = F
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename == str(temporary):
-            error.filename = str(path)  # what was asked for, and not what only we know of
+            error.filename = str(path)  # callers know this path, not the temporary one
         raise
     if durable:
         sync_folder(path.parent)
 
 
 def write_all(file: int, content: bytes) -> int:
-    """Write to a descriptor until all is written; returns the bytes written.
+    """Write all bytes to a descriptor; returns their number.
 
     Raises:
-        OSError: the disk refused; a part may have been written.
+        OSError: the disk refused; some bytes may have been written.
     """
     left = memoryview(content)
     while left:
@@ -71,7 +71,7 @@ def write_all(file: int, content: bytes) -> int:
 
 
 def _link(temporary: Path, path: Path) -> None:
-    """Give a file its name unless another has it: the one step of publishing that only one can make."""
+    """Give a file its name unless the name is taken. Only one of several processes succeeds."""
     try:
         os.link(temporary, path)
     except OSError as error:
@@ -85,12 +85,12 @@ def _link(temporary: Path, path: Path) -> None:
 
 
 def write_json(path: Path, content: Mapping[str, Any], durable: bool = True, once: bool = False) -> None:
-    """Replace a JSON file atomically; readable by a person, and sealed with its hash. Arguments as for bytes."""
+    """Replace a JSON file atomically; indented, and sealed with its hash. Arguments and errors as in `write_bytes`."""
     write_bytes(path, sealed(content), durable, once)
 
 
 def sealed(content: Mapping[str, Any]) -> bytes:
-    """An object as JSON whose last field is the SHA-256 of every byte before that field."""
+    """Encode an object as JSON whose last field is the SHA-256 of all bytes before that field."""
     assert content
     assert "check" not in content
     body = json.dumps(content, indent=1, allow_nan=False).encode().removesuffix(b"\n}")
@@ -98,10 +98,10 @@ def sealed(content: Mapping[str, Any]) -> bytes:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a JSON file that was written here, or None where there is no such file.
+    """Read a sealed JSON file; None if it does not exist.
 
     Raises:
-        Damaged: the file is not what was written.
+        Damaged: the content does not match its hash.
         StoreError: the file cannot be read.
     """
     try:
@@ -121,7 +121,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def _unsealed(raw: bytes) -> str:
-    """What to say of a file that does not end with its hash."""
+    """Describe a file that does not end with its hash."""
     try:
         whole = isinstance(json.loads(raw), dict)
     except ValueError:
@@ -134,13 +134,13 @@ def _unsealed(raw: bytes) -> str:
 
 
 def sync_file(path: Path) -> None:
-    """Wait until a file's content is on the disk."""
+    """Flush a file to the disk."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames in a folder durable."""
+    """Flush a folder to the disk, which makes renames in it durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -149,7 +149,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def sha256(path: Path) -> str:
-    """The SHA-256 of a file's content, in hexadecimal."""
+    """SHA-256 of a file, in hexadecimal."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_BLOCK):
@@ -158,10 +158,10 @@ def sha256(path: Path) -> str:
 
 
 def verify(path: Path, expected: str) -> None:
-    """Compare a file with the hash that it was written with.
+    """Compare a file with its SHA-256.
 
     Raises:
-        Damaged: it is missing or not what was written.
+        Damaged: it is missing or does not match.
         StoreError: it cannot be read.
     """
     try:
@@ -174,13 +174,13 @@ def verify(path: Path, expected: str) -> None:
         raise Damaged(f"{path}: is damaged or missing (its SHA-256 is not the one written)")
 
 
-def set_aside(path: Path) -> None:
-    """Take a damaged file out of the way, for a person to look at; `ablate clean` removes it."""
+def quarantine(path: Path) -> None:
+    """Rename a damaged file to `<name>.damaged`, so that a person can look at it; `ablate clean` removes it."""
     path.replace(path.with_name(f"{path.name}.damaged"))
 
 
 def remove_temporaries(folder: Path) -> None:
-    """Remove what writers that were killed left behind; call it only as the folder's one writer."""
+    """Remove temporary files of killed writers. Call it only as the one writer of the folder."""
     for leftover in folder.glob(".*.tmp"):
         with suppress(OSError):
             leftover.unlink(missing_ok=True)

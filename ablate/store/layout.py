@@ -2,24 +2,24 @@
 
 results/
   runs/<id>/             one run
-    run.json             resolved configuration, data and seed: what the id is made from, and how it was first decoded
-    execution.json       how this machine carries it out: threads, micro-batch, device
-    provenance.json      code, versions, machine
-    metrics.jsonl        training loss and dev perplexity by step; the same bytes however often interrupted
-    progress.json        where it is now, and which process is at it
-    checkpoints/         weights, and what resuming needs
-    translations/        the test side as translated, one file a way of decoding
-    scores/              what sacreBLEU says of them, on resampled test sets too
-    failure.json         why it last failed; absent otherwise
-    log.txt              what the worker said
-    lease                who works on it, while someone does
-    sources/             the user's own variants that it uses, as they were when it was laid out
-    result.json          written last: it exists if and only if the run is done or has diverged
-  corpora/<id>/          a prepared corpus, named by the hash of its content; in ABLATE_CORPORA, where that is set
-  corpora/downloads/     what revisions of the Hub's data sets were found to be
-  <study>/               what a study renders
+    run.json             resolved configuration, data settings and seed: the input of the id's hash
+    execution.json       micro-batch, threads and kind of device, fixed at the first start
+    provenance.json      code, versions and machine
+    metrics.jsonl        training loss and dev perplexity by step; independent of interruptions
+    progress.json        last report of the process that works on the run
+    checkpoints/         weights, and optimizer and random state for resuming
+    translations/        predictions for the test split, one file for each decoding
+    scores/              scores of the predictions, also on resampled test sets
+    failure.json         reason of the last failure; absent otherwise
+    log.txt              log lines of the workers
+    lease                held by the one process that works on the run
+    sources/             source code of the plug-ins that the run uses
+    result.json          written last: it exists if and only if the run is done or diverged
+  corpora/<id>/          a prepared corpus, named by the hash of its content; in ABLATE_CORPORA if that is set
+  corpora/downloads/     resolved revisions of data sets on the Hub
+  <study>/               the published table of a study
 
-Every JSON file of a run or a corpus ends with its own hash. One that is damaged is renamed to `<name>.damaged`.
+Every JSON file of a run or a corpus ends with its own hash. A damaged one is renamed to `<name>.damaged`.
 """
 
 from __future__ import annotations
@@ -28,50 +28,48 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from ablate.errors import Damaged, StoreError
-from ablate.store.files import read_json
+from ablate.errors import Damaged
+from ablate.store.records import Execution, Failure, Progress, Provenance, Result, RunRecord
 
-RESULT_FORMAT = 3  # 1 had no hash of its own, and in 2 decodings did not say of what they are
 SHARED_CORPORA = "ABLATE_CORPORA"
 _ID = re.compile(r"[0-9a-f]{12}")
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """One run's files."""
+    """The files of one run. Reading returns None for an absent file, and raises Damaged or StoreError for a bad one."""
 
     path: Path
 
     @property
     def id(self) -> str:
-        """The run's identity."""
+        """The run's id."""
         return self.path.name
 
     @property
     def run(self) -> Path:
-        """What the run is."""
+        """Settings: a `RunRecord`."""
         return self.path / "run.json"
 
     @property
     def execution(self) -> Path:
-        """How it is carried out."""
+        """Micro-batch, threads and device: an `Execution`."""
         return self.path / "execution.json"
 
     @property
     def provenance(self) -> Path:
-        """What carried it out."""
+        """Code, versions and machine: a `Provenance`."""
         return self.path / "provenance.json"
 
     @property
     def metrics(self) -> Path:
-        """Loss and perplexity by step."""
+        """Loss and perplexity by step, a `MetricsLine` a line."""
         return self.path / "metrics.jsonl"
 
     @property
     def progress(self) -> Path:
-        """Where it is."""
+        """The last report: a `Progress`."""
         return self.path / "progress.json"
 
     @property
@@ -81,52 +79,67 @@ class RunFolder:
 
     @property
     def failure(self) -> Path:
-        """Why it failed."""
+        """The reason of the last failure: a `Failure`."""
         return self.path / "failure.json"
 
     @property
     def log(self) -> Path:
-        """What the worker said."""
+        """Log lines of the workers."""
         return self.path / "log.txt"
 
     @property
     def sources(self) -> Path:
-        """Sources of the user's own variants."""
+        """The folder of plug-in sources."""
         return self.path / "sources"
 
     @property
     def lease(self) -> Path:
-        """Held by the one process that works on the run."""
+        """The lease of the process that works on the run."""
         return self.path / "lease"
 
     @property
     def result(self) -> Path:
-        """What came out."""
+        """The outcome: a `Result`."""
         return self.path / "result.json"
 
-    def translations(self, decoding: str) -> Path:
-        """The translated test side for one way of decoding."""
+    def predictions(self, decoding: str) -> Path:
+        """Predictions for the test split, one a line, for one decoding."""
         return self.path / "translations" / f"{decoding}.txt"
 
     def scores(self, decoding: str) -> Path:
-        """What is remembered of the scores of one way of decoding."""
+        """Scores of the predictions: a `ScoreCache`."""
         return self.path / "scores" / f"{decoding}.json"
 
-    def read_result(self) -> dict[str, Any] | None:
-        """The result, or None while there is none.
+    def read_run(self) -> RunRecord | None:
+        """Read run.json."""
+        return RunRecord.read(self.run)
+
+    def read_execution(self) -> Execution | None:
+        """Read execution.json."""
+        return Execution.read(self.execution)
+
+    def read_provenance(self) -> Provenance | None:
+        """Read provenance.json."""
+        return Provenance.read(self.provenance)
+
+    def read_progress(self) -> Progress | None:
+        """Read progress.json."""
+        return Progress.read(self.progress)
+
+    def read_failure(self) -> Failure | None:
+        """Read failure.json."""
+        return Failure.read(self.failure)
+
+    def read_result(self) -> Result | None:
+        """Read result.json.
 
         Raises:
-            Damaged: it is not what was written, or not this run's.
-            StoreError: it cannot be read, or is of another version.
+            Damaged: the file does not match its hash, or is the result of another run.
+            StoreError: the file cannot be read, or another version wrote it.
         """
-        result = read_json(self.result)
-        if result is not None and result.get("format") != RESULT_FORMAT:
-            raise StoreError(
-                f"{self.result}: has format {result.get('format')}, and this ablate reads {RESULT_FORMAT}; "
-                "use the version that wrote it, or another --results"
-            )
-        if result is not None and result.get("id") != self.id:
-            raise Damaged(f"{self.result}: is the result of run {result.get('id')}, not of this one")
+        result = Result.read(self.result)
+        if result is not None and result.id != self.id:
+            raise Damaged(f"{self.result}: is the result of run {result.id}")
         return result
 
 
@@ -142,21 +155,21 @@ class Results:
         return RunFolder(self.root / "runs" / id)
 
     def run_ids(self) -> list[str]:
-        """Every run there is, in the order of their ids."""
+        """The ids of all runs, sorted."""
         folder = self.root / "runs"
         return sorted(p.name for p in folder.iterdir() if _ID.fullmatch(p.name)) if folder.is_dir() else []
 
     @property
     def corpora(self) -> Path:
-        """The folder of prepared corpora: its own, or one that ABLATE_CORPORA names and several roots share."""
+        """The folder of prepared corpora: `corpora/`, or the one that ABLATE_CORPORA names, for several roots."""
         shared = os.environ.get(SHARED_CORPORA)
         return Path(shared).expanduser() if shared else self.root / "corpora"
 
     def corpus(self, id: str) -> Path:
-        """The folder of a prepared corpus, of its own or shared."""
-        own = self.root / "corpora" / id
-        return own if own.exists() else self.corpora / id
+        """The folder of a prepared corpus, here or shared."""
+        here = self.root / "corpora" / id
+        return here if here.exists() else self.corpora / id
 
     def study(self, name: str) -> Path:
-        """What a study renders."""
+        """The folder of a study's published table."""
         return self.root / name

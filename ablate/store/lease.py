@@ -1,9 +1,9 @@
-"""The right to work on something, which ends by itself when its holder does.
+"""Leases: the exclusive right to work on a run, which expires when its holder dies.
 
-A lease is filelock's `SoftFileLease`: a file that names host, process, its start and a random token,
-and that the holder touches every few seconds. One whose process is gone is taken over at once; one
-that is not touched for the whole term, because its holder is stopped or on a lost machine, is taken
-over then. A holder that comes back must not publish: it calls `check` before it does.
+A lease is filelock's `SoftFileLease`: a file that names host, process, its start time and a random token, and that the
+holder touches every few seconds. A lease whose process is gone is taken over at once. A lease that is not touched for
+the whole term, because its holder is stopped or its host is lost, is taken over after the term. A holder that comes
+back must not publish anything: it calls `check` before each write.
 """
 
 from __future__ import annotations
@@ -15,27 +15,29 @@ from pathlib import Path
 
 from filelock import SoftFileLease, Timeout
 
-TERM_SECONDS = 60.0  # without a sign of life, before another may take it; the same for all contenders
+TERM_SECONDS = 60.0  # without a heartbeat, before another process may take over; the same for all contenders
 _POLL_SECONDS = 0.2
-_EXCHANGE_SECONDS = 0.05  # a contender that looks at a lease may move it aside for as long
+_EXCHANGE_SECONDS = 0.05  # a contender that inspects a lease may move the file aside for this long
 
 
 class LeaseLost(Exception):  # noqa: N818
-    """Another has taken over: whatever is still to be written is not ours to write."""
+    """Another process has taken over the run; this one must not write to it."""
 
 
 class Lease:
-    """A contender for one lease file. Keep it between tries: it is how long the holder has been silent for it."""
+    """A contender for one lease file. Keep the object between tries: it measures how long the holder is silent."""
 
     def __init__(self, path: Path) -> None:
         self._lease = SoftFileLease(
             path, lease_duration=TERM_SECONDS, thread_local=False, poll_interval=_POLL_SECONDS, timeout=0
         )
         self._path = path
-        self._empty: tuple[tuple[int, int], float] | None = None  # an empty file, and since when it was seen
+        self._empty: tuple[tuple[int, int], float] | None = (
+            None  # (inode, ctime) of an empty file, and when it was first seen
+        )
 
     def try_to_take(self) -> bool:
-        """Take it if it is free.
+        """Take the lease if it is free.
 
         Raises:
             OSError: the disk refused.
@@ -48,9 +50,9 @@ class Lease:
         return True
 
     def _remove_empty(self) -> None:
-        """Remove a file that has been empty for the whole term: the library would wait for its holder for ever.
+        """Remove a file that has been empty for the whole term, since the library would wait for ever.
 
-        A kill between the making of the file and its first byte leaves one.
+        A kill between creating the file and its first byte leaves one.
         """
         try:
             stat = self._path.lstat()
@@ -64,12 +66,12 @@ class Lease:
                 self._path.unlink()
 
     def release(self) -> None:
-        """Give it back; without effect on one that another has taken over."""
+        """Release the lease; no effect if another process has taken over."""
         self._lease.release()
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Wait for it, and hold it meanwhile."""
+        """Wait for the lease, and hold it inside the context."""
         while not self.try_to_take():
             time.sleep(_POLL_SECONDS)
         try:
@@ -79,22 +81,22 @@ class Lease:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the heartbeat has noticed a loss: cheap enough to ask at every step."""
+        """Whether the heartbeat has noticed a loss; cheap enough for every step."""
         return self._lease.compromise is not None
 
     def check(self) -> None:
-        """Make sure, by the file itself, that it is still ours.
+        """Verify by the file itself that this process still holds the lease.
 
         Raises:
-            LeaseLost: it is not.
+            LeaseLost: another process holds it.
         """
-        if not self.is_lost and self._names_us():
+        if not self.is_lost and self._is_ours():
             return
         time.sleep(_EXCHANGE_SECONDS)
-        if self.is_lost or not self._names_us():
+        if self.is_lost or not self._is_ours():
             raise LeaseLost(str(self._path))
 
-    def _names_us(self) -> bool:
+    def _is_ours(self) -> bool:
         token = self._lease.token
         try:
             return token is not None and token in self._path.read_text("utf-8", "replace")

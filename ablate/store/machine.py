@@ -1,34 +1,51 @@
-"""The machine, as results describe it: nothing that names a host, a person or a path."""
+"""The machine and the process that work on a run."""
 
 from __future__ import annotations
 
 import os
 import platform
+import socket
 from pathlib import Path
-from typing import Any
+
+from ablate.store.records import Machine, ProcessMark
 
 DEVICE_FILES = Path("/dev")
 
 
-def machine() -> dict[str, Any]:
-    """The processor, its cores and the system."""
-    return {"processor": _processor(), "cores": cores(), "system": f"{platform.system()} {platform.machine()}"}
+def machine() -> Machine:
+    """Describe the processor, its cores and the operating system."""
+    return Machine(processor=_processor(), cores=cores(), system=f"{platform.system()} {platform.machine()}")
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def gpus_in_sight() -> int:
-    """How many GPUs there are to work on, as far as that can be told without loading torch."""
-    found = sum(path.name.removeprefix("nvidia").isdecimal() for path in DEVICE_FILES.glob("nvidia*"))
+def visible_gpus() -> int:
+    """Number of GPUs that this process may use, by device files and CUDA_VISIBLE_DEVICES; torch is not loaded."""
+    devices = sum(path.name.removeprefix("nvidia").isdecimal() for path in DEVICE_FILES.glob("nvidia*"))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return found if visible is None else min(found, sum(bool(part.strip()) for part in visible.split(",")))
+    return devices if visible is None else min(devices, sum(bool(part.strip()) for part in visible.split(",")))
+
+
+def process_mark() -> ProcessMark:
+    """Identify this process among all processes, here and on other hosts."""
+    return ProcessMark(host=socket.gethostname(), pid=os.getpid(), born=start_time(os.getpid()))
+
+
+def start_time(pid: int) -> float | None:
+    """When a process of this host started, in seconds since the epoch; None if there is none. Ids are recycled."""
+    import psutil  # only `status` and workers need it
+
+    try:
+        return float(psutil.Process(pid).create_time())
+    except (psutil.Error, ValueError):
+        return None
 
 
 def _processor() -> str:
-    """The processor's name as the system tells it."""
+    """The processor's name as the operating system gives it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

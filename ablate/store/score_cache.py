@@ -1,24 +1,46 @@
-"""Scores of a run's stored translations: in every metric that some study asked for, and on resampled test sets.
+"""Cached scores of a run's predictions, in every metric that a study asked for, and on resampled test sets.
 
-They follow from the translations and the corpus alone, so they are only remembered, never lost: a file that is
-damaged, or speaks of other translations, counts as none.
+Scores follow from the predictions and the corpus, so a cache that is damaged, or that was made from other predictions,
+counts as empty.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 from ablate.errors import StoreError
-from ablate.store.files import read_json, write_json
 from ablate.store.layout import RunFolder
+from ablate.store.records import Measurement, ScoreCache, ScoreSource
 
 FORMAT = 1
 
 
-def read_translations(folder: RunFolder, decoding: str) -> bytes | None:
-    """The translated test side, a sentence a line; None where there is none."""
-    path = folder.translations(decoding)
+def read_predictions(folder: RunFolder, decoding: str) -> list[str]:
+    """The predictions for the test split; empty if there are none. Only LF ends a line."""
+    return (_bytes(folder, decoding) or b"").decode(errors="replace").split("\n")[:-1]
+
+
+def read_scores(folder: RunFolder, decoding: str, corpus: str) -> dict[str, Measurement]:
+    """The cached scores of the predictions, by metric."""
+    text = _bytes(folder, decoding)
+    if text is None:
+        return {}
+    try:
+        cache = ScoreCache.read(folder.scores(decoding))
+    except StoreError:
+        return {}
+    return cache.metrics if cache is not None and cache.of == _source(text, corpus) else {}
+
+
+def write_scores(folder: RunFolder, decoding: str, corpus: str, metrics: dict[str, Measurement]) -> None:
+    """Cache the scores of the predictions, which must exist."""
+    text = _bytes(folder, decoding)
+    assert text is not None
+    ScoreCache(of=_source(text, corpus), metrics=metrics).write(folder.scores(decoding), durable=False)
+
+
+def _bytes(folder: RunFolder, decoding: str) -> bytes | None:
+    path = folder.predictions(decoding)
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -27,32 +49,5 @@ def read_translations(folder: RunFolder, decoding: str) -> bytes | None:
         raise StoreError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def translations(folder: RunFolder, decoding: str) -> list[str]:
-    """The translated sentences; only LF ends one. Empty where there are none."""
-    return (read_translations(folder, decoding) or b"").decode(errors="replace").split("\n")[:-1]
-
-
-def read_measured(folder: RunFolder, decoding: str, corpus: str) -> dict[str, Any]:
-    """What is known of the translations, by metric: {"value", "signature", "resamples"}."""
-    text = read_translations(folder, decoding)
-    if text is None:
-        return {}
-    try:
-        content = read_json(folder.scores(decoding))
-    except StoreError:
-        return {}
-    if content is None or content.get("of") != _of(text, corpus):
-        return {}
-    metrics: dict[str, Any] = content["metrics"]
-    return metrics
-
-
-def write_measured(folder: RunFolder, decoding: str, corpus: str, metrics: dict[str, Any]) -> None:
-    """Remember what is known of the translations."""
-    text = read_translations(folder, decoding)
-    assert text is not None
-    write_json(folder.scores(decoding), {"of": _of(text, corpus), "metrics": metrics}, durable=False)
-
-
-def _of(text: bytes, corpus: str) -> dict[str, Any]:
-    return {"format": FORMAT, "translations": hashlib.sha256(text).hexdigest(), "corpus": corpus}
+def _source(text: bytes, corpus: str) -> ScoreSource:
+    return ScoreSource(format=FORMAT, translations=hashlib.sha256(text).hexdigest(), corpus=corpus)

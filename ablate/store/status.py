@@ -2,42 +2,41 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from ablate.errors import Damaged, StoreError
 from ablate.formatting import printable
-from ablate.store.files import read_json
 from ablate.store.layout import RunFolder
+from ablate.store.machine import start_time
+from ablate.store.records import Failure, Progress, Provenance
 
 State = Literal["pending", "running", "interrupted", "failed", "diverged", "done"]
 STATES: tuple[State, ...] = ("done", "running", "interrupted", "pending", "failed", "diverged")
 
-# A worker elsewhere whose progress is older than this is taken for dead; here its process is looked up.
+# A process on another host counts as dead if its last report is older than this. On this host it is looked up.
 HEARTBEAT_SECONDS = 120.0
+CLOCK_SECONDS = 2.0  # tolerance for start times: the system derives them from a clock that may be set
 _TAIL_BYTES = 16_384
-CLOCK_SECONDS = 2.0  # the system reckons a process' start from a clock that may be set
 
 
 def state_of(folder: RunFolder, decoding: str) -> State:
-    """Where a run stands, for one way of decoding it. With a damaged result it is not done, but interrupted.
+    """The state of a run for one decoding. A run with a damaged result is interrupted.
 
     Raises:
-        StoreError: its result cannot be read, or is of another version.
+        StoreError: the result cannot be read, or another version wrote it.
     """
+    damaged = False
     try:
         result = folder.read_result()
     except Damaged:
         result, damaged = None, True
-    else:
-        damaged = False
     if result is not None:
-        if result["outcome"] == "diverged":
+        if result.outcome == "diverged":
             return "diverged"
-        if decoding in result["decodings"]:
+        if decoding in result.decodings:
             return "done"
     progress = read_progress(folder)
     if progress is not None and is_alive(progress):
@@ -45,21 +44,21 @@ def state_of(folder: RunFolder, decoding: str) -> State:
     if folder.failure.exists():
         return "failed"
     if result is not None:
-        return "pending"  # trained; this way of decoding is still to come
+        return "pending"  # trained, but not yet decoded in this way
     return "interrupted" if damaged or progress is not None else "pending"
 
 
-def standing(folder: RunFolder) -> State:
-    """Where a run stands, however it is to be decoded: done if it is in any way."""
+def state_in_any_decoding(folder: RunFolder) -> State:
+    """The state of a run; it is done if any decoding is."""
     try:
         result = folder.read_result()
     except StoreError:
         result = None
-    return state_of(folder, next(iter((result or {}).get("decodings", {})), ""))
+    return state_of(folder, next(iter(result.decodings), "") if result else "")
 
 
 def damage_of(folder: RunFolder) -> str | None:
-    """What is wrong with a run's result; None where it is whole or absent."""
+    """Describe the damage of a run's result; None if the result is whole or absent."""
     try:
         folder.read_result()
     except Damaged as error:
@@ -67,34 +66,32 @@ def damage_of(folder: RunFolder) -> str | None:
     return None
 
 
-def read_progress(folder: RunFolder) -> dict[str, Any] | None:
-    """Where the run is; None where it never began. A damaged file counts as none: it is only a report."""
+def read_progress(folder: RunFolder) -> Progress | None:
+    """The last report of a run; None if there is none, or if it is unreadable: nothing depends on it."""
     try:
-        return read_json(folder.progress)
+        return folder.read_progress()
     except StoreError:
         return None
 
 
-def failure_of(folder: RunFolder) -> str | None:
-    """Why a run has failed; None where that is not known."""
-    failure = _read_failure(folder)
-    return None if failure is None else str(failure["reason"])
-
-
-def was_killed(folder: RunFolder) -> bool:
-    """Whether a failed run's workers were ended from outside, so that nothing says that they would be again."""
-    return bool((_read_failure(folder) or {}).get("killed"))
-
-
-def _read_failure(folder: RunFolder) -> dict[str, Any] | None:
+def read_failure(folder: RunFolder) -> Failure | None:
+    """The last failure of a run; None if there is none, or if the file is unreadable."""
     try:
-        return read_json(folder.failure)
+        return folder.read_failure()
+    except StoreError:
+        return None
+
+
+def read_provenance(folder: RunFolder) -> Provenance | None:
+    """The provenance of a run; None if it is absent or unreadable."""
+    try:
+        return folder.read_provenance()
     except StoreError:
         return None
 
 
 def last_lines(log: Path, count: int) -> list[str]:
-    """The last lines of a log; none where there is no log."""
+    """The last lines of a log, without unprintable characters; empty if there is no log."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
@@ -104,35 +101,11 @@ def last_lines(log: Path, count: int) -> list[str]:
     return [printable(line) for line in lines[-count:]]
 
 
-def provenance_of(folder: RunFolder) -> dict[str, Any] | None:
-    """What carried a run out; None where that is not known, or not any more."""
-    try:
-        return read_json(folder.provenance)
-    except StoreError:
-        return None
-
-
-def process_mark() -> dict[str, Any]:
-    """What tells this process from every other, here and elsewhere."""
-    return {"host": socket.gethostname(), "pid": os.getpid(), "born": _born(os.getpid())}
-
-
-def is_alive(progress: dict[str, Any]) -> bool:
-    """Whether the process that reported this progress still works on it."""
-    if progress.get("phase") == "left":
+def is_alive(progress: Progress) -> bool:
+    """Whether the process that wrote this report still works on the run."""
+    if progress.phase == "left":
         return False
-    if progress.get("host") != socket.gethostname():
-        return time.time() - float(progress.get("time", 0.0)) < HEARTBEAT_SECONDS
-    born = _born(int(progress.get("pid", -1)))
-    reported = progress.get("born")
-    return born is not None and reported is not None and abs(born - reported) < CLOCK_SECONDS
-
-
-def _born(pid: int) -> float | None:
-    """When the process started; a recycled pid starts at another time."""
-    import psutil  # read by `status` alone, so not paid for by others
-
-    try:
-        return float(psutil.Process(pid).create_time())
-    except (psutil.Error, ValueError):
-        return None
+    if progress.host != socket.gethostname():
+        return time.time() - progress.time < HEARTBEAT_SECONDS
+    born = start_time(progress.pid)
+    return born is not None and progress.born is not None and abs(born - progress.born) < CLOCK_SECONDS

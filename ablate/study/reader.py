@@ -6,17 +6,17 @@ In the order of reading: sections, `--set`, name, data, seeds, metrics, base, ro
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from ablate.config import DataConfig, ModelConfig, RowConfig, canonical, resolve_data, resolve_row
+from ablate.config import DataConfig, ModelConfig, RowConfig, canonical, resolve_row
 from ablate.config.fields import field_errors
 from ablate.config.inactive import InactiveSettings
-from ablate.config.metrics import DEFAULT_METRICS, ON_TRANSLATIONS, PPL
+from ablate.config.metrics import PPL
 from ablate.config.plugins import Reference, parse_reference, pin_reference, plugin_fields
 from ablate.config.resolve import SYMBOL_OF, provisional
 from ablate.errors import StudyError, listed
@@ -33,8 +33,9 @@ from ablate.study.rows import (
 from ablate.study.select import MAX_RUNS, MAX_SEEDS, Selection, select
 from ablate.study.study import Row, Study
 from ablate.study.yaml_nodes import Mark, Node, parse_yaml, read_file
+from ablate.tasks import TASKS, Task, load_task
 
-SECTIONS = ("study", "data", "base", "seeds", "metrics", "rows")
+SECTIONS = ("study", "task", "data", "base", "seeds", "metrics", "rows")
 MAX_PRINTED = 100  # errors in the message
 MAX_ERRORS = 1000  # errors after which reading stops
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -88,20 +89,33 @@ class _Reader:
             except ValueError as error:
                 self.report(mark, str(error))
         name = self.read_name(sections.get("study"), root)
-        data = self.read_data(sections.get("data"), root)
+        task, task_name = self.read_task(sections.get("task"))
+        data = self.read_data(sections.get("data"), root, task)
         seeds = read_seeds(sections.get("seeds"), self.report)
-        metrics = read_metrics(sections.get("metrics"), self.report)
+        metrics = read_metrics(sections.get("metrics"), task, self.report)
         base = self.read_base(sections.get("base"))
         rows, dropped = self.read_rows(sections.get("rows"), base, data.test if data else "")
         if data and not self.errors:
-            for message in check_data(data, rows):
-                self.report(sections["data"].mark, message)
+            for row in rows:
+                for message in task.check(data, row.config):
+                    self.report(sections["data"].mark, f'row "{row.label}": {message}')
             runs = len(rows) * len(seeds)
             if runs > MAX_RUNS:
                 self.report(sections["seeds"].mark, f"makes {runs:,} runs; a study can have at most {MAX_RUNS:,}")
         if self.errors or data is None:
             raise StudyError(*self.error_lines())
-        return Study(name, self.path, data, tuple(rows), seeds, dropped, metrics, plugin_sources=self.plugins.sources)
+        return Study(
+            name,
+            self.path,
+            data,
+            tuple(rows),
+            seeds,
+            dropped,
+            metrics,
+            task=task,
+            task_name=task_name,
+            plugin_sources=self.plugins.sources,
+        )
 
     def read_sections(self, root: Node) -> dict[str, Node]:
         if not isinstance(root.value, dict):
@@ -140,7 +154,28 @@ class _Reader:
             self.report(node.mark, f'"{name}" is reserved for a folder of the results root; choose another name')
         return name
 
-    def read_data(self, node: Node | None, root: Node) -> DataConfig | None:
+    def read_task(self, node: Node | None) -> tuple[Task, str]:
+        """The task and its name: a task of ablate, or a reference to a class, pinned to its source."""
+        default = TASKS["translation"], "translation"
+        if node is None:
+            return default
+        name = node.value
+        if isinstance(name, str) and name in TASKS:
+            return TASKS[name], name
+        if not isinstance(name, str) or parse_reference(name) is None:
+            self.report(node.mark, unknown_name("task", str(node.to_python()), TASKS))
+            return default
+        pinned = self.plugins.pin(node)
+        plugin = parse_reference(pinned.value) if pinned else None
+        if plugin is None:
+            return default
+        try:
+            return load_task(plugin, self.plugins.sources[str(plugin.digest)]), str(plugin)
+        except StudyError as error:
+            self.report(node.mark, str(error))
+            return default
+
+    def read_data(self, node: Node | None, root: Node, task: Task) -> DataConfig | None:
         if node is None or not isinstance(node.value, dict):
             self.report(
                 node.mark if node else root.mark,
@@ -149,15 +184,15 @@ class _Reader:
             return None
         settings = {}
         for key, mark, value in node.items():
-            if key not in DataConfig.model_fields:
-                self.report(mark, unknown_name("data field", key, DataConfig.model_fields))
+            if key not in task.data_config.model_fields:
+                self.report(mark, unknown_name("data field", key, task.data_config.model_fields))
             elif is_single_value(key, value, self.report):
                 settings[key] = value
         try:
-            data = resolve_data({key: value.value for key, value in settings.items()})
+            data = task.resolve_data({key: value.value for key, value in settings.items()})
             return data.model_copy(update={"folder": self.data_folder(settings["folder"])}) if data.folder else data
         except ValidationError as error:
-            self.report_fields(field_errors(error, DataConfig), settings, node.mark)
+            self.report_fields(field_errors(error, task.data_config), settings, node.mark)
         except ValueError as error:
             self.report(settings["corpus"].mark if "corpus" in settings else node.mark, str(error))
         return None
@@ -283,10 +318,10 @@ class _PluginResolver:
 
     def resolve(self, settings: Settings) -> Settings:
         """Pin every `module:Class` in the settings; report and leave out those that are not found."""
-        pinned = {name: self._resolve_one(node) if name in _PLUGIN_FIELDS else node for name, node in settings.items()}
+        pinned = {name: self.pin(node) if name in _PLUGIN_FIELDS else node for name, node in settings.items()}
         return {name: node for name, node in pinned.items() if node is not None}
 
-    def _resolve_one(self, node: Node) -> Node | None:
+    def pin(self, node: Node) -> Node | None:
         written = parse_reference(node.value)
         if written is None:
             return node
@@ -332,19 +367,20 @@ def read_seeds(node: Node | None, report: Report) -> tuple[int, ...]:
     return tuple(seeds)
 
 
-def read_metrics(node: Node | None, report: Report) -> tuple[str, ...]:
-    """Read the metrics of translations: a list or a single name; BLEU if the study has none. Errors are reported."""
+def read_metrics(node: Node | None, task: Task, report: Report) -> tuple[str, ...]:
+    """Read the study's metrics: a list or a single name; the task's default if there are none. Errors are reported."""
     if node is None:
-        return DEFAULT_METRICS
+        return task.default_metrics
     values = node.value if isinstance(node.value, list) else [node]
     if not values:
-        report(node.mark, "the list of metrics is empty; remove it for BLEU alone")
+        report(node.mark, f"the list of metrics is empty; remove it for {listed(task.default_metrics)}")
+    allowed = {name: metric for name, metric in task.metrics.items() if name not in _always_measured(task)}
     metrics: list[str] = []
     for value in values:
-        if value.value == PPL.name:
-            report(value.mark, "ppl is always measured; list only metrics of translations")
-        elif not isinstance(value.value, str) or value.value not in ON_TRANSLATIONS:
-            report(value.mark, unknown_name("metric", str(value.to_python()), ON_TRANSLATIONS))
+        if value.value in _always_measured(task):
+            report(value.mark, f"{value.value} is always measured; list only other metrics")
+        elif not isinstance(value.value, str) or value.value not in allowed:
+            report(value.mark, unknown_name("metric", str(value.to_python()), allowed))
         elif value.value in metrics:
             report(value.mark, f'duplicate metric "{value.value}"')
         else:
@@ -352,31 +388,9 @@ def read_metrics(node: Node | None, report: Report) -> tuple[str, ...]:
     return tuple(metrics)
 
 
-def check_data(data: DataConfig, rows: Sequence[Row]) -> Iterator[str]:
-    """Yield a message for each row that cannot be trained on this data."""
-    for row in rows:
-        config = row.config
-        positions = config.places(data.max_length, data.max_length)
-        if positions > config.max_positions:
-            yield (
-                f'row "{row.label}": data.max_length={data.max_length} needs {positions} positions with begin and end '
-                f"tokens, more than max_positions={config.max_positions}"
-            )
-        if data.max_length >= config.batch_tokens:
-            yield (
-                f'row "{row.label}": data.max_length={data.max_length} allows sentences that do not fit in '
-                f"batch_tokens={config.batch_tokens}"
-            )
-        if data.vocabulary == "separate" and not config.has_encoder:
-            yield (
-                f'row "{row.label}": data.vocabulary=separate does not work with architecture=decoder-only, which '
-                "reads source and target as one sequence"
-            )
-        elif data.vocabulary == "separate" and config.tied_embeddings == "all":
-            yield (
-                f'row "{row.label}": data.vocabulary=separate does not work with tied_embeddings=all, which shares '
-                "one matrix between source and target; set tied_embeddings to decoder or none"
-            )
+def _always_measured(task: Task) -> tuple[str, ...]:
+    """Perplexities, where the verdicts use another metric."""
+    return () if task.default_metrics[0] == PPL.name else tuple(metric.name for metric in task.model_metrics)
 
 
 def _with_symbols(values: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ablate.config import PRESETS, DataConfig, RowConfig
 from ablate.config.data import CORPORA, LAYOUTS
-from ablate.config.metrics import ON_TRANSLATIONS
+from ablate.config.metrics import TRANSLATION_METRICS
 from ablate.config.resolve import SYMBOLS
 from ablate.study.select import MAX_SEEDS
 
@@ -62,7 +62,7 @@ def schema_text() -> str:
 def sections() -> Schema:
     """Schemas of the study's sections, by name."""
     seed = {"type": "integer", "minimum": 0, "maximum": 2**32 - 1}
-    metric = {"enum": list(ON_TRANSLATIONS)}
+    metric = {"enum": [metric.name for metric in TRANSLATION_METRICS]}
     groups = {"type": "object", "propertyNames": {"pattern": GROUP}}
     group = {"$ref": "#/definitions/group"}
     return {

@@ -10,7 +10,8 @@ from typing import Any
 
 from ablate.config import DataConfig, RowConfig, decoding_id, run_id
 from ablate.config.identity import fold_vocab_size
-from ablate.config.metrics import DEFAULT_METRICS
+from ablate.config.plugins import Reference, parse_reference, references
+from ablate.tasks import TASKS, Task, Translation
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ class Study:
 
     rows: base first.
     dropped: number of rows that `where` drops.
-    metrics: of translations; verdicts use the first.
+    metrics: beside perplexity; verdicts use the first.
+    task: of every run; task_name: as run ids have it, with the hash of a custom task's source.
     text: the file as read.
     is_modified: whether `--set`, `--rows` or `--seeds` changes the study of the file.
     plugin_sources: source code of custom classes, by its hash.
@@ -65,7 +67,9 @@ class Study:
     rows: tuple[Row, ...]
     seeds: tuple[int, ...]
     dropped: int = 0
-    metrics: tuple[str, ...] = DEFAULT_METRICS
+    metrics: tuple[str, ...] = Translation.default_metrics
+    task: Task = field(default=TASKS[Translation.name], compare=False)
+    task_name: str = Translation.name
     text: str = field(default="", repr=False, compare=False)
     is_modified: bool = field(default=False, compare=False)
     plugin_sources: Mapping[str, bytes] = field(default_factory=dict, repr=False, compare=False)
@@ -85,7 +89,7 @@ class Study:
     def _ids(self) -> dict[tuple[int, int], str]:
         """Run ids by (index of the row, seed)."""
         return {
-            (index, seed): run_id(self.data, row.config, seed)
+            (index, seed): run_id(self.data, row.config, seed, self.task_name)
             for index, row in enumerate(self.rows)
             for seed in self.seeds
         }
@@ -102,6 +106,11 @@ class Study:
     def data_of(self, row: Row) -> DataConfig:
         """The data settings with the row's vocabulary size."""
         return fold_vocab_size(self.data, row.config)[0]
+
+    def plugins_of(self, run: Run) -> tuple[Reference, ...]:
+        """Every plug-in of a run: those of its configuration, and the task."""
+        task = parse_reference(self.task_name)
+        return (*references(run.config), *([task] if task else []))
 
     def _run(self, index: int, row: Row, seed: int) -> Run:
         data, config = fold_vocab_size(self.data, row.config)

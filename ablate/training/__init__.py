@@ -1,6 +1,7 @@
 """Training: the paper's recipe, interruptible at every step."""
 
-from ablate.training.loop import Trainer
-from ablate.training.progress import Diverged, Trained
+from ablate.training.context import RunContext
+from ablate.training.progress import Diverged, StepReport, TrainingOutcome, TrainingProgress
+from ablate.training.trainer import Trainer
 
-__all__ = ["Diverged", "Trained", "Trainer"]
+__all__ = ["Diverged", "RunContext", "StepReport", "Trainer", "TrainingOutcome", "TrainingProgress"]

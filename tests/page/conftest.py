@@ -1,8 +1,8 @@
 """A study with everything that the page shows, written by hand."""
 
 import pytest
-
 from ablate.metrics.scoring import measure_missing
+
 from ablate.page.page import page
 from ablate.page.samples import samples
 from ablate.report.curves import curves_of

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ablate.report import progress as module
-from ablate.report.progress import Against, Standings, run_labels
+from ablate.report.progress import PerplexityDifference, ProgressReader, run_labels
 from tests.report.fakes import Fake, study_from
 
 FLAT = """\
@@ -38,7 +38,7 @@ def clock(monkeypatch):
 
 
 def look(fake):
-    return Standings(fake.study, fake.results).look()
+    return ProgressReader(fake.study, fake.results).look()
 
 
 def row(standing, label):
@@ -80,7 +80,7 @@ def test_rows_under_way_are_compared_at_the_last_step_that_both_have_reached(fla
     evaluated(flat, "base", 1, {20: 30.0, 40: 20.0, 60: 10.0})
     evaluated(flat, "D dropout=0.2", 1, {20: 31.0, 40: 22.5})
     found = look(flat)
-    assert row(found, "D dropout=0.2").against == Against(2.5, 40)
+    assert row(found, "D dropout=0.2").against == PerplexityDifference(2.5, 40)
     assert row(found, "base").against is None
     assert row(found, "D dropout=0.3").against is None
     assert row(found, "decoding beam=1").against is None  # it is base's own run
@@ -94,7 +94,7 @@ def test_seeds_under_way_are_compared_where_all_of_them_are(flat):
     evaluated(flat, "base", 2, {20: 34.0})
     evaluated(flat, "D dropout=0.2", 1, {20: 31.0, 40: 22.0})
     evaluated(flat, "D dropout=0.2", 2, {20: 37.0, 40: 25.0})
-    assert row(look(flat), "D dropout=0.2").against == Against(2.0, 20)  # (1 + 3) / 2
+    assert row(look(flat), "D dropout=0.2").against == PerplexityDifference(2.0, 20)  # (1 + 3) / 2
 
 
 def test_final_perplexities_are_compared_by_seed_and_win_over_those_under_way(flat):
@@ -104,13 +104,13 @@ def test_final_perplexities_are_compared_by_seed_and_win_over_those_under_way(fl
     flat.at("D dropout=0.2", 1, 60, alive=True)
     evaluated(flat, "base", 1, {20: 30.0})
     evaluated(flat, "D dropout=0.2", 1, {20: 40.0})
-    assert row(look(flat), "D dropout=0.2").against == Against(-1.0, None)
+    assert row(look(flat), "D dropout=0.2").against == PerplexityDifference(-1.0, None)
 
 
 def test_what_is_read_of_a_log_follows_it_when_it_grows_and_when_it_is_cut_back(flat):
     for label in ("base", "D dropout=0.2"):
         flat.at(label, 1, 60, alive=True)
-    standings = Standings(flat.study, flat.results)
+    standings = ProgressReader(flat.study, flat.results)
 
     def against():
         return row(standings.look(), "D dropout=0.2").against
@@ -118,11 +118,11 @@ def test_what_is_read_of_a_log_follows_it_when_it_grows_and_when_it_is_cut_back(
     assert against() is None
     evaluated(flat, "base", 1, {20: 30.0, 40: 20.0, 60: 10.0})
     evaluated(flat, "D dropout=0.2", 1, {20: 31.0}, more='{"step": 40, "dev_perpl')  # half a line
-    assert against() == Against(1.0, 20)
+    assert against() == PerplexityDifference(1.0, 20)
     evaluated(flat, "D dropout=0.2", 1, {20: 31.0, 40: 24.0})
-    assert against() == Against(4.0, 40)
+    assert against() == PerplexityDifference(4.0, 40)
     evaluated(flat, "base", 1, {20: 30.0})
-    assert against() == Against(1.0, 20)
+    assert against() == PerplexityDifference(1.0, 20)
 
 
 def test_the_share_is_of_the_work_of_all_runs(flat):
@@ -138,7 +138,7 @@ def test_the_share_is_of_the_work_of_all_runs(flat):
 
 
 def test_the_time_left_is_by_the_pace_since_training_was_first_seen(flat, clock):
-    standings = Standings(flat.study, flat.results)
+    standings = ProgressReader(flat.study, flat.results)
     flat.at("base", 1, 0, alive=True, phase="starting")
     assert standings.look().seconds_left is None
     clock(500.0)  # loading takes long, and says nothing of what follows

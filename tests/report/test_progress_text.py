@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ablate.report.progress import Against, RowStanding, Standing
+from ablate.report.progress import PerplexityDifference, RowProgress, StudyProgress
 from ablate.report.progress_text import lines
 from ablate.report.scores import Scores
 from ablate.store.status import STATES
@@ -26,15 +26,18 @@ def study(tmp_path_factory):
     return study_from(tmp_path_factory.mktemp("many"), MANY)
 
 
+difference = PerplexityDifference
+
+
 def standing(study, rows, **more):
     states = {f"{i}{seed}": state for i, row in enumerate(rows) for seed, state in row.states.items()}
-    return Standing(study, tuple(rows), states, **{"share": 0.4, "seconds_left": 100.0, "memory": {}, **more})
+    return StudyProgress(study, tuple(rows), states, **{"share": 0.4, "seconds_left": 100.0, "memory": {}, **more})
 
 
 def all_rows(study, state="pending", **others):
     """Every row in a state; `others`: rows by their place, `r3="running"`."""
     return [
-        RowStanding(row, dict.fromkeys((1, 2, 3), others.get(f"r{i}", state)), Scores(), Scores(), {1: AT})
+        RowProgress(row, dict.fromkeys((1, 2, 3), others.get(f"r{i}", state)), Scores(), Scores(), {1: AT})
         for i, row in enumerate(study.rows)
     ]
 
@@ -64,14 +67,14 @@ report = st.fixed_dictionaries(
     },
 )
 scores = st.dictionaries(st.integers(1, 3), st.floats(0, 1e9)).map(Scores)
-against = st.none() | st.builds(Against, st.floats(-1e6, 1e6), st.none() | st.integers(1, 10**8))
+against = st.none() | st.builds(PerplexityDifference, st.floats(-1e6, 1e6), st.none() | st.integers(1, 10**8))
 
 
 @settings(deadline=None, max_examples=40)
 @given(data=st.data(), width=st.integers(1, 200), height=st.integers(1, 40))
 def test_whatever_there_is_to_show_stays_within_the_terminal(study, data, width, height):
     rows = [
-        RowStanding(
+        RowProgress(
             row,
             {seed: data.draw(st.sampled_from(STATES)) for seed in (1, 2, 3)},
             data.draw(scores),
@@ -102,7 +105,7 @@ def test_wide_it_is_told_in_words(study):
 
 def test_several_runs_of_a_row_are_summed_up_by_the_one_that_is_least_far(study):
     ahead = {**AT, "step": 60000}
-    row = RowStanding(study.rows[1], dict.fromkeys((1, 2, 3), "running"), Scores(), Scores(), {1: ahead, 2: AT})
+    row = RowProgress(study.rows[1], dict.fromkeys((1, 2, 3), "running"), Scores(), Scores(), {1: ahead, 2: AT})
     said = words(line_of(standing(study, [row]), "D dropout=0.01"))
     assert said[-1] == "step 53000 of 100000, 24,691 tokens/s x2"
 
@@ -121,14 +124,19 @@ def test_several_runs_of_a_row_are_summed_up_by_the_one_that_is_least_far(study)
 def test_a_row_that_does_not_train_tells_why(study, states, said):
     numbered = dict(zip((1, 2, 3), states, strict=True))
     at = {seed: AT for seed, state in numbered.items() if state in ("diverged", "interrupted", "failed")}
-    row = RowStanding(study.rows[1], numbered, Scores(), Scores(), at)
+    row = RowProgress(study.rows[1], numbered, Scores(), Scores(), at)
     assert words(line_of(standing(study, [row]), "D dropout=0.01"))[-1] == said
 
 
 def test_finished_seeds_are_counted_averaged_and_compared(study):
     states = {1: "done", 2: "done", 3: "pending"}
-    row = RowStanding(
-        study.rows[1], states, Scores({1: 5.0, 2: 5.5}), Scores({1: 25.0, 2: 26.0}), {}, Against(-0.25, None)
+    row = RowProgress(
+        study.rows[1],
+        states,
+        Scores({1: 5.0, 2: 5.5}),
+        Scores({1: 25.0, 2: 26.0}),
+        {},
+        PerplexityDifference(-0.25, None),
     )
     assert words(line_of(standing(study, [row]), "D dropout=0.01")) == [
         "2/3", "5.25 ±0.35", "-0.25", "25.5 ±0.7", "waiting",
@@ -136,8 +144,13 @@ def test_finished_seeds_are_counted_averaged_and_compared(study):
 
 
 def test_a_comparison_under_way_tells_its_step(study):
-    row = RowStanding(
-        study.rows[1], {1: "running", 2: "pending", 3: "pending"}, Scores(), Scores(), {1: AT}, Against(12.5, 53000)
+    row = RowProgress(
+        study.rows[1],
+        {1: "running", 2: "pending", 3: "pending"},
+        Scores(),
+        Scores(),
+        {1: AT},
+        PerplexityDifference(12.5, 53000),
     )
     assert "+12.50 @53K" in words(line_of(standing(study, [row]), "D dropout=0.01"))
 
@@ -146,7 +159,7 @@ def test_a_comparison_under_way_tells_its_step(study):
 def test_columns_stay_where_they_are_while_a_study_goes_on(study, width):
     begun = shown(standing(study, all_rows(study)), width)[2]
     done = [
-        RowStanding(row, dict.fromkeys((1, 2, 3), "done"), Scores({1: 5.0, 2: 5.5, 3: 6}), Scores({1: 2.0}), {})
+        RowProgress(row, dict.fromkeys((1, 2, 3), "done"), Scores({1: 5.0, 2: 5.5, 3: 6}), Scores({1: 2.0}), {})
         for row in study.rows
     ]
     assert shown(standing(study, done), width)[2] == begun

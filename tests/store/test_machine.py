@@ -45,4 +45,4 @@ def test_gpus_are_counted_without_torch(tmp_path, monkeypatch, files, visible, c
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert module.gpus_in_sight() == count
+    assert module.visible_gpus() == count

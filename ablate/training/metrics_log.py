@@ -1,4 +1,4 @@
-"""The metrics log: a JSON line an observation, the same bytes however often a run is interrupted."""
+"""The metrics log: one JSON line for each observation, independent of interruptions."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ import json
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from ablate.store.files import write_bytes
 
 
 class MetricsLog:
-    """A file of lines that is cut back to a checkpoint's size before a run goes on from there.
+    """A file of JSON lines. Before a run resumes, the file is cut back to its size at the checkpoint.
 
-    What the disk refuses is kept, and written with the next line. The file is made anew at each `cut` and held
-    open, so that a process that has lost the run writes on into a file that nobody reads.
+    Lines that the disk refuses are kept in memory and written with the next one. Each `cut` creates a new file and
+    keeps it open, so that a process that has lost its lease writes to a file that is no longer in the folder.
     """
 
     def __init__(self, path: Path) -> None:
@@ -27,7 +26,7 @@ class MetricsLog:
         self._hash = hashlib.sha256()
 
     def append(self, **values: float) -> None:
-        """Write a line, now or when the disk takes it."""
+        """Write a line, now or as soon as the disk accepts it."""
         line = (json.dumps(values) + "\n").encode()
         self._size += len(line)
         self._hash.update(line)
@@ -35,12 +34,18 @@ class MetricsLog:
         with suppress(OSError):
             self._write()
 
-    def mark(self) -> dict[str, Any]:
-        """What a checkpoint says of the log: its size in bytes and its hash."""
-        return {"metrics_bytes": self._size, "metrics_sha256": self._hash.hexdigest()}
+    @property
+    def size(self) -> int:
+        """Size in bytes, unwritten lines included."""
+        return self._size
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the content, unwritten lines included."""
+        return self._hash.hexdigest()
 
     def flush(self) -> None:
-        """Wait for the disk, so that the log is never behind a checkpoint that speaks of it.
+        """Flush the log to the disk, so that it is never behind a checkpoint.
 
         Raises:
             OSError: the disk refused.
@@ -49,7 +54,7 @@ class MetricsLog:
         os.fsync(self._file)
 
     def cut(self, size: int = 0, digest: str | None = None) -> bool:
-        """Cut the file to a size; false, and nothing done, where it does not hold that much or holds something else.
+        """Cut the file to a size in bytes; False, without any change, if it is shorter or its hash differs.
 
         Raises:
             OSError: the disk refused.
@@ -65,7 +70,7 @@ class MetricsLog:
         return True
 
     def last(self, name: str) -> float | None:
-        """What the last line that has it says; None where no line does."""
+        """The last value of a field; None if no line has it."""
         for line in reversed(self.path.read_bytes().splitlines()):
             values: dict[str, float] = json.loads(line)
             if name in values:
@@ -73,7 +78,7 @@ class MetricsLog:
         return None
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

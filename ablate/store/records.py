@@ -1,0 +1,357 @@
+"""Typed records: the content of every JSON file that a run keeps.
+
+Each record knows how to read and write itself as one file. Unknown keys are ignored, so that a newer version may add
+some; a missing or mistyped one is refused with the file and the field.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, model_validator
+
+from ablate.config import RowConfig
+from ablate.config.identity import NOT_IDENTITY
+from ablate.errors import StoreError
+from ablate.store.files import read_json, write_json
+
+RESULT_FORMAT = 4  # 1 had no hash, 2 did not say which test set was decoded, 3 had one field per metric
+_READABLE = (3, RESULT_FORMAT)
+
+Outcome = Literal["done", "diverged"]
+Phase = Literal["starting", "training", "measuring", "decoding", "left"]
+Setting = str | int | float | bool | None
+R = TypeVar("R", bound="Record")
+
+
+class Record(BaseModel):
+    """The content of one JSON file, or a part of it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    @classmethod
+    def read(cls: type[R], path: Path) -> R | None:
+        """Read a record; None if the file does not exist.
+
+        Raises:
+            Damaged: the file does not match its hash.
+            StoreError: the file cannot be read, or another version wrote it.
+        """
+        content = read_json(path)
+        if content is None:
+            return None
+        try:
+            return cls.model_validate(content)
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(str(part) for part in first["loc"]) or "record"
+            raise StoreError(f"{path}: written by another version of ablate ({field}: {first['msg']})") from None
+
+    def write(self, path: Path, *, durable: bool = True, once: bool = False) -> None:
+        """Write the record atomically; see `write_bytes` for the arguments and errors."""
+        write_json(path, self.model_dump(mode="json"), durable, once)
+
+
+class RunRecord(Record):
+    """run.json: the settings that a run's id is the hash of.
+
+    data: settings of the corpus, as the run's task defines them, without `folder`.
+    """
+
+    id: str
+    seed: int
+    task: str = "translation"
+    config: RowConfig
+    data: dict[str, Setting]
+
+    @field_serializer("config")
+    def _without_execution_settings(self, config: RowConfig) -> dict[str, Any]:
+        return config.model_dump(exclude=set(NOT_IDENTITY))
+
+
+class Execution(Record):
+    """execution.json: how a run is executed. It is fixed at the first start, because it changes the last digits.
+
+    training: hash of the training and dev text.
+    device: `cpu` or `cuda`, without an index.
+    micro_batch_tokens: the first micro-batch, in padded tokens.
+    halvings: how often the micro-batch was halved since, after running out of memory.
+    """
+
+    training: str
+    device: str
+    threads: int
+    micro_batch_tokens: int
+    halvings: int = 0
+
+    @property
+    def fitting_tokens(self) -> int:
+        """The micro-batch in use, in padded tokens."""
+        return max(1, -(-self.micro_batch_tokens // (1 << self.halvings)))
+
+    def halved(self) -> Execution:
+        """The same with a micro-batch of half the size."""
+        return self.model_copy(update={"halvings": self.halvings + 1})
+
+
+class Machine(Record):
+    """A machine, without anything that names a host, a person or a path."""
+
+    processor: str
+    cores: int
+    system: str
+
+
+class CodeVersion(Record):
+    """A version of ablate; `revision` and `dirty` are None outside of a git checkout."""
+
+    version: str
+    revision: str | None = None
+    dirty: bool | None = None
+
+
+class Provenance(Record):
+    """provenance.json: the code, versions and machine that a run began with."""
+
+    ablate: CodeVersion | None = None
+    python: str | None = None
+    packages: dict[str, str | None] = Field(default_factory=dict)
+    machine: Machine
+    device: str
+    threads: int
+
+
+class Memory(Record):
+    """Bytes in use and bytes in total, of a host or a GPU."""
+
+    held: int
+    total: int
+
+
+class ProcessMark(Record):
+    """A process: its host, id and start time in seconds since the epoch."""
+
+    host: str
+    pid: int
+    born: float | None
+
+
+class Progress(ProcessMark):
+    """progress.json: the last report of the process that works on a run.
+
+    time: of the report, in seconds since the epoch.
+    seconds: of work on the run, including earlier processes.
+    loss: training loss in nats per token, mean since the previous log line.
+    perplexity: of the last evaluation on the dev split.
+    """
+
+    phase: Phase
+    time: float = 0.0
+    threads: int = 1
+    device: str = "cpu"
+    seconds: float = 0.0
+    memory: Memory | None = None
+    step: int | None = None
+    steps: int | None = None
+    loss: float | None = None
+    perplexity: float | None = None
+    tokens_per_second: float | None = None
+
+
+class Failure(Record):
+    """failure.json: why a run failed. `killed`: every worker was ended from outside, so a new launch tries again."""
+
+    reason: str
+    time: float
+    killed: bool = False
+
+
+class FileHash(Record):
+    """A file of a run and its SHA-256."""
+
+    file: str
+    sha256: str
+
+
+class Score(Record):
+    """The value of a metric, and how it was computed where that is not the same for every run."""
+
+    value: float
+    signature: str = ""
+
+
+class Decoding(Record):
+    """The evaluation of a trained run with one set of decoding settings, on one test set.
+
+    averaged: number of checkpoints averaged; fewer than `average_checkpoints` if training made fewer.
+    predictions: their number; None if the task predicts nothing.
+    sha256: of the file of predictions.
+    seconds: of decoding.
+    """
+
+    test: str
+    corpus: str
+    beam: int
+    alpha: float
+    max_extra_length: int
+    average_checkpoints: int
+    averaged: int
+    scores: dict[str, Score]
+    predictions: int | None
+    sha256: str | None
+    seconds: float
+
+
+class Result(Record):
+    """result.json: the outcome of a run. It is written last, and exists if and only if the run is done or diverged.
+
+    steps: optimizer steps made.
+    params: trained parameters.
+    seconds: of work on the run.
+    metrics_sha256: of metrics.jsonl.
+    reason: why a run diverged.
+    chosen_step: the step whose weights are used; the last one, or the best one with `patience`.
+    checkpoints_made: number of checkpoints that averaging may choose from.
+    tokens: target tokens trained on.
+    weights: the checkpoint of the chosen step.
+    kept_steps: steps whose weights are kept for averaging.
+    decodings: by decoding id.
+    """
+
+    format: int = RESULT_FORMAT
+    id: str
+    corpus: str
+    outcome: Outcome
+    steps: int
+    params: int
+    seconds: float
+    micro_batch_tokens: int
+    halvings: int
+    metrics_sha256: str
+    reason: str | None = None
+    chosen_step: int | None = None
+    checkpoints_made: int = 0
+    tokens: int | None = None
+    weights: FileHash | None = None
+    kept_steps: tuple[int, ...] = ()
+    decodings: dict[str, Decoding] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _upgrade(cls, content: Any) -> Any:
+        """Read format 3, which had one field for each metric."""
+        if not isinstance(content, Mapping) or content.get("format") != 3:
+            return content
+        decodings = content.get("decodings", {})
+        return {
+            **content,
+            "format": RESULT_FORMAT,
+            "metrics_sha256": content["metrics"]["sha256"],
+            "decodings": {id: _decoding_of_format_3(decoding) for id, decoding in decodings.items()},
+        }
+
+    @classmethod
+    def read(cls, path: Path) -> Result | None:
+        """Read a result of this format, or of the one before it.
+
+        Raises:
+            Damaged: the file does not match its hash.
+            StoreError: the file cannot be read, or its format is not known.
+        """
+        content = read_json(path)
+        if content is not None and content.get("format") not in _READABLE:
+            raise StoreError(
+                f"{path}: has format {content.get('format')}, and this ablate reads {_READABLE[0]} to {_READABLE[-1]}; "
+                "use the version that wrote it, or another --results"
+            )
+        return super().read(path)
+
+
+def _decoding_of_format_3(decoding: Mapping[str, Any]) -> dict[str, Any]:
+    scores = {name: {"value": decoding[name]} for name in ("ppl", "ppl_char") if name in decoding}
+    scores["bleu"] = {"value": decoding["bleu"], "signature": decoding["signature"]}
+    averaged = decoding.get("averaged", decoding["average_checkpoints"])
+    return {**decoding, "scores": scores, "predictions": decoding["sentences"], "averaged": averaged}
+
+
+class TrainingState(Record):
+    """The part of a checkpoint that is neither weights nor tensors.
+
+    best_perplexity: None until the first evaluation.
+    loss_tokens: tokens behind the partial loss sum since the last log line.
+    metrics_bytes, metrics_sha256: the metrics log at this step.
+    """
+
+    step: int
+    tokens: int
+    best_perplexity: float | None
+    best_step: int
+    evaluations_since_best: int
+    loss_tokens: int
+    metrics_bytes: int
+    metrics_sha256: str
+
+
+class CheckpointHashes(Record):
+    """SHA-256 of both files of a checkpoint."""
+
+    weights: str
+    state: str
+
+
+class CheckpointManifest(Record):
+    """<step>.json: makes a checkpoint valid. `scheduled`: saved because its step was due, so averaging may use it."""
+
+    step: int
+    scheduled: bool
+    sha256: CheckpointHashes
+    info: TrainingState
+
+
+class Measurement(Score):
+    """A score of predictions, and the scores on resampled test sets."""
+
+    resamples: tuple[float, ...]
+
+
+class ScoreSource(Record):
+    """The text that scores were computed from: SHA-256 of the predictions, and the corpus of the references."""
+
+    format: int
+    translations: str
+    corpus: str
+
+
+class ScoreCache(Record):
+    """scores/<decoding>.json: scores that can be computed again from the predictions and the corpus."""
+
+    of: ScoreSource
+    metrics: dict[str, Measurement]
+
+
+class MetricsLine(Record):
+    """A line of metrics.jsonl."""
+
+    step: int
+    tokens: int
+    loss: float | None = None
+    lr: float | None = None
+    dev_perplexity: float | None = None
+
+
+def read_metrics(path: Path) -> list[MetricsLine]:
+    """The whole lines of a metrics log; those that are not a record, such as one being written, are left out."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        try:
+            found.append(MetricsLine.model_validate(json.loads(line)))
+        except ValueError:
+            continue
+    return found

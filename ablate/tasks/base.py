@@ -1,0 +1,211 @@
+"""The interface of a task: what a run learns from, what it predicts, and how it is scored.
+
+Everything outside of a task's own file works with this interface. The class attributes and `resolve_data` are used to
+read studies and to print tables, so a task's module loads without torch; methods import it where they need it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+
+from ablate.config import DataConfig, DecodingConfig, RowConfig
+from ablate.config.metrics import PPL, Metric
+from ablate.paper import PaperTable
+from ablate.store.records import Measurement, Score
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from ablate.data.corpus import Corpus, Split
+    from ablate.model import Transformer
+
+    Indices = NDArray[np.int64] | Sequence[int]
+
+
+class Batch(Protocol):
+    """Padded tensors of some items."""
+
+    @property
+    def tokens(self) -> int:
+        """Number of target tokens, without padding."""
+
+    def to(self, device: torch.device) -> Batch:
+        """Copy to a device."""
+
+
+class OutputTerms(NamedTuple):
+    """Everything that the loss of a batch depends on.
+
+    states: last hidden states (n, d_model), one for each target token.
+    weight: output matrix (V, d_model).
+    targets: token ids (n).
+    """
+
+    states: Tensor
+    weight: Tensor
+    targets: Tensor
+
+
+@dataclass(frozen=True)
+class Sample:
+    """An item of the test split: its number from 1, and its texts by name, such as ("source", "Ein Hund.")."""
+
+    number: int
+    texts: tuple[tuple[str, str], ...]
+
+
+class Task(ABC):
+    """A task. Subclasses set the class attributes and implement the abstract methods.
+
+    name: as a study writes it.
+    data_config: settings of the corpus; its class says which text fields an item has.
+    architectures: values of `architecture` that the task can train.
+    model_metrics: measured on the dev split by the model's likelihood.
+    prediction_metrics: measured on the predictions for the test split; empty if the task predicts nothing.
+    default_metrics: names of the metrics of a study that names none. The verdicts use the first.
+    paper: the table of the paper for this task.
+    """
+
+    name: ClassVar[str]
+    data_config: ClassVar[type[DataConfig]]
+    architectures: ClassVar[tuple[str, ...]]
+    model_metrics: ClassVar[tuple[Metric, ...]] = (PPL,)
+    prediction_metrics: ClassVar[tuple[Metric, ...]] = ()
+    default_metrics: ClassVar[tuple[str, ...]] = (PPL.name,)
+    paper: ClassVar[PaperTable | None] = None
+
+    # Settings
+
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        """Every metric of the task, by name."""
+        return {metric.name: metric for metric in (*self.model_metrics, *self.prediction_metrics)}
+
+    @property
+    def on_predictions(self) -> frozenset[str]:
+        """Names of the metrics that are measured on predictions."""
+        return frozenset(metric.name for metric in self.prediction_metrics)
+
+    def resolve_data(self, settings: Mapping[str, Any]) -> DataConfig:
+        """Resolve the study's `data` section.
+
+        Raises:
+            pydantic.ValidationError: a value is missing, of the wrong type or out of range.
+            ValueError: the settings cannot go together.
+        """
+        return self.data_config(**settings)
+
+    def check(self, data: DataConfig, config: RowConfig) -> Iterator[str]:
+        """Yield a message for each reason why a row cannot be trained on this data."""
+        if config.architecture not in self.architectures:
+            allowed = " or ".join(self.architectures)
+            yield f"architecture={config.architecture} does not work with task {self.name}; use {allowed}"
+        if data.max_length >= config.batch_tokens:
+            yield (
+                f"data.max_length={data.max_length} allows sequences that do not fit in "
+                f"batch_tokens={config.batch_tokens}"
+            )
+
+    def describe(self, metric: Metric, data: DataConfig, vocab_sizes: Sequence[int]) -> str | None:
+        """How a metric is computed, where that follows from the study; None where each score has its signature."""
+        if metric.name == PPL.name:
+            sizes = ", ".join(str(V) for V in vocab_sizes)
+            return f"per subword token, dev={data.dev}, V={sizes}, plain negative log-likelihood"
+        return None
+
+    # Data
+
+    def prepare(
+        self, data: DataConfig, folder: Path, corpora: Path, log: Callable[[str], None] = lambda line: None
+    ) -> Corpus:
+        """Prepare the corpus of a study, or find the prepared one.
+
+        Args:
+            data: settings of the corpus.
+            folder: where relative paths begin.
+            corpora: the folder of prepared corpora.
+            log: receives a line for each stage.
+
+        Raises:
+            DataError: the corpus is missing or malformed.
+        """
+        from ablate.data.prepare import prepare
+
+        return prepare(data, folder, corpora, log)
+
+    @abstractmethod
+    def n_targets(self, split: Split, items: Indices) -> int:
+        """Number of target tokens of these items: the denominator of the mean loss."""
+
+    @abstractmethod
+    def collate(self, split: Split, items: Indices) -> Batch:
+        """Make the padded batch of these items."""
+
+    # Model
+
+    @abstractmethod
+    def output_terms(self, model: Transformer, batch: Any) -> OutputTerms:
+        """Run the model on a batch."""
+
+    def loss_terms(self, model: Transformer, batch: Batch, label_smoothing: float) -> tuple[Tensor, int]:
+        """The training loss of a batch: (cross-entropy summed in nats, number of target tokens)."""
+        from ablate.training.loss import smoothed_cross_entropy
+
+        return smoothed_cross_entropy(*self.output_terms(model, batch), label_smoothing), batch.tokens
+
+    def nats_per_token(self, model: Transformer, split: Split, device: torch.device) -> float:
+        """Mean negative log-likelihood of the target tokens of a split, in nats."""
+        from ablate.data.batches import eval_batches
+        from ablate.metrics.perplexity import EVAL_TOKENS, nats_per_token
+
+        batches = (self.collate(split, items) for items in eval_batches(split, EVAL_TOKENS))
+        return nats_per_token(model, batches, self.output_terms, device)
+
+    def perplexity(self, model: Transformer, split: Split, device: torch.device) -> float:
+        """Perplexity of the target tokens of a split."""
+        from ablate.metrics.perplexity import perplexity_of
+
+        return perplexity_of(self.nats_per_token(model, split, device))
+
+    def evaluate(self, model: Transformer, corpus: Corpus, device: torch.device) -> dict[str, Score]:
+        """Measure `model_metrics` on the dev split."""
+        return {PPL.name: Score(value=self.perplexity(model, corpus.split("dev"), device))}
+
+    def predict(
+        self,
+        model: Transformer,
+        corpus: Corpus,
+        config: DecodingConfig,
+        device: torch.device,
+        after_batch: Callable[[], None] = lambda: None,
+    ) -> list[str] | None:
+        """Predictions for the test split, one line of text for each item; None if the task predicts nothing.
+
+        `after_batch` is called after each batch, and may raise to stop.
+        """
+        return None
+
+    # Scores
+
+    def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
+        """Score predictions for the test split in one of `prediction_metrics`, also on resampled test sets."""
+        raise NotImplementedError(f"{type(self).__name__} has no metric {metric}")
+
+    def measure_items(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> list[float]:
+        """Score each prediction alone."""
+        raise NotImplementedError(f"{type(self).__name__} has no metric {metric}")
+
+    def n_predictions(self, corpus: Corpus) -> int:
+        """Number of items of the test split."""
+        return len(corpus.split("test"))
+
+    def samples(self, corpus: Corpus, items: Sequence[int]) -> Iterator[Sample]:
+        """The texts of some items of the test split, as a report shows them beside the predictions."""
+        yield from ()

@@ -1,0 +1,136 @@
+"""When checkpoints are due, which of them averaging uses, and saving them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from math import lcm
+
+from ablate.config import TrainingConfig
+from ablate.errors import StoreError
+from ablate.store import RunFolder, checkpoints
+from ablate.store.records import TrainingState
+from ablate.training.context import RunContext
+from ablate.training.metrics_log import MetricsLog
+
+MAX_WAITING = 2  # checkpoints held in memory while the disk refuses them; one more, and the run fails
+RETRY_SECONDS = 30.0
+
+
+def intervals(config: TrainingConfig) -> tuple[int, ...]:
+    """Steps between checkpoints: `checkpoint_every`, and with patience also `eval_every`."""
+    return (config.checkpoint_every,) if config.patience is None else (config.checkpoint_every, config.eval_every)
+
+
+def is_due(config: TrainingConfig, step: int) -> bool:
+    """Whether a checkpoint is due after a step. One is also saved after the last step."""
+    return any(step % every == 0 for every in intervals(config))
+
+
+def averaged_steps(config: TrainingConfig, step: int, count: int) -> list[int]:
+    """The steps of the last `count` checkpoints that were due up to `step`, which is the last of them."""
+    due = {step}
+    for every in intervals(config):
+        due.update(range(step - step % every, max(0, step - count * every), -every))
+    return sorted(due)[-count:]
+
+
+def count_due(config: TrainingConfig, step: int) -> int:
+    """Number of checkpoints that were due up to `step`, which is the last of them."""
+    due = sum(step // every for every in intervals(config))
+    if config.patience is not None:
+        due -= step // lcm(*intervals(config))  # due for both reasons
+    return due if is_due(config, step) else due + 1
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A checkpoint in memory, as it will be written."""
+
+    weights: bytes
+    state: bytes
+    info: TrainingState
+    scheduled: bool
+
+
+class CheckpointSaver:
+    """Writes the checkpoints of one run, and removes those that are no longer needed.
+
+    A scheduled checkpoint is part of the result, because averaging uses it. If the disk refuses it, it is kept in
+    memory and tried again, and the run cannot end without it. Any other checkpoint only shortens a resume, and is
+    dropped.
+    """
+
+    def __init__(
+        self, folder: RunFolder, config: TrainingConfig, metrics: MetricsLog, keep: int, run: RunContext
+    ) -> None:
+        """Prepare for saving.
+
+        Args:
+            folder: of the run.
+            config: of the training.
+            metrics: flushed before each checkpoint, so that the log is never behind.
+            keep: number of checkpoints that averaging uses.
+            run: hooks.
+        """
+        self.folder, self.config, self.metrics, self.keep, self.run = folder.checkpoints, config, metrics, keep, run
+        self.waiting: list[Snapshot] = []
+        self.last_save = time.monotonic()
+
+    @property
+    def is_due_by_clock(self) -> bool:
+        """Whether `checkpoint_minutes` have passed since the last save, or a refused checkpoint is due again."""
+        seconds = time.monotonic() - self.last_save
+        return seconds > 60 * self.config.checkpoint_minutes or bool(self.waiting and seconds > RETRY_SECONDS)
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Write a checkpoint, after those that wait.
+
+        Raises:
+            OSError: the disk refused, and too many checkpoints wait already.
+        """
+        self.last_save = time.monotonic()
+        if snapshot.scheduled:
+            self.waiting.append(snapshot)
+        try:
+            self.flush()
+            if not snapshot.scheduled:
+                self._write(snapshot)
+        except OSError as error:
+            if len(self.waiting) > MAX_WAITING:
+                raise
+            self.run.log.warning(
+                "step %d could not be saved (%s: %s); the checkpoint before it is unchanged, and training goes on",
+                snapshot.info.step,
+                error.filename or self.folder,
+                error.strerror,
+            )
+
+    def flush(self) -> None:
+        """Write the checkpoints that wait.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        while self.waiting:
+            self._write(self.waiting[0])
+            del self.waiting[0]
+
+    def _write(self, snapshot: Snapshot) -> None:
+        self.metrics.flush()
+        checkpoints.save(
+            self.folder, snapshot.weights, snapshot.state, snapshot.info, snapshot.scheduled, self.run.check_lease
+        )
+        self.run.check_lease()
+        try:
+            checkpoints.prune(self.folder, self._kept_steps(snapshot.info))
+        except (OSError, StoreError) as error:
+            self.run.log.warning("old checkpoints could not be removed (%s); the next save tries again", error)
+
+    def _kept_steps(self, newest: TrainingState) -> set[int]:
+        """Steps whose weights averaging may still use."""
+        chosen = newest.step if self.config.patience is None else newest.best_step
+        up_to_chosen = [c.step for c in checkpoints.scheduled(self.folder, until=chosen)][-self.keep :]
+        # With patience, a later evaluation may become the best one.
+        later = [c.step for c in checkpoints.scheduled(self.folder) if c.step > chosen][-self.keep :]
+        return {*up_to_chosen, *later}

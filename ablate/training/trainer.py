@@ -1,0 +1,263 @@
+"""The training loop (section 5): one optimizer step after another, each a safe point to stop.
+
+Every input of a step is either a function of the run (the batch of a seed and a step, the learning rate of a step) or
+part of the checkpoint (weights, optimizer state, the dropout generator, the memory of early stopping). A run that is
+killed and resumed therefore writes the same bytes as one that is never interrupted.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load_file
+from safetensors.torch import save as to_bytes
+
+from ablate.config import RowConfig
+from ablate.data.batches import BatchOrder, micro_batches
+from ablate.data.corpus import Corpus, Split
+from ablate.errors import Interrupted, StoreError
+from ablate.model import build
+from ablate.store import RunFolder, checkpoints
+from ablate.store.records import TrainingState
+from ablate.tasks import Task
+from ablate.training.checkpointing import CheckpointSaver, Snapshot, is_due
+from ablate.training.context import RunContext
+from ablate.training.memory import is_out_of_memory, release
+from ablate.training.metrics_log import MetricsLog
+from ablate.training.optimizer import Optimizer
+from ablate.training.precision import autocast
+from ablate.training.progress import Diverged, StepReport, TrainingOutcome, TrainingProgress
+from ablate.training.schedule import learning_rate
+
+LOG_EVERY = 50  # steps between log lines; divergence is noticed this often
+# A uniform prediction has a loss of ln V per token. Training does not recover from this multiple of it.
+EXPLODED = 4.0
+
+
+class Trainer:
+    """Trains one run in its folder."""
+
+    def __init__(
+        self,
+        config: RowConfig,
+        seed: int,
+        task: Task,
+        corpus: Corpus,
+        folder: RunFolder,
+        *,
+        device: torch.device,
+        micro_batch_tokens: int,
+        keep_checkpoints: int,
+        dev: Split | None = None,
+        context: RunContext | None = None,
+    ) -> None:
+        """Prepare a training, and resume it from the newest valid checkpoint if there is one.
+
+        Args:
+            config: the row.
+            seed: of weights, dropout and batches.
+            task: makes batches and the loss.
+            corpus: prepared.
+            folder: of the run; checkpoints and the metrics log go there, plug-in sources come from there.
+            device: the CPU or a GPU.
+            micro_batch_tokens: padded tokens that fit at once; larger batches are accumulated.
+            keep_checkpoints: number of checkpoints that averaging uses.
+            dev: evaluated every `eval_every` steps; the dev split of the corpus by default.
+            context: hooks.
+        """
+        self.config, self.task, self.device = config, task, device
+        self.run = context or RunContext()
+        self.train, self.dev = corpus.split("train"), corpus.split("dev") if dev is None else dev
+        self.vocab_size = corpus.tokenizer.vocab_size
+        self.order = BatchOrder(self.train, config.batch_tokens, seed, config.train_fraction)
+        self.model = build(config, self.vocab_size, seed, device, folder.sources)
+        self.optimizer = Optimizer(self.model, config)
+        self.folder, self.metrics = folder.checkpoints, MetricsLog(folder.metrics)
+        self.saver = CheckpointSaver(folder, config, self.metrics, keep_checkpoints, self.run)
+        self.micro_batch_tokens = micro_batch_tokens
+        self.progress = TrainingProgress()
+        self.loss_sum = torch.zeros((), device=device)  # in nats, since the last log line
+        self.loss_tokens = 0
+        self.last_loss: float | None = None
+        self.last_perplexity: float | None = None
+        self.steps = self._last_step()
+        self._resume()
+
+    @property
+    def random(self) -> torch.Generator:
+        """The generator of dropout masks."""
+        return self.model.random
+
+    def fit(self) -> TrainingOutcome:
+        """Train to the end of the budget.
+
+        Raises:
+            Interrupted: a stop was requested; the state is saved.
+            Diverged: the loss is not finite, or has exploded.
+            OSError: the disk refused a checkpoint that the result needs; the run can be resumed.
+        """
+        while not self._finished():
+            self._step(self.progress.step + 1)
+            step = self.progress.step
+            log_due = step % LOG_EVERY == 0 or step == self.steps
+            evaluation_due = step % self.config.eval_every == 0 or step == self.steps
+            if log_due or evaluation_due:
+                self._log_loss()
+            if evaluation_due:
+                self._evaluate()
+            save_due = is_due(self.config, step) or self._finished()
+            if save_due:
+                self._save(scheduled=True)
+            elif self.saver.is_due_by_clock:
+                self._save(scheduled=False)
+            report = StepReport(step, self.steps, self.last_loss, self.last_perplexity, self.progress.tokens)
+            self.run.on_step(report)
+            if self.run.stop_requested() and not self._finished():
+                if not save_due:  # a second save would not count as scheduled
+                    self._save(scheduled=False)
+                raise Interrupted
+        self.saver.flush()
+        self.metrics.close()
+        chosen = self.progress.best_step if self.config.patience else self.progress.step
+        return TrainingOutcome(self.progress.step, chosen, self.progress.tokens)
+
+    def _step(self, step: int) -> None:
+        """One optimizer step over the whole batch, in as many micro-batches as memory requires."""
+        items = self.order.at(step)
+        n_tokens = self.task.n_targets(self.train, items)
+        self.model.train()
+        random, loss_sum = self.random.get_state(), self.loss_sum.clone()
+        while not self._accumulate(items, n_tokens):
+            # Repeat the step with the same dropout masks; only the order of summation changes.
+            self.optimizer.clear()
+            self.random.set_state(random)
+            self.loss_sum = loss_sum.clone()
+        self.optimizer.step(self._rate(step))
+        self.loss_tokens += n_tokens
+        self.progress.tokens += n_tokens
+        self.progress.step = step
+
+    def _accumulate(self, items: NDArray[np.int64], n_tokens: int) -> bool:
+        """Accumulate the gradients of a batch; if memory runs out, halve the micro-batch and return False."""
+        try:
+            for part in micro_batches(self.train, items, self.micro_batch_tokens):
+                batch = self.task.collate(self.train, part).to(self.device)
+                with autocast(self.device, self.config.precision):
+                    loss, _ = self.task.loss_terms(self.model, batch, self.config.label_smoothing)
+                (loss / n_tokens).backward()
+                self.loss_sum += loss.detach()
+        except (RuntimeError, MemoryError) as error:
+            longest = int(self.train.lengths(items).max())
+            if not is_out_of_memory(error) or self.micro_batch_tokens <= longest:  # an item is never split
+                raise
+        else:
+            return True
+        release(self.device)
+        self.micro_batch_tokens = -(-self.micro_batch_tokens // 2)
+        self.run.on_out_of_memory(self.micro_batch_tokens)
+        return False
+
+    def _log_loss(self) -> None:
+        loss = float(self.loss_sum) / self.loss_tokens
+        self.loss_sum.zero_()
+        self.loss_tokens = 0
+        self.last_loss = loss
+        if not math.isfinite(loss):
+            raise Diverged(self.progress.step, "the loss is not a finite number")
+        if loss > EXPLODED * math.log(self.vocab_size):
+            raise Diverged(self.progress.step, f"the loss exploded to {loss:.1f} nats a token")
+        self._record(loss=loss, lr=self._rate(self.progress.step))
+
+    def _evaluate(self) -> None:
+        """Measure the dev perplexity, and update early stopping."""
+        progress, value = self.progress, self.task.perplexity(self.model, self.dev, self.device)
+        self.last_perplexity = value
+        if not math.isfinite(value):
+            raise Diverged(progress.step, "the dev perplexity is not a finite number")
+        if value < progress.best_perplexity:
+            progress.best_perplexity, progress.best_step, progress.evaluations_since_best = value, progress.step, 0
+        else:
+            progress.evaluations_since_best += 1
+        self._record(dev_perplexity=value)
+
+    def _rate(self, step: int) -> float:
+        return learning_rate(self.config, step, self.steps)
+
+    def _record(self, **values: float) -> None:
+        self.metrics.append(step=self.progress.step, tokens=self.progress.tokens, **values)
+
+    def _last_step(self) -> int | None:
+        ends = [self.config.train_steps, (self.config.epochs or 0) * self.order.batches_per_epoch]
+        return min((end for end in ends if end), default=None)
+
+    def _finished(self) -> bool:
+        patience = self.config.patience
+        return self.progress.step == self.steps or (
+            patience is not None and self.progress.evaluations_since_best >= patience
+        )
+
+    def _save(self, scheduled: bool) -> None:
+        """Save a checkpoint. It includes the partial loss sum, so that the next log line is the same."""
+        best = self.progress.best_perplexity
+        tensors = {"random": self.random.get_state(), "losses": self.loss_sum.cpu(), **self.optimizer.state()}
+        weights = {name: value.detach().cpu() for name, value in self.model.state_dict().items()}
+        state = TrainingState(
+            **{**asdict(self.progress), "best_perplexity": best if math.isfinite(best) else None},
+            loss_tokens=self.loss_tokens,
+            metrics_bytes=self.metrics.size,
+            metrics_sha256=self.metrics.sha256,
+        )
+        self.saver.save(Snapshot(to_bytes(weights), to_bytes(tensors), state, scheduled))
+
+    def _resume(self) -> None:
+        self.run.check_lease()
+        checkpoint, skipped = checkpoints.newest(self.folder)
+        for line in skipped:
+            self.run.log.warning(line)
+        if checkpoint is None and self._had_ended():
+            return
+        if checkpoint is not None and not self._cut_metrics(checkpoint.info):
+            self.run.log.warning(
+                "%s: has lost lines that step %d had; the run starts over", self.metrics.path, checkpoint.step
+            )
+            checkpoints.prune(self.folder, set(), finished=True)
+            checkpoint = None
+        if checkpoint is None:
+            self.metrics.cut()
+            return
+        self._restore(checkpoint.info)
+        self.model.load_state_dict(load_file(checkpoint.weights))
+        tensors = load_file(checkpoint.state)
+        self.random.set_state(tensors.pop("random"))
+        self.loss_sum = tensors.pop("losses").to(self.device)
+        self.optimizer.load(tensors)
+        self.last_loss, self.last_perplexity = (self.metrics.last(name) for name in ("loss", "dev_perplexity"))
+        self.run.log.info("resumed at step %d", self.progress.step)
+
+    def _had_ended(self) -> bool:
+        """Whether the weights of the last step are whole, so that only the result is to be made again."""
+        before, last = self.progress, checkpoints.scheduled(self.folder)[-1:]
+        for checkpoint in last:
+            self._restore(checkpoint.info)
+            try:
+                checkpoints.verified_weights(checkpoint)
+            except StoreError as error:
+                self.run.log.warning("%s; the run starts over", error)
+            else:
+                if self._finished() and self._cut_metrics(checkpoint.info):
+                    self.run.log.info("training had ended at step %d", checkpoint.step)
+                    return True
+        self.progress, self.loss_tokens = before, 0
+        return False
+
+    def _restore(self, state: TrainingState) -> None:
+        self.loss_tokens = state.loss_tokens
+        best = math.inf if state.best_perplexity is None else state.best_perplexity
+        self.progress = TrainingProgress(state.step, state.tokens, best, state.best_step, state.evaluations_since_best)
+
+    def _cut_metrics(self, state: TrainingState) -> bool:
+        return self.metrics.cut(state.metrics_bytes, state.metrics_sha256)
