@@ -1,4 +1,4 @@
-"""The documentation says what the code does."""
+"""The documentation agrees with the code, and the site builds."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ from tests.config.test_inactive import IDLE
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
-VERBS = (
+DOCUMENTS = [page for page in PAGES if page.name not in ("LOG.md", "CHANGELOG.md")]  # without names of earlier versions
+COMMANDS = (
     "init", "plan", "run", "status", "table", "compare", "report", "translate", "attention", "export", "verify",
     "clean", "schema",
 )  # fmt: skip
 SECTIONS = (DataConfig, ModelConfig, TrainingConfig, DecodingConfig, RowDataConfig)
 FIELDS = [(section, name) for section in SECTIONS for name in section.model_fields
-          if (section, name) != (RowDataConfig, "vocab_size")]  # fmt: skip # documented with that of the data
+          if (section, name) != (RowDataConfig, "vocab_size")]  # fmt: skip  # documented with the field of DataConfig
 
 
 @pytest.mark.parametrize(("section", "name"), FIELDS)
@@ -53,12 +54,12 @@ def test_every_field_is_documented_with_its_symbol_default_choices_and_meaning(s
 
 
 def written(value):
-    """As a study writes it."""
+    """A value as a study writes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def choices(field):
-    """What a field may be, where that is one of a few."""
+    """The allowed values of a field with a fixed set of them, else an empty list."""
     if field.annotation is bool:
         return (True, False)
     if get_origin(field.annotation) is Literal:
@@ -66,7 +67,7 @@ def choices(field):
     return [name for mark in field.metadata if isinstance(mark, VariantName) for name in mark.names]
 
 
-def test_no_field_is_documented_that_there_is_not():
+def test_every_documented_field_exists():
     page = (ROOT / "docs/study.md").read_text()
     documented = set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE))
     ways = {"each", "zip", "grid", "set"}
@@ -74,13 +75,13 @@ def test_no_field_is_documented_that_there_is_not():
 
 
 def section(title):
-    """What stands under a heading of docs/study.md."""
+    """The text below a heading of docs/study.md."""
     page = (ROOT / "docs/study.md").read_text()
     return re.split(r"^#+ ", page.split(f"# {title}\n")[1], flags=re.MULTILINE)[0]
 
 
-def test_where_each_variant_is_from_is_documented():
-    """But for those of the paper's base model, and those that take something away."""
+def test_the_source_of_each_variant_is_documented():
+    """Except for variants of the paper's base model, and variants that remove a part."""
     table = section("Sources of the variants")
     named = {name for field in ModelConfig.model_fields.values() for name in choices(field) if isinstance(name, str)}
     base = {str(field.default) for field in ModelConfig.model_fields.values()} - {"sinusoidal"}
@@ -89,7 +90,7 @@ def test_where_each_variant_is_from_is_documented():
 
 
 @pytest.mark.parametrize("name", sorted({name for name, *_ in IDLE}))
-def test_every_setting_that_can_be_without_effect_is_documented(name):
+def test_every_setting_without_effect_is_documented(name):
     page = section("Settings without effect")
     assert f"`{name}`" in page
 
@@ -106,20 +107,31 @@ def test_every_preset_and_corpus_is_documented():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_link_to_a_file_leads_somewhere(page):
+def test_every_link_to_a_file_resolves(page):
     for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text()):
         assert (page.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_is_in_the_readme(verb):
-    assert f"| `ablate {verb}" in (ROOT / "README.md").read_text()
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.name)
+def test_every_file_of_the_repository_that_is_named_exists(page):
+    """Paths from the top of the repository, and names of modules: `ablate/model/norms.py`, `norms.py`."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    paths = re.findall(r"`((?:ablate|tests|benchmarks|docs|studies)/[\w./-]*)`", text)
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    modules = {path.name for folder in ("ablate", "tests", "benchmarks") for path in (ROOT / folder).rglob("*.py")}
+    names = set(re.findall(r"`(\w+\.py)`", text)) - {"cosine.py"}  # the user's module in docs/components.md
+    assert names - modules == set()
 
 
-def test_the_application_has_these_verbs_and_no_others():
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_is_in_the_readme(command):
+    assert f"| `ablate {command}" in (ROOT / "README.md").read_text()
+
+
+def test_the_application_has_exactly_these_commands():
     from ablate.cli.app import app
 
-    assert tuple(command.name for command in app.registered_commands) == VERBS
+    assert tuple(command.name for command in app.registered_commands) == COMMANDS
     (data,) = app.registered_groups
     assert data.name == "data"
     assert [command.name or command.callback.__name__ for command in data.typer_instance.registered_commands] == [
@@ -127,13 +139,13 @@ def test_the_application_has_these_verbs_and_no_others():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("verb", ["list", "show", "prepare"])
-def test_the_verbs_of_data_are_in_the_readme_and_on_their_page(verb):
-    assert f"`ablate data {verb}" in (ROOT / "docs/data.md").read_text()
+@pytest.mark.parametrize("command", ["list", "show", "prepare"])
+def test_the_data_commands_are_in_the_readme_and_on_their_page(command):
+    assert f"`ablate data {command}" in (ROOT / "docs/data.md").read_text()
     assert "| `ablate data" in (ROOT / "README.md").read_text()
 
 
-def test_what_is_fixed_of_the_hubs_data_sets_is_on_the_page():
+def test_the_pinned_revisions_of_the_hubs_data_sets_are_on_the_page():
     from ablate.data.named import NAMED
 
     page = (ROOT / "docs/data.md").read_text()
@@ -215,13 +227,15 @@ def test_every_public_name_is_in_the_api_reference():
     assert documented == names
 
 
-def test_every_study_in_a_documents_yaml_block_reads(tmp_path):
+def test_every_study_in_a_document_can_be_read(tmp_path):
     from ablate.study import read_study
 
     blocks = [b for page in PAGES for b in re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL)]
     studies = [block for block in blocks if block.startswith("study:")]
     assert len(studies) >= 3
-    (tmp_path / "cosine.py").write_text("class Cosine: pass\n")  # of docs/components.md; test_own.py runs it
+    (tmp_path / "cosine.py").write_text(
+        "class Cosine: pass\n"
+    )  # the class of docs/components.md, which end_to_end/test_own.py trains
     for text in studies:
         path = tmp_path / "study.yaml"
         path.write_text(text)
@@ -239,7 +253,7 @@ def test_the_study_in_the_readme_has_the_runs_of_the_anatomy_study(tmp_path):
     assert [run.id for run in runs] == [run.id for run in published]
 
 
-def test_the_readme_shows_a_table_of_the_quickstart_as_it_is():
+def test_the_table_in_the_readme_has_every_row_of_the_quickstart():
     from ablate.study import read_study
 
     shown = (ROOT / "README.md").read_text().split("<!-- quickstart -->")[1].split("<!-- /quickstart -->")[0]
@@ -247,12 +261,12 @@ def test_the_readme_shows_a_table_of_the_quickstart_as_it_is():
     assert len(lines) == 2 + len(read_study(ROOT / "studies/quickstart.yaml").rows)
 
 
-def test_the_page_of_commands_is_what_they_say_of_themselves():
-    assert PAGE.read_text() == page(), "python -m tests.commands writes it anew"
+def test_the_page_of_commands_is_up_to_date():
+    assert PAGE.read_text() == page(), "run python -m tests.commands"
 
 
 def command_lines(text):
-    """The words of every `ablate ...` that a page shows: lines of shell blocks, and code within sentences."""
+    """The arguments of every `ablate ...` command in a document: in shell blocks and in inline code."""
     blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines()]
     lines += re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
@@ -264,26 +278,25 @@ def command_lines(text):
 
 
 @pytest.mark.parametrize("file", PAGES, ids=lambda page: page.name)
-def test_every_command_line_that_is_shown_has_a_verb_and_options_that_there_are(file):
+def test_every_command_line_in_a_document_has_an_existing_command_and_options(file):
     known = commands()
-    for verb, *words in command_lines(file.read_text()):
-        if verb.startswith("-"):
-            assert verb in ("--install-completion", "--show-completion", "--help", "--version")
+    groups = {name.partition(" ")[0] for name in known if " " in name}
+    for command, *words in command_lines(file.read_text()):
+        if command.startswith("-"):
+            assert command in ("--install-completion", "--show-completion", "--help", "--version")
             continue
-        if verb in {
-            name.partition(" ")[0] for name in known if " " in name
-        }:  # a group, named alone or with one of its own
+        if command in groups:
             if not words:
-                continue
-            verb = f"{verb} {words.pop(0)}"
-        assert verb in known, verb
-        options = {name for parameter in known[verb].params for name in parameter.opts} | {"--help", "-h"}
-        assert {word.partition("=")[0] for word in words if word.startswith("-")} <= options, (verb, words)
+                continue  # the group itself is named
+            command = f"{command} {words.pop(0)}"
+        assert command in known, command
+        options = {name for parameter in known[command].params for name in parameter.opts} | {"--help", "-h"}
+        assert {word.partition("=")[0] for word in words if word.startswith("-")} <= options, (command, words)
 
 
 @pytest.fixture
 def no_training(monkeypatch):
-    """What would train says that it has: training itself is tested in end_to_end."""
+    """Replace training, which end_to_end tests, by a launch that reports every run as done."""
     from ablate.launch import Launch
 
     def done(study, *_, **__):
@@ -293,7 +306,7 @@ def no_training(monkeypatch):
     monkeypatch.setattr("ablate.launch.launch", done)
 
 
-def test_the_command_lines_of_the_guide_run_one_after_another(tmp_path, monkeypatch, no_training):
+def test_the_command_lines_of_the_guides_run_in_order(tmp_path, monkeypatch, no_training):
     monkeypatch.chdir(tmp_path)
     pytest.importorskip("tensorboard")
     ran = Counter()

@@ -1,4 +1,4 @@
-"""What docs/report.md and docs/verdict.md show is what comes of it."""
+"""The examples in docs/report.md, docs/verdict.md, docs/index.md and the README agree with code and results."""
 
 import re
 import shlex
@@ -19,7 +19,7 @@ PAGE = (ROOT / "docs/report.md").read_text()
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder as the page supposes it: the study in studies/, and all of its results in results/."""
+    """The folder that the page assumes: the study in studies/, and complete results in results/."""
     folder = tmp_path_factory.mktemp("docs")
     (folder / "studies").mkdir()
     shutil.copy(ROOT / "studies/anatomy.yaml", folder / "studies")
@@ -34,7 +34,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("line", re.findall(r"^ablate .*", "\n".join(re.findall(r"```sh\n(.*?)```", PAGE, re.S)), re.M))
-def test_every_command_of_the_page_does_what_it_says(folder, monkeypatch, line):
+def test_every_command_of_the_page_runs(folder, monkeypatch, line):
     monkeypatch.chdir(folder)
     words, _, file = line.partition(" > ")
     done = inside(*shlex.split(words)[1:])
@@ -43,7 +43,7 @@ def test_every_command_of_the_page_does_what_it_says(folder, monkeypatch, line):
     assert (file == "table.tex") == done.out.startswith("% Compiles as it stands")
 
 
-def test_the_notebook_s_example_runs_as_it_is_written(folder):
+def test_the_notebook_example_runs(folder):
     (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
     done = subprocess.run(
         [sys.executable, "-W", "error", "-"], input=example, cwd=folder, capture_output=True, text=True
@@ -53,7 +53,7 @@ def test_the_notebook_s_example_runs_as_it_is_written(folder):
     assert re.search(r"^seed +1 +2 +3", done.stdout, re.M)
 
 
-def test_every_option_and_form_of_the_page_is_one_and_every_form_is_on_it():
+def test_the_page_names_existing_options_and_all_formats():
     from ablate.cli.table import Format
 
     assert set(re.findall(r"^\| `(\w+)` \|", PAGE, re.M)) == {form.value for form in Format}
@@ -84,7 +84,7 @@ def test_every_verdict_of_the_example_is_explained():
     assert {re.sub(r" \(.*\)", "", row[-1]) for row in rows[3:]} <= words
 
 
-def test_every_word_of_a_verdict_is_explained():
+def test_every_verdict_is_explained():
     from typing import get_args
 
     from ablate.stats.verdict import Word
