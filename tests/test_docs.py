@@ -224,6 +224,7 @@ def test_every_public_name_is_in_the_api_reference():
         for name, value in vars(errors).items()
         if isinstance(value, type) and issubclass(value, Exception)
     }
+    names |= {f"ablate.tasks.{name}" for name in ("Task", "Batch", "OutputTerms", "Sample")}
     assert documented == names
 
 
