@@ -1,26 +1,19 @@
-"""Scores of translations by sacreBLEU, each with its signature, and on resampled test sets."""
+"""Scores of translations by sacreBLEU, each with its signature."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ablate.config.metrics import TRANSLATION_METRICS
-from ablate.stats.bootstrap import RESAMPLES, RESAMPLING_SEED
+from ablate.metrics import resampling
 from ablate.store.records import Measurement
-
-RESAMPLE_DIGITS = 6
-_BLOCK = 1 << 22  # indices drawn at once
 
 
 def measure(name: str, hypotheses: Sequence[str], references: Sequence[str]) -> Measurement:
     """Score detokenized text against one reference for each sentence, with sacreBLEU's defaults.
-
-    The resampled test sets are drawn as sacreBLEU's paired bootstrap draws them, so that two systems with the same
-    references are scored on the same ones.
 
     Args:
         name: of the metric, as a study writes it.
@@ -28,19 +21,15 @@ def measure(name: str, hypotheses: Sequence[str], references: Sequence[str]) -> 
         references: as many.
 
     Returns:
-        The corpus score (0 to 100; TER may exceed that), its signature, and a score for each resampled test set.
+        The corpus score (0 to 100; TER may exceed that), its signature, and scores on resampled test sets.
     """
     metric = _metric(name)
     # sacrebleu.significance uses the same two functions. Its public functions return p-values only, and compare single
     # systems, not means over seeds.
     statistics = np.array(metric._extract_corpus_statistics(list(hypotheses), [list(references)]), dtype=np.float64)
     metric.num_refs = 1  # part of the signature; the functions above do not set it
-    value = metric._compute_score_from_stats(statistics.sum(0)).score
-    resamples = (float(metric._compute_score_from_stats(sums).score) for sums in _resampled(statistics))
-    return Measurement(
-        value=float(value),
-        signature=str(metric.get_signature()),
-        resamples=tuple(round(score, RESAMPLE_DIGITS) for score in resamples),
+    return resampling.measure(
+        statistics, lambda sums: metric._compute_score_from_stats(sums).score, str(metric.get_signature())
     )
 
 
@@ -49,17 +38,6 @@ def sentence_scores(name: str, hypotheses: Sequence[str], references: Sequence[s
     metric = _metric(name, effective_order=True) if name == "bleu" else _metric(name)
     pairs = zip(hypotheses, references, strict=True)
     return [float(metric.sentence_score(hypothesis, [reference]).score) for hypothesis, reference in pairs]
-
-
-def _resampled(statistics: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
-    """The summed sentence statistics (n_statistics,) of each resampled test set."""
-    generator = np.random.default_rng(RESAMPLING_SEED)
-    count = len(statistics)
-    rows = max(1, _BLOCK // count)
-    for first in range(0, RESAMPLES, rows):
-        drawn = generator.choice(count, size=(min(rows, RESAMPLES - first), count), replace=True)
-        for indices in drawn:
-            yield np.bincount(indices, minlength=count) @ statistics
 
 
 def _metric(name: str, **options: Any) -> Any:
