@@ -43,9 +43,10 @@ class Batch(Protocol):
 class OutputTerms(NamedTuple):
     """Everything that the loss of a batch depends on.
 
-    states: last hidden states (n, d_model), one for each target token.
-    weight: output matrix (V, d_model).
-    targets: token ids (n).
+    Attributes:
+        states: last hidden states (n, d_model), one for each target token.
+        weight: output matrix (V, d_model).
+        targets: token ids (n).
     """
 
     states: Tensor
@@ -64,13 +65,14 @@ class Sample:
 class Task(ABC):
     """A task. Subclasses set the class attributes and implement the abstract methods.
 
-    name: as a study writes it.
-    data_config: settings of the corpus; its class says which text fields an item has.
-    architectures: values of `architecture` that the task can train.
-    model_metrics: measured on the dev split by the model's likelihood.
-    prediction_metrics: measured on the predictions for the test split; empty if the task predicts nothing.
-    default_metrics: names of the metrics of a study that names none. The verdicts use the first.
-    paper: the table of the paper for this task.
+    Attributes:
+        name: as a study writes it.
+        data_config: settings of the corpus; its class says which text fields an item has.
+        architectures: values of `architecture` that the task can train.
+        model_metrics: measured on the dev split by the model's likelihood.
+        prediction_metrics: measured on the predictions for the test split; empty if the task predicts nothing.
+        default_metrics: names of the metrics of a study that names none. The verdicts use the first.
+        paper: the table of the paper for this task.
     """
 
     name: ClassVar[str]
