@@ -1,7 +1,7 @@
-"""ablate: which part of the Transformer earns its keep?
+"""ablate: ablation studies of the Transformer, from a YAML file to a table of results.
 
-Data flows one way: study -> rows -> runs -> (corpus -> batches -> model -> training -> decoding ->
-scores) -> results on disk -> table. `docs/architecture.md` draws the floors.
+Data flows in one direction: study -> rows -> runs -> jobs -> corpus -> batches -> model -> training -> predictions ->
+scores -> results root -> table. `docs/architecture.md` describes the packages.
 """
 
 from ablate.report.results import load

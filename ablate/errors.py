@@ -1,14 +1,14 @@
-"""The exception tree.
+"""Exceptions.
 
-AblateError             every error that a user can mend; printed as one line a fault, no traceback
-|- StudyError           faults in a study file or in --set, each with file:line:column
-|- UsageError           a wrong option, row, seed or run on the command line
-|- DataError            a corpus that is missing or malformed, with file and line
+AblateError             base class of errors that the user can fix; printed as one line per error, without a traceback
+|- StudyError           errors in a study file or in --set, each with file:line:column
+|- UsageError           an invalid option, row, seed or run on the command line
+|- DataError            a missing or malformed corpus, with file and line
 |- StoreError           results on disk that cannot be read, are damaged, or belong to other data
-|  |- Damaged           a file on disk that is not what was written
-Interrupted             a signal asked this process to stop; all is saved and can be resumed
+|  |- Damaged           a file whose content does not match its hash
+Interrupted             a signal has stopped the process; all progress is saved and can be resumed
 
-`ValueError` and `assert` are for callers' mistakes and broken invariants: they do show a traceback.
+`ValueError` and `assert` signal errors of the caller and broken invariants. They show a traceback.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ EXIT_INTERRUPTED = 130
 
 
 class AblateError(Exception):
-    """An error that the user can mend. `lines` holds one complete message a fault."""
+    """Base class of errors that the user can fix.
+
+    Attributes:
+        lines: one complete message per error.
+    """
 
     def __init__(self, *lines: str) -> None:
         super().__init__("\n".join(lines))
@@ -30,37 +34,37 @@ class AblateError(Exception):
 
 
 class StudyError(AblateError):
-    """Faults in a study file: all of them at once, in the file's order."""
+    """Errors in a study file or in `--set`: all of them, in the order of the file."""
 
 
 class UsageError(AblateError):
-    """A wrong option or argument on the command line."""
+    """An invalid option or argument on the command line."""
 
 
 class DataError(AblateError):
-    """A corpus that is missing or malformed."""
+    """A missing or malformed corpus."""
 
 
 class StoreError(AblateError):
-    """Results on disk that cannot be used as they are."""
+    """Results on disk that cannot be read, are damaged, or belong to other data."""
 
 
 class Damaged(StoreError):  # noqa: N818
-    """A file whose content is not what was written, as its hash tells: never to be believed."""
+    """A file whose content does not match its hash."""
 
 
 class Interrupted(Exception):  # noqa: N818
-    """A signal asked for a stop; the state is saved and the same command resumes it."""
+    """A signal has stopped the process. All progress is saved, and the same command resumes it."""
 
 
 def did_you_mean(given: str, allowed: Iterable[str]) -> str:
-    """`; did you mean "dropout"?` when a name in `allowed` is near `given` in any case, else an empty string."""
+    """Return `; did you mean "dropout"?` for the name in `allowed` most similar to `given`, ignoring case, or ""."""
     names = {name.lower(): name for name in allowed}
     near = get_close_matches(given.lower(), list(names), n=1, cutoff=0.6)
     return f'; did you mean "{names[near[0]]}"?' if near else ""
 
 
 def listed(names: Iterable[object]) -> str:
-    """The names in a row for a message: `a, b or c`."""
+    """Join names for a message: `a, b or c`."""
     words = [str(name) for name in names]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
