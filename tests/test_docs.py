@@ -50,7 +50,7 @@ def test_every_field_is_documented_with_its_symbol_default_choices_and_meaning(s
         )
     assert all(f"`{written(choice)}`" in line.split(" | ")[2] for choice in choices(field))
     if any(isinstance(mark, VariantName) for mark in field.metadata):
-        assert "[your own](components.md)" in line.split(" | ")[2]
+        assert "[a custom class](components.md)" in line.split(" | ")[2]
 
 
 def written(value):

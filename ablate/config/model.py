@@ -41,7 +41,7 @@ class ModelConfig(Section):
         None,
         ge=1,
         le=1024,
-        description="number of heads in attention over the source, with unchanged d_k and d_v; unset: h",
+        description="number of heads in cross-attention, with unchanged d_k and d_v; unset: h",
     )
     d_k: int = Field(ge=1, le=MAX_SIZE, description="query and key size of a head; unset: d_model / h")
     d_v: int = Field(ge=1, le=MAX_SIZE, description="value size of a head; unset: d_model / h")
@@ -61,7 +61,7 @@ class ModelConfig(Section):
     )
     mixer: Literal["attention", "lstm"] = Field("attention", description="self-attention, or an LSTM in its place")
     attention: Annotated[str, VariantName(("full", "local", "linear"))] = Field(
-        "full", description="kind of self-attention; attention over the source is always full"
+        "full", description="kind of self-attention; cross-attention is always full"
     )
     attention_window: int = Field(
         16, ge=1, le=MAX_SIZE, description="number of tokens on either side that `local` attention reaches"
