@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ablate.config import DataConfig, DecodingConfig, ModelConfig, TrainingConfig
+from ablate.config import DecodingConfig, ModelConfig, TrainingConfig, TranslationData
 from ablate.config.data import RowDataConfig
 
 PAGE = Path(__file__).parent.parent / "docs" / "study.md"
-SECTIONS = (DataConfig, RowDataConfig, ModelConfig, TrainingConfig, DecodingConfig)
+SECTIONS = (TranslationData, RowDataConfig, ModelConfig, TrainingConfig, DecodingConfig)
 ROW = re.compile(r"^(\| `(\w+)`[^|]* \|(?:[^|\\]|\\.)*\|(?:[^|\\]|\\.)*\| )((?:[^|\\]|\\.)*) \|$", re.MULTILINE)
 
 

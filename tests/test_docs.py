@@ -14,10 +14,11 @@ from typing import Literal, get_args, get_origin
 
 import pytest
 
-from ablate.config import PRESETS, DataConfig, DecodingConfig, ModelConfig, TrainingConfig
-from ablate.config.data import CORPORA, RowDataConfig
+from ablate.config import PRESETS, DecodingConfig, ModelConfig, TrainingConfig, TranslationData
+from ablate.config.data import RowDataConfig
 from ablate.config.plugins import VariantName
 from ablate.config.resolve import SYMBOL_OF
+from ablate.config.translation_data import CORPORA
 from tests.cli.inside import inside
 from tests.commands import PAGE, commands, page
 from tests.config.test_inactive import IDLE
@@ -29,7 +30,7 @@ COMMANDS = (
     "init", "plan", "run", "status", "table", "compare", "report", "translate", "attention", "export", "verify",
     "clean", "schema",
 )  # fmt: skip
-SECTIONS = (DataConfig, ModelConfig, TrainingConfig, DecodingConfig, RowDataConfig)
+SECTIONS = (TranslationData, ModelConfig, TrainingConfig, DecodingConfig, RowDataConfig)
 FIELDS = [(section, name) for section in SECTIONS for name in section.model_fields
           if (section, name) != (RowDataConfig, "vocab_size")]  # fmt: skip  # documented with the field of DataConfig
 
@@ -146,10 +147,11 @@ def test_the_data_commands_are_in_the_readme_and_on_their_page(command):
 
 
 def test_the_pinned_revisions_of_the_hubs_data_sets_are_on_the_page():
-    from ablate.data.named import NAMED
+    from ablate.config.translation_data import NAMED_CORPORA
 
     page = (ROOT / "docs/data.md").read_text()
-    assert all(each.repository in page and each.revision in page for each in NAMED.values() if each.revision != "main")
+    published = [each for each in NAMED_CORPORA.values() if each.repository and each.revision != "main"]
+    assert all(each.repository in page and each.revision in page for each in published)
 
 
 @pytest.mark.parametrize("study", sorted((ROOT / "studies").glob("*.yaml")), ids=lambda path: path.stem)

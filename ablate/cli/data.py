@@ -27,9 +27,10 @@ app = typer.Typer(help="List, describe and prepare corpora.", cls=CommandGroup, 
 @app.command(name="list", epilog="Example: [bold]ablate data list[/bold]")
 def list_corpora(results: ResultsRoot = DEFAULT_RESULTS, format: Format = OutputFormat.rich) -> None:
     """List corpora with a name of their own, and corpora that are already prepared."""
+    from ablate.config.translation_data import NAMED_CORPORA
     from ablate.data.listing import named_corpora, prepared_corpora
 
-    named, prepared = named_corpora(), prepared_corpora(Results(results).corpora)
+    named, prepared = named_corpora(NAMED_CORPORA), prepared_corpora(Results(results).corpora)
     if format is OutputFormat.json:
         typer.echo(json.dumps({"named": named, "prepared": prepared}, indent=1))
         return
@@ -49,11 +50,11 @@ def show(
     """Prepare a study's corpus and show its sources, sizes, lengths, vocabulary and a sample."""
     go_offline(offline)
     content, root = study_and_results(study, results, set, None, None)
-    from ablate.data.listing import portrait
+    from ablate.data.listing import describe
     from ablate.data.prepare import prepare
 
     corpus = prepare(content.data_of(content.base), content.data_folder, root.corpora, _print_note)
-    shown = portrait(corpus)
+    shown = describe(corpus)
     if format is OutputFormat.json:
         typer.echo(json.dumps(shown, indent=1, ensure_ascii=False))
         return

@@ -78,7 +78,7 @@ def study_and_results(
 
 def warn_of_changed_data(study: Study, results: Results) -> None:
     """Warn if the study's files have changed since its base was trained; `ablate run` refuses to mix them."""
-    from ablate.data.check import is_other_text
+    from ablate.data.resolve_sources import is_other_text
 
     used: set[str] = set()
     for run in study.runs_of(study.base):

@@ -33,7 +33,7 @@ def command(
     format: Format = OutputFormat.rich,
 ) -> None:
     """Show every row with its parameters, FLOPs, memory, disk and time."""
-    from ablate.data.check import data_faults
+    from ablate.data.resolve_sources import source_faults
     from ablate.report.budget import Budget, fit
     from ablate.report.plan import plan_of
     from ablate.store.machine import visible_gpus
@@ -43,7 +43,7 @@ def command(
     warn_of_changed_data(content, root)
     plan = plan_of(content, root)
     fitting = None if limit is None else fit(plan, limit.available(visible_gpus()))
-    for fault in data_faults(content.data, content.data_folder, root.corpora):
+    for fault in source_faults(content.data, content.data_folder, root.corpora):
         typer.echo(f"data: {fault}", err=True)
     if format is OutputFormat.json:
         output = plan.as_json()

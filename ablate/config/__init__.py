@@ -4,8 +4,9 @@ from ablate.config.data import DataConfig
 from ablate.config.decoding import DecodingConfig
 from ablate.config.identity import decoding_id, run_id
 from ablate.config.model import ModelConfig
-from ablate.config.resolve import PRESETS, RowConfig, canonical, field_names, resolve_data, resolve_row
+from ablate.config.resolve import PRESETS, RowConfig, canonical, field_names, resolve_row
 from ablate.config.training import TrainingConfig
+from ablate.config.translation_data import TranslationData, resolve_data
 
 __all__ = [
     "PRESETS",
@@ -14,6 +15,7 @@ __all__ = [
     "ModelConfig",
     "RowConfig",
     "TrainingConfig",
+    "TranslationData",
     "canonical",
     "decoding_id",
     "field_names",

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ablate.config.data import CORPORA, HUB, HUB_SPLITS, LAYOUTS, DataConfig, RowDataConfig
+from ablate.config.data import RowDataConfig
 from ablate.config.decoding import DecodingConfig
 from ablate.config.inactive import canonical_values, check_active, inactive_fields
 from ablate.config.model import MAX_SIZE, ModelConfig
 from ablate.config.training import TrainingConfig
-from ablate.errors import did_you_mean, listed
 
 
 class RowConfig(ModelConfig, TrainingConfig, DecodingConfig, RowDataConfig):
@@ -102,38 +101,3 @@ def _head_size(merged: Mapping[str, Any], name: str) -> int:
     if d_model % heads:
         raise ValueError(f"h={heads} does not divide d_model={d_model}: set {name}, or change h or d_model")
     return d_model // heads
-
-
-def resolve_data(settings: Mapping[str, Any]) -> DataConfig:
-    """Resolve the study's data section; a named corpus sets its splits and direction.
-
-    Raises:
-        pydantic.ValidationError: a value has the wrong type, is out of range or is missing.
-        ValueError: the corpus is unknown, or does not have this direction.
-    """
-    corpus = settings.get("corpus")
-    known = listed((*CORPORA, "hf:OWNER/NAME"))
-    if corpus is None:
-        raise ValueError(f"data needs a corpus: {known}")
-    if isinstance(corpus, str) and corpus.startswith(HUB):
-        return DataConfig(**{**HUB_SPLITS, **settings})
-    if corpus not in CORPORA:
-        raise ValueError(f'corpus "{corpus}" is not known: {known}{did_you_mean(str(corpus), CORPORA)}')
-    layout = LAYOUTS.get(str(corpus))
-    if layout is None:
-        return DataConfig(**settings)
-    names: dict[str, Any] = {
-        "train": layout.train,
-        "dev": layout.dev,
-        "test": layout.test,
-        "direction": layout.directions[0],
-    }
-    names["vocab_size"] = layout.vocab_size
-    data = DataConfig(**{**names, **settings})
-    if data.direction not in layout.directions:
-        raise ValueError(f'corpus "{corpus}" has no direction "{data.direction}": {listed(layout.directions)}')
-    if corpus == "toy":
-        for name in ("folder", "train", "dev", "test", "source_column", "target_column"):
-            if name in settings:
-                raise ValueError(f'"{name}" has no effect on the toy corpus: it is generated')
-    return data

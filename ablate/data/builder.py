@@ -1,9 +1,8 @@
-"""The work of preparing a corpus, in a folder that holds how far it came.
+"""Preparation of a corpus in a working folder, which keeps its progress.
 
-First the vocabulary: the training side is read once, checked and counted, and a seeded sample of it learned from.
-Then the ids: the training side is read again, encoded some thousand pairs at once, and written as it comes. Memory
-does not grow with the corpus. A preparation that was stopped keeps its vocabulary and what was written up to the last
-commit.
+First the vocabulary: the training split is read once, checked and counted, and the vocabulary is learned on a seeded
+sample. Then the ids: the training split is read again, encoded in chunks and written chunk by chunk. Memory does not
+grow with the corpus. An interrupted preparation keeps its vocabulary and everything up to the last commit.
 """
 
 from __future__ import annotations
@@ -13,230 +12,243 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, islice
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ablate.config import DataConfig
-from ablate.config.identity import INTRODUCED_DATA
+from ablate.config.identity import INTRODUCED_DATA, NOT_IDENTITY_DATA
 from ablate.data.corpus import FORMAT, OFFSETS, TOKENIZER, Corpus, LengthSums, SequenceWriter
-from ablate.data.encoders import Encoders, encoders_of
-from ablate.data.encoding import IDS, Encoder
-from ablate.data.filters import SIDES, Pair, complete_pairs, fits, refuse_long, training_pairs
-from ablate.data.sample import Sample
-from ablate.data.sources import Source
-from ablate.data.tokenizer import train_tokenizer
-from ablate.data.warnings import Notices
+from ablate.data.encoding import IDS, EncoderPool, TextEncoder, load_encoders
+from ablate.data.filters import complete_records, fits, refuse_long, training_records
+from ablate.data.readers import Record
+from ablate.data.sources import TextSource
+from ablate.data.tokenizer import ReservoirSample, train_tokenizer
+from ablate.data.warnings import CorpusWarnings
 from ablate.errors import DataError, StoreError
-from ablate.store.corpora import MANIFEST
+from ablate.store.corpora import MANIFEST, fields_entry, fields_of, is_prepared
 from ablate.store.files import read_json, remove_temporaries, sha256, sync_file, write_bytes, write_json
 from ablate.store.machine import cores
 
-AT_ONCE = 10_000  # pairs
-COMMIT_EVERY = 50  # times that: 500,000 pairs
-MANY = 200_000  # pairs from which starting further processes pays
-_READ, _STATE = "read.json", "state.json"  # in the folder, until it is whole
+CHUNK = 10_000  # records
+COMMIT_EVERY = 50  # chunks: 500,000 records
+PARALLEL_FROM = 200_000  # records from which further processes gain more time than they take to start
+_READ, _STATE = "read.json", "state.json"  # progress, in the working folder
 
-# Fields that choose the text, which is known by its content, and those that came with the first version.
+# Settings that choose the text, which the hash of the text stands for; and those of the first version.
 _BY_CONTENT = {"corpus", "direction", "train", "dev", "test", "source_column", "target_column", "folder"}
 _FIRST = ("vocab_size", "max_length")
 
 
-class Work:
-    """One preparation, which goes on where it was stopped."""
+class CorpusBuilder:
+    """Prepares one corpus in a folder, and continues an interrupted preparation."""
 
     def __init__(
         self,
         folder: Path,
         data: DataConfig,
-        sources: dict[str, Source],
+        sources: dict[str, TextSource],
         about: dict[str, Any],
-        tell: Callable[[str], None],
+        log: Callable[[str], None],
     ) -> None:
-        """In this folder; `about` is what the manifest says of the sources."""
-        self.folder, self.data, self.sources, self.about, self.tell = folder, data, sources, about, tell
+        """Prepare nothing yet.
 
-    def do(self) -> None:
-        """Everything that is missing; then the folder is a prepared corpus.
+        Args:
+            folder: the working folder; it need not exist.
+            data: the study's data settings.
+            sources: by split.
+            about: by split, the manifest's entry on the source: its origin and the hashes of its text.
+            log: receives a line at the start of each phase.
+        """
+        self.folder, self.data, self.sources, self.about, self.log = folder, data, sources, about, log
+        separate = data.separate_vocabularies
+        self._models = [folder / (f"{field}.{TOKENIZER}" if field in separate else TOKENIZER) for field in data.fields]
+
+    def build(self) -> None:
+        """Do what is missing; afterwards the folder holds a prepared corpus.
 
         Raises:
             DataError: the text cannot be used.
+            StoreError: a process that encodes was killed.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         remove_temporaries(self.folder)
-        if not (self.folder / MANIFEST).exists():
+        if not is_prepared(self.folder):
             self._prepare()
         for name in (_READ, _STATE):
             (self.folder / name).unlink(missing_ok=True)
 
     def _prepare(self) -> None:
-        held = {split: complete_pairs(self.sources[split], split) for split in ("dev", "test")}
-        alike = self._alike()
-        if alike is not None:
-            self._take_over(alike, held["test"])
+        held_out = {split: complete_records(self.sources[split], self.data, split) for split in ("dev", "test")}
+        similar = self._similar()
+        if similar is not None:
+            self._take_over(similar, held_out["test"])
             return
         read = read_json(self.folder / _READ)
         if read is None:
-            read = self._read(held)
+            read = self._read(held_out)
             write_json(self.folder / _READ, read)
-        encoders = encoders_of(self._models)
-        for split, pairs in held.items():
-            self._write_held(split, pairs, encoders)
+        encoders = load_encoders(self._models)
+        for split, records in held_out.items():
+            self._write_held_out(split, records, encoders)
         sums, left_out = self._write_train(read["pairs"])
-        self._publish(
-            {
-                "pairs": {"train": sums.records, **{split: len(pairs) for split, pairs in held.items()}},
-                "left_out": {**read["left_out"], **left_out},
-                "repaired": read["repaired"],
-                "noticed": read["noticed"],
-                "longest": sums.longest,
-                "lengths": sums.sums(),
-            }
-        )
+        self._publish({
+            "pairs": {"train": sums.records, **{split: len(records) for split, records in held_out.items()}},
+            "left_out": {**read["left_out"], **left_out},
+            "repaired": read["repaired"],
+            "noticed": read["noticed"],
+            "longest": sums.longest,
+            "lengths": sums.sums(),
+        })  # fmt: skip
 
-    # Another test side of a corpus that is there
+    # Another test split of a prepared corpus
 
-    def _alike(self) -> Corpus | None:
-        """A prepared corpus that differs in its test side alone."""
+    def _similar(self) -> Corpus | None:
+        """A prepared corpus that differs in its test split only."""
         for manifest in sorted(self.folder.parent.glob(f"*/{MANIFEST}")):
             try:
                 corpus = Corpus(manifest.parent)
-                if self._differs_in_test_alone(corpus.manifest):
+                if self._differs_in_test_only(corpus.manifest):
                     corpus.verify(every=True)
                     return corpus
             except StoreError:
-                continue  # damaged, or of another version
+                continue  # damaged, or of another format
         return None
 
-    def _differs_in_test_alone(self, manifest: dict[str, Any]) -> bool:
-        data = DataConfig(**manifest["data"])
-        texts = all(manifest["sources"][split]["sha256"] == self.about[split]["sha256"] for split in ("train", "dev"))
-        return texts and _prepared_so(data) == _prepared_so(self.data)
+    def _differs_in_test_only(self, manifest: dict[str, Any]) -> bool:
+        same_text = all(
+            manifest["sources"][split]["sha256"] == self.about[split]["sha256"] for split in ("train", "dev")
+        )
+        settings = _preparation(manifest["data"], fields_of(manifest))
+        return same_text and settings == _preparation(self.data.model_dump(), self.data.fields)
 
-    def _take_over(self, alike: Corpus, test: list[Pair]) -> None:
-        """All but the test side of another corpus: its files themselves where the file system can share them."""
-        self.tell(f"taking the training side, dev and the vocabulary from {alike.id}")
-        for name in alike.manifest["files"]:
+    def _take_over(self, similar: Corpus, test: list[Record]) -> None:
+        """Link or copy everything but the test split from a similar corpus."""
+        self.log(f"taking the training side, dev and the vocabulary from {similar.id}")
+        for name in similar.manifest["files"]:
             if not name.startswith("test."):
                 (self.folder / name).unlink(missing_ok=True)
                 try:
-                    os.link(alike.folder / name, self.folder / name)
-                except OSError:
-                    shutil.copyfile(alike.folder / name, self.folder / name)
-        notices = Notices()
-        self._look(notices, "test", test)
-        self._write_held("test", test, encoders_of(self._models))
-        before, repaired = alike.manifest, dict(self.sources["test"].repaired)
+                    os.link(similar.folder / name, self.folder / name)
+                except OSError:  # the file system has no hard links
+                    shutil.copyfile(similar.folder / name, self.folder / name)
+        warnings = CorpusWarnings()
+        self._check("test", test, warnings)
+        self._write_held_out("test", test, load_encoders(self._models))
+        before, repaired = similar.manifest, dict(self.sources["test"].repaired)
         others = {split: counts for split, counts in before["repaired"].items() if split != "test"}
-        self._publish(
-            {
-                "pairs": {**before["pairs"], "test": len(test)},
-                "left_out": before["left_out"],
-                "repaired": {**others, **({"test": repaired} if repaired else {})},
-                "noticed": [*notices.lines(), *(line for line in before["noticed"] if not line.startswith("test "))],
-                "longest": before["longest"],
-                "lengths": before["lengths"],
-            }
-        )
+        self._publish({
+            "pairs": {**before["pairs"], "test": len(test)},
+            "left_out": before["left_out"],
+            "repaired": {**others, **({"test": repaired} if repaired else {})},
+            "noticed": [*warnings.lines(), *(line for line in before["noticed"] if not line.startswith("test "))],
+            "longest": before["longest"],
+            "lengths": before["lengths"],
+        })  # fmt: skip
 
     # The vocabulary
 
-    def _read(self, held: dict[str, list[Pair]]) -> dict[str, Any]:
-        """Read the training side once and learn the vocabulary; what there is to say of the text."""
-        source, left_out, notices = self.sources["train"], Counter[str](), Notices()
-        for split, pairs in held.items():
-            self._look(notices, split, pairs)
-        sample = Sample(self.data.tokenizer_pairs)
-        self.tell("reading the training side")
-        for pair in training_pairs(source, self.data, left_out):
-            sample.offer(pair)
-        if not sample.offered:
+    def _read(self, held_out: dict[str, list[Record]]) -> dict[str, Any]:
+        """Read the training split once and learn the vocabulary; returns counts and warnings for the manifest."""
+        source, left_out, warnings = self.sources["train"], Counter[str](), CorpusWarnings()
+        for split, records in held_out.items():
+            self._check(split, records, warnings)
+        sample = ReservoirSample[Record](self.data.tokenizer_pairs)
+        self.log("reading the training side")
+        for record in training_records(source, self.data, left_out):
+            sample.add(record)
+        if not sample.added:
             raise DataError(f"{source.files()[0]}: has no sentence pair")
-        pairs = sample.drawn()
-        notices.look("train", pairs, self.data.languages)
-        self._learn(pairs, sample.offered)
+        records = sample.items()
+        warnings.check("train", records, self.data.labels)
+        self._learn(records, sample.added)
         repaired = {split: dict(source.repaired) for split, source in self.sources.items() if source.repaired}
         return {
-            "pairs": sample.offered,
+            "pairs": sample.added,
             "left_out": dict(left_out),
             "repaired": repaired,
-            "noticed": notices.lines(),
+            "noticed": warnings.lines(),
         }
 
-    def _look(self, notices: Notices, split: str, pairs: list[Pair]) -> None:
-        """What there is to say of dev or test; each line begins with its name."""
-        notices.look(split, pairs, self.data.languages)
+    def _check(self, split: str, records: list[Record], warnings: CorpusWarnings) -> None:
+        """Add warnings about dev or test; each line begins with the split's name."""
+        warnings.check(split, records, self.data.labels)
         if self.about[split]["sha256"] == self.about["train"]["sha256"]:
-            notices.add(f"{split} is the training side itself: what is measured on it says nothing of other text")
+            warnings.add(f"{split} is the training side itself: what is measured on it says nothing of other text")
 
-    def _learn(self, pairs: list[Pair], of: int) -> None:
+    def _learn(self, records: list[Record], total: int) -> None:
+        """Train one vocabulary on each group of fields that share it."""
         data = self.data
-        on = f"{len(pairs):,} pairs" if len(pairs) == of else f"a sample of {len(pairs):,} of {of:,} pairs"
-        self.tell(f"learning a vocabulary of {data.vocab_size:,} on {on}")
-        if data.vocabulary == "joint":
-            learned = {self._models[0]: chain.from_iterable(pair[1:] for pair in pairs)}
-        else:
-            learned = {path: chain(side) for path, side in zip(self._models, _texts(pairs), strict=True)}
-        for path, texts in learned.items():
+        on = f"{len(records):,} pairs" if len(records) == total else f"a sample of {len(records):,} of {total:,} pairs"
+        self.log(f"learning a vocabulary of {data.vocab_size:,} on {on}")
+        for path in dict.fromkeys(self._models):
+            fields = [field for field, model in enumerate(self._models) if model == path]
+            texts = (texts[field] for _, texts in records for field in fields)
             write_bytes(path, train_tokenizer(texts, data.vocab_size, data.tokenizer, data.byte_fallback).model)
-
-    @property
-    def _models(self) -> tuple[Path, Path]:
-        """The vocabularies of source and target."""
-        target = self.folder / TOKENIZER
-        return (self.folder / f"source.{TOKENIZER}" if self.data.vocabulary == "separate" else target), target
 
     # The ids
 
-    def _write_held(self, split: str, pairs: list[Pair], encoders: tuple[Encoder, Encoder]) -> None:
-        """A split of which nothing may be left out, as ids and as text."""
-        texts = _texts(pairs)
-        encoded = [encoder(side) for encoder, side in zip(encoders, texts, strict=True)]
-        refuse_long(self.sources[split], pairs, np.stack([side.lengths for side in encoded]), self.data)
-        for name, sentences, side in zip(SIDES, encoded, texts, strict=True):
+    def _write_held_out(self, split: str, records: list[Record], encoders: Sequence[TextEncoder]) -> None:
+        """Write dev or test, of which no record may be left out, as ids and as text."""
+        texts = _by_field(records)
+        encoded = [encoder(field) for encoder, field in zip(encoders, texts, strict=True)]
+        refuse_long(self.sources[split], records, np.stack([each.lengths for each in encoded]), self.data)
+        for name, ids, field in zip(self.data.fields, encoded, texts, strict=True):
             with SequenceWriter(self.folder, split, name) as writer:
-                writer.add(sentences)
-            write_bytes(self.folder / f"{split}.{name}.txt", "".join(f"{text}\n" for text in side).encode())
+                writer.add(ids)
+            write_bytes(self.folder / f"{split}.{name}.txt", "".join(f"{text}\n" for text in field).encode())
 
     def _write_train(self, total: int) -> tuple[LengthSums, Counter[str]]:
-        """The training side, from the last commit on; sums of its lengths, and what was left out by length."""
-        state = read_json(self.folder / _STATE) or {"read": 0, "ends": [None, None], "sums": {}, "left_out": {}}
-        sums, left_out, read = LengthSums(SIDES, state["sums"]), Counter[str](state["left_out"]), state["read"]
-        pairs = islice(training_pairs(self.sources["train"], self.data, Counter()), read, None)
-        self.tell(f"encoding {total:,} pairs")
-        writers = [SequenceWriter(self.folder, "train", *given) for given in zip(SIDES, state["ends"], strict=True)]
-        processes = cores() if total - read >= MANY else 1
-        with writers[0], writers[1], Encoders(self._models, processes) as encode:
-            for turn, encoded in enumerate(encode(_chunks(pairs)), 1):
-                lengths = np.stack([side.lengths for side in encoded])
+        """Write the training split from the last commit on; returns sums of lengths, and counts left out by length."""
+        fields = self.data.fields
+        state = read_json(self.folder / _STATE) or {
+            "read": 0, "ends": [None] * len(fields), "sums": {}, "left_out": {},
+        }  # fmt: skip
+        sums, left_out, read = LengthSums(fields, state["sums"]), Counter[str](state["left_out"]), state["read"]
+        records = islice(training_records(self.sources["train"], self.data, Counter()), read, None)
+        self.log(f"encoding {total:,} pairs")
+        writers = [SequenceWriter(self.folder, "train", *each) for each in zip(fields, state["ends"], strict=True)]
+        processes = cores() if total - read >= PARALLEL_FROM else 1
+        with ExitStack() as stack:
+            for writer in writers:
+                stack.enter_context(writer)
+            encode = stack.enter_context(EncoderPool(self._models, processes))
+            for turn, encoded in enumerate(encode(_chunks(records)), 1):
+                lengths = np.stack([field.lengths for field in encoded])
                 kept = fits(lengths, self.data, left_out)
-                for writer, side in zip(writers, encoded, strict=True):
-                    writer.add(side.only(kept))
-                sums.add(lengths[:, kept] + 1)
+                for writer, field in zip(writers, encoded, strict=True):
+                    writer.add(field.only(kept))
+                sums.add(lengths[:, kept] + 1)  # EOS
                 read += len(kept)
                 if turn % COMMIT_EVERY == 0:
-                    self.tell(f"encoding: {read:,} of {total:,} pairs done")
+                    self.log(f"encoding: {read:,} of {total:,} pairs done")
                     ends = [writer.commit() for writer in writers]
                     state = {"read": read, "ends": ends, "sums": sums.totals, "left_out": dict(left_out)}
                     write_json(self.folder / _STATE, state)
         if not sums.records:
-            limit = f"longer than data.max_length={self.data.max_length} tokens"
-            if self.data.max_ratio is not None:
-                limit += f", or more uneven than data.max_ratio={self.data.max_ratio:g}"
-            raise DataError(f"{self.sources['train'].files()[0]}: every pair is {limit}")
+            raise DataError(f"{self.sources['train'].files()[0]}: every pair is {self._limits()}")
         return sums, Counter({reason: count for reason, count in left_out.items() if count})
 
+    def _limits(self) -> str:
+        """The limits of length, for the message that no training record is within them."""
+        limits, rules = f"longer than data.max_length={self.data.max_length} tokens", self.data.pair_rules
+        if rules is not None and rules.max_ratio is not None:
+            limits += f", or more uneven than data.max_ratio={rules.max_ratio:g}"
+        return limits
+
     def _publish(self, facts: dict[str, Any]) -> None:
-        """The manifest, last: it makes the folder count."""
+        """Write the manifest, after everything else is on the disk: a folder with a manifest is a whole corpus."""
         files = [path for path in sorted(self.folder.iterdir()) if path.name not in (_READ, _STATE)]
         hashes = {path.name: sha256(path) for path in files}
         manifest = {
             "format": FORMAT,
-            "training": self._training(hashes),
-            "data": self.data.model_dump(exclude={"folder"}),
+            "training": self._training_id(hashes),
+            "data": _in_order(self.data.model_dump(exclude={"folder"})),
+            **fields_entry(self.data.fields),
             "sources": self.about,
             **facts,
             "types": {"ids": IDS.str, "offsets": OFFSETS.str},
@@ -244,33 +256,46 @@ class Work:
             "sizes": {path.name: path.stat().st_size for path in files},
         }
         for path in files:
-            sync_file(path)  # the manifest must not be on the disk before what it speaks of
+            sync_file(path)
         write_json(self.folder / MANIFEST, manifest)
 
-    def _training(self, hashes: dict[str, str]) -> str:
-        """What names all but the test side. The ids of the training side follow from its text and the vocabulary."""
+    def _training_id(self, hashes: dict[str, str]) -> str:
+        """Hash of all but the test split. The ids of the training split follow from its text and the vocabulary."""
         content = {split: self.about[split]["sha256"] for split in ("train", "dev")}
         vocabulary = [hashes[path.name] for path in self._models]
-        named = json.dumps([FORMAT, content, vocabulary, _prepared_so(self.data)], sort_keys=True)
+        settings = _preparation(self.data.model_dump(), self.data.fields)
+        named = json.dumps([FORMAT, content, vocabulary, settings], sort_keys=True)
         return hashlib.sha256(named.encode()).hexdigest()[:12]
 
 
-def not_usual(data: DataConfig) -> dict[str, Any]:
-    """Settings of preparation that came later and are not at their default: so old corpora keep their names."""
+def later_settings(data: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+    """Settings of preparation added after the first version and not at their default, so that old ids stay the same.
+
+    Args:
+        data: values of the data settings. A setting that only other tasks have is always included.
+        fields: the text fields.
+    """
     later = {name: default for name, default in INTRODUCED_DATA.items() if name not in (*_FIRST, *_BY_CONTENT)}
-    return {name: getattr(data, name) for name, default in later.items() if getattr(data, name) != default}
+    changed = {name: data[name] for name, default in later.items() if data.get(name, default) != default}
+    others = {name: data[name] for name in data if name not in INTRODUCED_DATA and name not in NOT_IDENTITY_DATA}
+    return {**changed, **others, **fields_entry(fields)}
 
 
-def _prepared_so(data: DataConfig) -> list[Any]:
-    """The settings of preparation."""
-    return [data.vocab_size, data.max_length, not_usual(data)]
+def _preparation(data: Mapping[str, Any], fields: Sequence[str]) -> list[Any]:
+    """The settings that determine how text is prepared."""
+    return [data["vocab_size"], data["max_length"], later_settings(data, fields)]
 
 
-def _chunks(pairs: Iterator[Pair]) -> Iterator[tuple[list[str], list[str]]]:
-    while some := list(islice(pairs, AT_ONCE)):
-        yield _texts(some)
+def _in_order(data: dict[str, Any]) -> dict[str, Any]:
+    """Settings in the order of INTRODUCED_DATA, then others: the same corpus has the same manifest byte for byte."""
+    return {name: data[name] for name in (*INTRODUCED_DATA, *data) if name in data}
 
 
-def _texts(pairs: Sequence[Pair]) -> tuple[list[str], list[str]]:
-    """The sides of pairs."""
-    return [source for _, source, _ in pairs], [target for _, _, target in pairs]
+def _chunks(records: Iterator[Record]) -> Iterator[list[list[str]]]:
+    while chunk := list(islice(records, CHUNK)):
+        yield _by_field(chunk)
+
+
+def _by_field(records: Sequence[Record]) -> list[list[str]]:
+    """The texts of each field."""
+    return [list(field) for field in zip(*(texts for _, texts in records), strict=True)]

@@ -1,79 +1,177 @@
-"""Text to ids, many sentences at once.
+"""Text to token ids, many texts at once, in this process or in several.
 
-A BPE vocabulary merges within words alone, so a sentence's ids are its words' ids one after another, and each word
-is looked up once: three times as fast as SentencePiece's batch encoder on Tatoeba (V=8000, one core; benchmarks/
-prepare.py). A unigram vocabulary weighs a sentence as a whole, and SentencePiece encodes it.
+A BPE vocabulary merges within words only, so a text's ids are its words' ids one after another, and each word is
+encoded once: three times as fast as SentencePiece's batch encoder on Tatoeba (V=8000, one core; benchmarks/prepare.py).
+A unigram vocabulary scores a text as a whole, so SentencePiece encodes every text.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ablate.data.tokenizer import Tokenizer
+from ablate.errors import StoreError
 
 IDS = np.dtype("<u4")
-MAX_WORDS = 500_000  # kept at once: about 100 MB
-_SPACE = "\u2581"  # SentencePiece writes spaces so, and a text that holds it is encoded as a whole
+MAX_WORDS = 500_000  # kept by an encoder: about 100 MB
+_SPACE = "\u2581"  # SentencePiece's character for a space; a text that contains it is encoded as a whole
+
+Chunk = Sequence[Sequence[str]]  # texts of each field, equally many
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """Sentences as ids: all behind one another, and how many each has."""
+    """Token ids of many texts, concatenated, and the length of each text in tokens."""
 
     ids: NDArray[np.uint32]
     lengths: NDArray[np.int64]
 
     def only(self, keep: NDArray[np.bool_]) -> Encoded:
-        """Those sentences that are kept."""
+        """The texts selected by a mask."""
         return self if keep.all() else Encoded(self.ids[np.repeat(keep, self.lengths)], self.lengths[keep])
 
 
-class Encoder:
-    """Encodes sentences with one vocabulary."""
+class TextEncoder:
+    """Encodes texts with one vocabulary, remembering the ids of words."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        self.words: dict[str, bytes] = {"": b""}  # between two spaces there is no word
+        self.words: dict[str, bytes] = {"": b""}  # the empty word is between two spaces
 
-    def __call__(self, sentences: Sequence[str]) -> Encoded:
-        """The ids of sentences, without marks."""
-        found = self._by_words(sentences) if self.tokenizer.kind == "bpe" else self._whole(sentences)
-        lengths = np.fromiter(map(len, found), dtype=np.int64, count=len(found)) // IDS.itemsize
-        return Encoded(np.frombuffer(b"".join(found), dtype=IDS), lengths)
+    def __call__(self, texts: Sequence[str]) -> Encoded:
+        """Token ids of the texts, without BOS and EOS."""
+        encoded = self._by_words(texts) if self.tokenizer.kind == "bpe" else self._whole(texts)
+        lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded)) // IDS.itemsize
+        return Encoded(np.frombuffer(b"".join(encoded), dtype=IDS), lengths)
 
-    def _by_words(self, sentences: Sequence[str]) -> list[bytes]:
+    def _by_words(self, texts: Sequence[str]) -> list[bytes]:
         if len(self.words) > MAX_WORDS:
             self.words = {"": b""}
-        encoded = [self._known(sentence) for sentence in sentences]
-        unknown = [place for place, ids in enumerate(encoded) if ids is None]
-        self._learn({word for place in unknown for word in sentences[place].split(" ")})
-        for place in unknown:
-            encoded[place] = self._known(sentences[place])
+        encoded = [self._lookup(text) for text in texts]
+        unknown = [index for index, ids in enumerate(encoded) if ids is None]
+        self._add({word for index in unknown for word in texts[index].split(" ")})
+        for index in unknown:
+            encoded[index] = self._lookup(texts[index])
         return cast("list[bytes]", encoded)
 
-    def _known(self, sentence: str) -> bytes | None:
-        """The ids of a sentence; None where it has a word that is not known yet."""
-        if _SPACE in sentence:
-            return self._whole([sentence])[0]
+    def _lookup(self, text: str) -> bytes | None:
+        """The ids of a text, or None if one of its words is new."""
+        if _SPACE in text:
+            return self._whole([text])[0]
         try:
-            return b"".join(map(self.words.__getitem__, sentence.split(" ")))
+            return b"".join(map(self.words.__getitem__, text.split(" ")))
         except KeyError:
             return None
 
-    def _learn(self, words: set[str]) -> None:
+    def _add(self, words: set[str]) -> None:
         new = [word for word in words if word not in self.words]
         self.words.update(zip(new, self._whole(new), strict=True))
 
-    def _whole(self, sentences: Sequence[str]) -> list[bytes]:
-        """By SentencePiece itself."""
-        ids = self.tokenizer.encode(list(sentences))
+    def _whole(self, texts: Sequence[str]) -> list[bytes]:
+        """Encode each text as a whole, with SentencePiece."""
+        ids = self.tokenizer.encode(list(texts))
         ends = np.cumsum([0, *map(len, ids)]) * IDS.itemsize
         whole = np.fromiter(chain.from_iterable(ids), dtype=IDS).tobytes()
         return [whole[start:end] for start, end in itertools.pairwise(ends.tolist())]
+
+
+def load_encoders(models: Sequence[Path]) -> list[TextEncoder]:
+    """An encoder for each field's vocabulary file; fields that share a file share the encoder."""
+    by_path = {path: TextEncoder(Tokenizer(path.read_bytes())) for path in dict.fromkeys(models)}
+    return [by_path[path] for path in models]
+
+
+class EncoderPool:
+    """Encodes chunks of records in order, in several processes."""
+
+    def __init__(self, models: Sequence[Path], processes: int) -> None:
+        """Take the vocabulary file of each field. A single process is the calling one."""
+        self.models, self.processes = list(models), processes
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> EncoderPool:
+        if self.processes > 1:
+            # Spawned and not forked: the caller may have threads, whose locks a fork would copy in any state.
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(self.processes, context, _start_worker, (self.models,))
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def __call__(self, chunks: Iterable[Chunk]) -> Iterator[list[Encoded]]:
+        """Encode chunks; yields for each, in order, the ids of every field.
+
+        At most one chunk more than there are processes is read ahead, so that memory does not grow with the corpus.
+
+        Raises:
+            StoreError: a process was killed.
+        """
+        if self._pool is None:
+            encoders = load_encoders(self.models)
+            for chunk in chunks:
+                yield [encoder(texts) for encoder, texts in zip(encoders, chunk, strict=True)]
+            return
+        pending: deque[Future[list[Encoded]]] = deque()
+        try:
+            for chunk in chunks:
+                # One string per field is much faster to send than a list of strings.
+                texts = ["\n".join(field).encode() for field in chunk]
+                with _sigint_blocked():  # submit() may start a process, which inherits the mask
+                    pending.append(self._pool.submit(_encode, texts))
+                if len(pending) > self.processes:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        except BrokenProcessPool:
+            raise StoreError(
+                "a process that encodes the corpus was killed; the same command goes on where it was"
+            ) from None
+
+
+@contextmanager
+def _sigint_blocked() -> Iterator[None]:
+    """Block SIGINT for processes started meanwhile: Ctrl-C is for the caller, which then ends its workers."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+_worker_encoders: list[TextEncoder] = []  # of a worker process; set once by _start_worker
+
+
+def _start_worker(models: Sequence[Path]) -> None:
+    """Load the vocabularies in a worker process, and let it end with its parent."""
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    _worker_encoders[:] = load_encoders(models)
+
+
+def _exit_with_parent() -> None:
+    """End this process when the parent is gone: a killed parent cannot shut its pool down."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _encode(texts: Sequence[bytes]) -> list[Encoded]:
+    return [encoder(field.decode().split("\n")) for encoder, field in zip(_worker_encoders, texts, strict=True)]

@@ -1,4 +1,4 @@
-"""Which training pairs are left out, each reason by its name and counted; dev and test must be complete."""
+"""Filters of training records, each counted by its reason; dev and test must be complete."""
 
 from __future__ import annotations
 
@@ -10,84 +10,99 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablate.config import DataConfig
-from ablate.data.sources import Source
+from ablate.data.readers import Record
+from ablate.data.sources import TextSource
 from ablate.errors import DataError
 
-EMPTY, IDENTICAL, DUPLICATE = "empty", "identical sides", "duplicate"
+EMPTY, IDENTICAL, DUPLICATE = "empty", "identical sides", "duplicate"  # names in the manifest
 LONG, UNEVEN = "too long", "uneven"
-SIDES = ("source", "target")
-
-Pair = tuple[int, str, str]
 
 
-def training_pairs(source: Source, data: DataConfig, left_out: Counter[str]) -> Iterator[Pair]:
-    """The pairs of the training side that the filters of text leave, the others counted.
+def training_records(source: TextSource, data: DataConfig, left_out: Counter[str]) -> Iterator[Record]:
+    """The training records that pass the filters of text; the others are counted in `left_out`.
 
     Raises:
-        DataError: something in the files cannot be used.
+        DataError: the files cannot be used.
     """
-    again = _repeated(source) if data.drop_duplicates else None
-    for place, pair in enumerate(source.pairs()):
-        if not pair[1] or not pair[2]:
+    repeated = _repeated(source) if data.drop_duplicates else None
+    rules = data.pair_rules
+    pair = (data.fields.index(rules.first), data.fields.index(rules.second)) if rules and rules.drop_identical else None
+    for index, record in enumerate(source.records()):
+        texts = record[1]
+        if not all(texts):
             left_out[EMPTY] += 1
-        elif data.drop_identical and pair[1] == pair[2]:
+        elif pair is not None and texts[pair[0]] == texts[pair[1]]:
             left_out[IDENTICAL] += 1
-        elif again is not None and again[place]:
+        elif repeated is not None and repeated[index]:
             left_out[DUPLICATE] += 1
         else:
-            yield pair
+            yield record
 
 
-def complete_pairs(source: Source, split: str) -> list[Pair]:
-    """All pairs of dev or test.
+def complete_records(source: TextSource, data: DataConfig, split: str) -> list[Record]:
+    """All records of dev or test.
 
     Raises:
-        DataError: a side is empty, or there is no pair at all.
+        DataError: a text is empty, or there is no record.
     """
-    pairs = []
-    for pair in source.pairs():
-        if not pair[1] or not pair[2]:
-            side = 1 if pair[1] else 0
-            where = source.where(pair[0], side)
-            raise DataError(f"{where}: the {SIDES[side]} side is empty; {split} must be complete")
-        pairs.append(pair)
-    if not pairs:
+    records = []
+    for record in source.records():
+        for index, text in enumerate(record[1]):
+            if not text:
+                where = source.where(record[0], index)
+                raise DataError(f"{where}: the {data.fields[index]} side is empty; {split} must be complete")
+        records.append(record)
+    if not records:
         raise DataError(f"{source.files()[0]}: has no sentence pair")
-    return pairs
+    return records
 
 
 def fits(lengths: NDArray[np.int64], data: DataConfig, left_out: Counter[str]) -> NDArray[np.bool_]:
-    """Which training pairs of these lengths in tokens, (2, pairs), are short and even enough; others are counted."""
-    short = np.asarray(lengths.max(axis=0) <= data.max_length)
-    left_out[LONG] += int((~short).sum())
-    if data.max_ratio is None:
-        return short
-    even = np.asarray(lengths.max(axis=0) <= data.max_ratio * lengths.min(axis=0))
-    left_out[UNEVEN] += int((short & ~even).sum())
-    kept: NDArray[np.bool_] = short & even
-    return kept
+    """A mask of the training records that are short and even enough; the others are counted in `left_out`.
+
+    Args:
+        lengths: tokens, (fields, records).
+        data: the limits.
+        left_out: counts by reason.
+    """
+    kept = np.asarray(lengths.max(axis=0) <= data.max_length)
+    left_out[LONG] += int((~kept).sum())
+    rules = data.pair_rules
+    if rules is None or rules.max_ratio is None:
+        return kept
+    pair = lengths[[data.fields.index(rules.first), data.fields.index(rules.second)]]
+    even = np.asarray(pair.max(axis=0) <= rules.max_ratio * pair.min(axis=0))
+    left_out[UNEVEN] += int((kept & ~even).sum())
+    both: NDArray[np.bool_] = kept & even
+    return both
 
 
-def refuse_long(source: Source, pairs: Sequence[Pair], lengths: NDArray[np.int64], data: DataConfig) -> None:
-    """Refuse pairs of dev or test, (2, pairs) in tokens, that are over the limit.
+def refuse_long(source: TextSource, records: Sequence[Record], lengths: NDArray[np.int64], data: DataConfig) -> None:
+    """Refuse records of dev or test above the limit of length.
+
+    Args:
+        source: the records' source.
+        records: all records of the split.
+        lengths: their tokens, (fields, records).
+        data: the limit.
 
     Raises:
-        DataError: naming the first.
+        DataError: naming the first record above the limit.
     """
     over = np.flatnonzero(lengths.max(axis=0) > data.max_length)
     if len(over):
-        side = int(lengths[0, over[0]] <= data.max_length)
-        where = source.where(pairs[over[0]][0], side)
+        field = int(np.argmax(lengths[:, over[0]] > data.max_length))
+        where = source.where(records[over[0]][0], field)
         raise DataError(f"{where}: is longer than data.max_length={data.max_length} tokens; raise it")
 
 
-def _repeated(source: Source) -> NDArray[np.bool_]:
-    """For each pair, whether the same stood before it: by 64-bit hashes, 40 bytes a pair while they are sorted."""
-    hashes = np.fromiter(map(_hash, source.pairs()), dtype=np.uint64)
+def _repeated(source: TextSource) -> NDArray[np.bool_]:
+    """A mask of the records that occurred before, by 64-bit hashes; takes 40 bytes per record while sorting."""
+    hashes = np.fromiter((_hash(texts) for _, texts in source.records()), dtype=np.uint64)
     repeated = np.ones(len(hashes), dtype=bool)
     repeated[np.unique(hashes, return_index=True)[1]] = False
     return repeated
 
 
-def _hash(pair: Pair) -> int:
-    return int.from_bytes(hashlib.blake2b(f"{pair[1]}\n{pair[2]}".encode(), digest_size=8).digest(), "little")
+def _hash(texts: Sequence[str]) -> int:
+    return int.from_bytes(hashlib.blake2b("\n".join(texts).encode(), digest_size=8).digest(), "little")

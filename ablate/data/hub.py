@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ablate.data.columns import SUFFIXES, suffix_of
+from ablate.data.readers import SUFFIXES, suffix_of
 from ablate.errors import DataError, did_you_mean, listed
 from ablate.store.files import read_json, write_json
 

@@ -1,48 +1,50 @@
-"""What there is to say of corpora: those that go by a name, those that are prepared, and what one holds."""
+"""Summaries of corpora as JSON values: the named ones, the prepared ones, and the content of one."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ablate.config.data import LAYOUTS
+from ablate.config.translation_data import NamedCorpus
 from ablate.data.corpus import Corpus, TokenSequences
-from ablate.data.named import NAMED
 from ablate.store.corpora import MANIFEST
 from ablate.store.files import read_json
 
-SAMPLE = 3  # pairs
+SAMPLE = 3  # records
 _PERCENTILE = 95
 
 
-def named_corpora() -> list[dict[str, Any]]:
-    """The corpora that go by a name: their splits, directions, and where they are downloaded from."""
-    found = []
-    for name, layout in LAYOUTS.items():
-        published = NAMED.get(name)
-        where = f"hf:{published.repository}@{published.revision}" if published else "generated"
-        splits = [layout.train, layout.dev, layout.test]
-        found.append({"corpus": name, "directions": list(layout.directions), "splits": splits, "from": where})
-    return found
+def named_corpora(corpora: Mapping[str, NamedCorpus]) -> list[dict[str, Any]]:
+    """The corpora known by name: splits, directions and origin."""
+    return [
+        {
+            "corpus": name,
+            "directions": list(corpus.directions),
+            "splits": [corpus.train, corpus.dev, corpus.test],
+            "from": f"hf:{corpus.repository}@{corpus.revision}" if corpus.repository else "generated",
+        }
+        for name, corpus in corpora.items()
+    ]
 
 
 def prepared_corpora(corpora: Path) -> list[dict[str, Any]]:
-    """The corpora that are prepared, by their ids."""
+    """The prepared corpora, in the order of their ids."""
     found = []
-    for place in sorted(corpora.glob(f"[!.]*/{MANIFEST}")):
-        manifest = read_json(place)
+    for path in sorted(corpora.glob(f"[!.]*/{MANIFEST}")):
+        manifest = read_json(path)
         if manifest is not None:
-            size = sum(file.stat().st_size for file in place.parent.iterdir())
+            size = sum(file.stat().st_size for file in path.parent.iterdir())
             found.append({
-                "id": place.parent.name, "data": manifest["data"], "pairs": manifest["pairs"], "bytes": size,
+                "id": path.parent.name, "data": manifest["data"], "pairs": manifest["pairs"], "bytes": size,
             })  # fmt: skip
     return found
 
 
-def portrait(corpus: Corpus) -> dict[str, Any]:
-    """All that there is to say of a prepared corpus."""
+def describe(corpus: Corpus) -> dict[str, Any]:
+    """Sources, sizes, lengths, vocabulary and sample records of a prepared corpus."""
     manifest = corpus.manifest
     splits = {}
     for name, pairs in manifest["pairs"].items():
@@ -68,7 +70,7 @@ def portrait(corpus: Corpus) -> dict[str, Any]:
 
 
 def _lengths(sequences: TokenSequences) -> dict[str, Any]:
-    """Tokens of sentences, the end mark left out."""
+    """Statistics of lengths in tokens, without EOS."""
     lengths = sequences.lengths - 1
     longest, high = int(lengths.max()), int(np.percentile(lengths, _PERCENTILE))
     return {"total": int(lengths.sum()), "mean": round(float(lengths.mean()), 1), "p95": high, "longest": longest}

@@ -1,4 +1,4 @@
-"""Splits that are downloaded: of a data set on the Hub, and sacreBLEU's own test sets."""
+"""Sources that are downloaded when they are first read: data sets on the Hub, and sacreBLEU's test sets."""
 
 from __future__ import annotations
 
@@ -10,39 +10,40 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ablate.data.columns import Names, Row
+from ablate.config.data import TextFields
 from ablate.data.hub import Repository
-from ablate.data.sources import Aligned, Source, Tables
+from ablate.data.readers import Record
+from ablate.data.sources import Aligned, Tables, TextSource
 from ablate.errors import DataError, did_you_mean, listed
 
 SACREBLEU = "sacrebleu:"
 
 
 @dataclass
-class _Fetched:
-    """A split that is in files once it was downloaded; that happens when it is first read."""
+class _Downloaded:
+    """A split that is downloaded to files when it is first read."""
 
     repaired: Counter[str] = field(default_factory=Counter, init=False)
 
-    def _fetch(self) -> Source:
+    def _download(self) -> TextSource:
         raise NotImplementedError
 
     @cached_property
-    def _source(self) -> Source:
-        source = self._fetch()
+    def _source(self) -> TextSource:
+        source = self._download()
         source.repaired = self.repaired
         return source
 
-    def pairs(self) -> Iterator[Row]:
-        """As the files have them."""
-        return self._source.pairs()
+    def records(self) -> Iterator[Record]:
+        """The records of the downloaded files."""
+        return self._source.records()
 
-    def where(self, number: int, side: int) -> str:
-        """The file and row of a pair."""
-        return self._source.where(number, side)
+    def where(self, number: int, field: int) -> str:
+        """File and row of one field of a record."""
+        return self._source.where(number, field)
 
     def content(self) -> list[str]:
-        """The hash of each side."""
+        """The hash of each field."""
         return self._source.content()
 
     def files(self) -> tuple[str, ...]:
@@ -51,45 +52,44 @@ class _Fetched:
 
 
 @dataclass
-class OnHub(_Fetched):
+class HubSplit(_Downloaded):
     """A split of a data set on the Hub."""
 
     repository: Repository
-    beginning: str
-    names: Names | None
-    languages: tuple[str, str]
+    prefix: str  # of the names of the split's files
+    fields: TextFields
 
-    def _fetch(self) -> Source:
-        files = self.repository.files(self.beginning)
+    def _download(self) -> TextSource:
+        files = self.repository.files(self.prefix)
         paths = self.repository.download(files)
-        return Tables(paths, self.names, self.languages)
+        return Tables(paths, self.fields)
 
     def about(self) -> dict[str, Any]:
-        """The data set, its commit, its licence as stated, and the files."""
+        """The data set, its commit, its licence as stated, and the files' names."""
         record = self.repository.record()
-        files = self.repository.files(self.beginning)
+        files = self.repository.files(self.prefix)
         return {
             "hub": record["repository"], "commit": record["commit"], "licence": record["licence"], "files": files,
         }  # fmt: skip
 
     def signature(self) -> list[Any]:
-        """The commit, which fixes every file's content."""
+        """The commit, which determines every file's content, and the columns."""
         record = self.repository.record()
-        return [record["repository"], record["commit"], self.beginning, self.names]
+        return [record["repository"], record["commit"], self.prefix, self.fields.columns]
 
 
 @dataclass
-class TestSet(_Fetched):
-    """One of sacreBLEU's test sets, in its own cache; its first reference, where there are several."""
+class SacrebleuSet(_Downloaded):
+    """A test set of sacreBLEU, in sacreBLEU's cache; of several references the first."""
 
     name: str
-    languages: tuple[str, str]
+    languages: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        """Refuse a name that sacreBLEU does not know, and a direction that the test set does not have.
+        """Check the name and the direction.
 
         Raises:
-            DataError: saying what there is.
+            DataError: sacreBLEU has no such test set, or the set has no such direction.
         """
         from sacrebleu.dataset import DATASETS
 
@@ -102,10 +102,10 @@ class TestSet(_Fetched):
 
     @property
     def shown(self) -> str:
-        """As a study writes it."""
+        """The name as a study writes it."""
         return f"{SACREBLEU}{self.name}"
 
-    def _fetch(self) -> Source:
+    def _download(self) -> TextSource:
         wanted = [self._set._get_txt_file_path(self._pair, name) for name in self._set.fieldnames(self._pair)]
         if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") and not all(Path(path).exists() for path in wanted):
             raise DataError(f"{self.shown}: is not in sacreBLEU's cache, and this is offline")
@@ -124,5 +124,5 @@ class TestSet(_Fetched):
         return {"test set": self.shown, **self._source.about()}
 
     def signature(self) -> list[Any]:
-        """The files, as they lie in sacreBLEU's cache."""
+        """Signatures of the files in sacreBLEU's cache."""
         return self._source.signature()

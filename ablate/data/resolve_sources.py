@@ -1,134 +1,147 @@
-"""From a split's name in the study to its source."""
+"""From the split names of a study to their sources."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from ablate.config import DataConfig
-from ablate.config.data import HUB
-from ablate.data.columns import SUFFIXES, Names, suffix_of
+from ablate.config.data import HubData, TextFields
 from ablate.data.hub import Repository
 from ablate.data.io import files_in, is_address, is_file, joined
-from ablate.data.named import NAMED
-from ablate.data.remote import SACREBLEU, OnHub, TestSet
-from ablate.data.sources import Aligned, Generated, Source, Tables
+from ablate.data.readers import SUFFIXES, suffix_of
+from ablate.data.remote import SACREBLEU, HubSplit, SacrebleuSet
+from ablate.data.sources import Aligned, Generated, Tables, TextSource
 from ablate.errors import DataError, did_you_mean, listed
+from ablate.store.corpora import remembered
 
 SPLITS = ("train", "dev", "test")
-DOWNLOADS = "downloads"  # in the folder of corpora: what revisions of the Hub's data sets were found to be
+DOWNLOADS = "downloads"  # in the folder of corpora: records of the Hub's data sets, by revision
 
 
-def sources_of(
-    data: DataConfig, folder: Path, corpora: Path, tell: Callable[[str], None] = lambda line: None
-) -> dict[str, Source]:
-    """The source of every split, found and not yet read; what has to be downloaded is when it is read.
+def resolve_sources(
+    data: DataConfig, folder: Path, corpora: Path, log: Callable[[str], None] = lambda line: None
+) -> dict[str, TextSource]:
+    """The source of every split. Files are located but not read, and nothing is downloaded yet.
 
     Args:
-        data: what the study says.
-        folder: where its splits lie.
-        corpora: where prepared corpora are kept, and what is known of the Hub's data sets.
-        tell: told what is downloaded.
+        data: the study's data settings.
+        folder: the folder of its files.
+        corpora: the folder of prepared corpora, which also keeps records of the Hub's data sets.
+        log: receives a line for each download.
 
     Raises:
-        DataError: one line for each split that is not there.
+        DataError: splits are missing; one line for each.
     """
-    repository = _repository(data, corpora / DOWNLOADS, tell)
-    found: dict[str, Source] = {}
+    hub = data.hub
+    records = corpora / DOWNLOADS
+    repository = Repository(hub.repository, hub.revision, records, log, hub.sha256) if hub is not None else None
+    sources: dict[str, TextSource] = {}
     faults: dict[str, None] = {}
     for split in SPLITS:
         try:
-            found[split] = _source_of(data, getattr(data, split), split, folder, repository)
+            sources[split] = _resolve(data, getattr(data, split), split, folder, hub, repository)
         except DataError as error:
             faults.update(dict.fromkeys(error.lines))
     if faults:
         raise DataError(*faults)
-    return found
+    return sources
 
 
-def _source_of(data: DataConfig, name: str, split: str, folder: Path, repository: Repository | None) -> Source:
+def source_faults(data: DataConfig, folder: Path, corpora: Path) -> tuple[str, ...]:
+    """A line for every split that is missing, found without reading or downloading."""
+    try:
+        resolve_sources(data, folder, corpora)
+    except DataError as error:
+        return error.lines
+    return ()
+
+
+def is_other_text(data: DataConfig, folder: Path, corpora: Path, used: Collection[str]) -> bool:
+    """Whether a study's files have changed since these corpora were made from them, judged without reading them.
+
+    False if files are missing, and for corpora that are downloaded or generated.
+    """
+    try:
+        sources = resolve_sources(data, folder, corpora).values()
+        if not all(isinstance(source, (Aligned, Tables)) for source in sources):
+            return False
+        signature = [source.signature() for source in sources]
+    except DataError:
+        return False
+    return remembered(data, corpora, signature) not in used
+
+
+def _resolve(
+    data: DataConfig, name: str, split: str, folder: Path, hub: HubData | None, repository: Repository | None
+) -> TextSource:
     """The source of one split."""
-    if data.corpus == "toy":
+    if data.generated:
         return Generated(split)
     if name.startswith(SACREBLEU):
-        return TestSet(name.removeprefix(SACREBLEU), data.languages)
-    if repository is None or is_address(name):
-        return files_source(joined(folder, name), data.languages, columns(data))
-    published = NAMED.get(data.corpus)
-    beginning = name
-    if published is not None:
-        if name not in published.splits:
-            near = did_you_mean(name, published.splits) or f"; there are {listed(published.splits)}"
+        return SacrebleuSet(name.removeprefix(SACREBLEU), data.labels)
+    if hub is None or repository is None or is_address(name):
+        return files_source(joined(folder, name), data.text_fields)
+    prefix = name
+    if hub.files is not None:
+        if name not in hub.files:
+            near = did_you_mean(name, hub.files) or f"; there are {listed(hub.files)}"
             raise DataError(f'corpus {data.corpus} on the Hub has no split "{name}"{near}, or sacrebleu:NAME')
-        beginning = published.splits[name].format(config=published.configs.get(data.direction, ""))
-    return OnHub(repository, beginning, columns(data), data.languages)
+        prefix = hub.files[name]
+    return HubSplit(repository, prefix, data.text_fields)
 
 
-def _repository(data: DataConfig, records: Path, tell: Callable[[str], None]) -> Repository | None:
-    """The data set of the Hub that the study's corpus is; None where it is in files or generated."""
-    published = NAMED.get(data.corpus)
-    if published is not None and data.folder is None:
-        return Repository(published.repository, published.revision, records, tell, published.sha256)
-    if data.corpus.startswith(HUB):
-        name, _, revision = data.corpus.removeprefix(HUB).partition("@")
-        return Repository(name, revision or "main", records, tell, {})
-    return None
-
-
-def columns(data: DataConfig) -> Names | None:
-    """The columns that the study names, if it does."""
-    if data.source_column is None or data.target_column is None:
-        return None
-    return data.source_column, data.target_column
-
-
-def files_source(path: str, languages: tuple[str, str], names: Names | None = None) -> Source:
-    """A split in files: a file with columns, a file a language, or a folder of either.
+def files_source(path: str, fields: TextFields) -> TextSource:
+    """The source of a split in files: a file with columns, a text file per field, or a folder of either.
 
     Raises:
-        DataError: they are not there; the message names what was looked for.
+        DataError: the files are missing; the message names them.
     """
     if suffix_of(path) in SUFFIXES:
         if not is_file(path):
-            raise DataError(f"there is no {path}: data.folder says where the splits lie")
-        return Tables((path,), names, languages)
-    pair = tuple(_first([f"{path}.{language}", f"{path}.{language}.gz"]) for language in languages)
-    if all(pair):
-        _refuse_names(path, names)
-        return Aligned(((str(pair[0]),), (str(pair[1]),)))
+            raise DataError(f"{path} not found; set data.folder")
+        return Tables((path,), fields)
+    files = [_first([f"{path}.{label}", f"{path}.{label}.gz"]) for label in fields.labels]
+    if None not in files:
+        _refuse_columns(path, fields)
+        return Aligned(tuple((str(file),) for file in files))
     inside = files_in(path)
     if inside is not None:
-        return _folder_source(path, inside, languages, names)
-    missing = languages[pair.index(None)]
-    raise DataError(f"there is no {path}.{missing} nor {path}.{missing}.gz: data.folder says where the splits lie")
+        return _folder_source(path, inside, fields)
+    raise DataError(f"{path}.{fields.labels[files.index(None)]}(.gz) not found; set data.folder")
 
 
-def _folder_source(path: str, inside: list[str], languages: tuple[str, str], names: Names | None) -> Source:
+def _folder_source(path: str, inside: list[str], fields: TextFields) -> TextSource:
     tables = [file for file in inside if suffix_of(file) in SUFFIXES]
     if tables:
         kinds = sorted({suffix_of(file) for file in tables})
         if len(kinds) > 1:
             raise DataError(f"{path}: holds files of several kinds ({', '.join(kinds)}): keep one, or name a file")
-        return Tables(tuple(tables), names, languages)
-    sides = [
-        {file.removesuffix(".gz").removesuffix(end): file for file in inside if file.removesuffix(".gz").endswith(end)}
-        for end in (f".{language}" for language in languages)
-    ]
-    alone = sorted(set(sides[0]) ^ set(sides[1]))
-    if alone:
-        file = sides[0].get(alone[0]) or sides[1][alone[0]]
-        raise DataError(f"{file}: has no counterpart in the other language")
-    if not sides[0]:
-        wanted = ", ".join((*SUFFIXES, *(f".{language}" for language in languages)))
-        raise DataError(f"{path}: holds no file that ends in {wanted}, or these with .gz")
-    _refuse_names(path, names)
-    stems = sorted(sides[0])
-    return Aligned(([sides[0][stem] for stem in stems], [sides[1][stem] for stem in stems]))
+        return Tables(tuple(tables), fields)
+    by_label = {
+        label: {
+            file.removesuffix(".gz").removesuffix(f".{label}"): file
+            for file in inside
+            if file.removesuffix(".gz").endswith(f".{label}")
+        }
+        for label in fields.labels
+    }
+    stems = sorted(set().union(*by_label.values()))
+    for stem in stems:
+        for label, files in by_label.items():
+            if stem not in files:
+                other = next(files[stem] for files in by_label.values() if stem in files)
+                raise DataError(f"{other}: has no counterpart {stem.rpartition('/')[2]}.{label}")
+    if not stems:
+        endings = ", ".join((*SUFFIXES, *(f".{label}" for label in fields.labels)))
+        raise DataError(f"{path}: holds no file that ends in {endings}, or these with .gz")
+    _refuse_columns(path, fields)
+    return Aligned(tuple([files[stem] for stem in stems] for files in by_label.values()))
 
 
-def _refuse_names(path: str, names: Names | None) -> None:
-    if names is not None:
-        raise DataError(f"{path}: is plain text: data.source_column and data.target_column have no effect on it")
+def _refuse_columns(path: str, fields: TextFields) -> None:
+    if fields.columns is not None:
+        raise DataError(f"{path}: is plain text: {' and '.join(fields.settings)} have no effect on it")
 
 
 def _first(candidates: list[str]) -> str | None:

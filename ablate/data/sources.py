@@ -1,4 +1,4 @@
-"""Where a split's sentence pairs come from: one small interface over files, generated and downloaded corpora."""
+"""Sources of a split's records: one interface over text files, tables, and generated and downloaded corpora."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from typing import Any, Protocol
 
+from ablate.config.data import TextFields
 from ablate.data import toy
-from ablate.data.columns import Names, Row, read_rows, suffix_of
 from ablate.data.io import signature, text_hash
-from ablate.data.lines import read_lines
+from ablate.data.readers import Record, read_lines, read_rows, suffix_of
 from ablate.errors import DataError
 
 
-class Source(Protocol):
-    """The sentence pairs of a split."""
+class TextSource(Protocol):
+    """The records of one split, as text."""
 
-    repaired: Counter[str]  # what was mended in the last reading, by name
+    repaired: Counter[str]  # repairs made by the last reading, by name
 
-    def pairs(self) -> Iterator[Row]:
-        """(number from 1, source, target); sides are stripped, and may be empty.
+    def records(self) -> Iterator[Record]:
+        """Records as (number from 1, texts by field); texts are stripped, and may be empty.
 
         Raises:
-            DataError: something in the files cannot be used, with file and line.
+            DataError: the content cannot be used; with file and line.
         """
 
-    def where(self, number: int, side: int) -> str:
-        """The file and line of a pair that was read."""
+    def where(self, number: int, field: int) -> str:
+        """File and line of one field of a record that was read, for messages."""
 
     def content(self) -> list[str]:
-        """Hashes of its text: what the identity of a prepared corpus is made of."""
+        """Hashes of the text, which the id of the prepared corpus is made from."""
 
     def signature(self) -> list[Any]:
-        """What changes when the content does, known at once."""
+        """A value that changes with the content, known without reading it."""
 
     def files(self) -> tuple[str, ...]:
-        """Its files, for people."""
+        """Paths of the files, for messages."""
 
     def about(self) -> dict[str, Any]:
-        """Where it is from, without any path of this machine."""
+        """Origin of the text for the manifest, without paths of this machine."""
 
 
 @dataclass
@@ -52,16 +52,16 @@ class Generated:
     split: str
     repaired: Counter[str] = field(default_factory=Counter)
 
-    def pairs(self) -> Iterator[Row]:
-        """As they are generated."""
-        return ((number, *pair) for number, pair in enumerate(toy.generate()[self.split], 1))
+    def records(self) -> Iterator[Record]:
+        """The generated sentence pairs."""
+        return enumerate(toy.generate()[self.split], 1)
 
-    def where(self, number: int, side: int) -> str:
-        """Its number."""
+    def where(self, number: int, field: int) -> str:
+        """The split and the record's number."""
         return f"toy {self.split}:{number}"
 
     def content(self) -> list[str]:
-        """The generator's version, once for the whole corpus."""
+        """The generator's version; given by one split for the whole corpus."""
         return [f"toy {toy.VERSION}"] if self.split == "train" else []
 
     def signature(self) -> list[Any]:
@@ -69,7 +69,7 @@ class Generated:
         return ["toy", toy.VERSION]
 
     def files(self) -> tuple[str, ...]:
-        """None."""
+        """No files."""
         return ()
 
     def about(self) -> dict[str, Any]:
@@ -79,99 +79,105 @@ class Generated:
 
 @dataclass
 class Aligned:
-    """Lines of text in two files, or in as many for each side, line by line."""
+    """Text files, one per field, or several per field that are read one after another; a line is a text.
 
-    sides: tuple[Sequence[str], Sequence[str]]
+    paths: the files of each field; the n-th files of all fields have equally many lines.
+    """
+
+    paths: Sequence[Sequence[str]]
     repaired: Counter[str] = field(default_factory=Counter)
-    _starts: list[int] = field(default_factory=list)  # pairs before each file that was opened
+    _starts: list[int] = field(default_factory=list)  # records before each file that was opened
 
-    def pairs(self) -> Iterator[Row]:
-        """Line by line; files that pair must have equally many."""
+    def records(self) -> Iterator[Record]:
+        """The n-th lines of all fields together.
+
+        Raises:
+            DataError: files have different numbers of lines, or a line is not text.
+        """
         self.repaired.clear()
         self._starts.clear()
         number = 0
-        for files in zip(*self.sides, strict=True):
+        for files in zip(*self.paths, strict=True):
             self._starts.append(number)
             lines = (read_lines(file, self.repaired) for file in files)
-            for source, target in zip_longest(*lines):
+            for texts in zip_longest(*lines):
                 number += 1
-                if source is None or target is None:
+                if None in texts:
                     raise DataError(_unequal(files))
-                yield number, source.strip(), target.strip()
+                yield number, tuple(text.strip() for text in texts)
 
-    def where(self, number: int, side: int) -> str:
-        """The file and line of this side."""
-        place = bisect.bisect_left(self._starts, number) - 1
-        return f"{self.sides[side][place]}:{number - self._starts[place]}"
+    def where(self, number: int, field: int) -> str:
+        """File and line of this field."""
+        index = bisect.bisect_left(self._starts, number) - 1
+        return f"{self.paths[field][index]}:{number - self._starts[index]}"
 
     def content(self) -> list[str]:
-        """The hash of each side's text."""
-        return [_text_hash(files) for files in self.sides]
+        """The hash of each field's text."""
+        return [_text_hash(files) for files in self.paths]
 
     def signature(self) -> list[Any]:
-        """Of each file."""
+        """Signature of each file."""
         return [signature(file) for file in self.files()]
 
     def files(self) -> tuple[str, ...]:
-        """Both sides' files."""
-        return tuple(chain(*self.sides))
+        """The files of all fields."""
+        return tuple(chain(*self.paths))
 
     def about(self) -> dict[str, Any]:
-        """The files' names."""
+        """Names of the files."""
         return {"files": [_name(file) for file in self.files()]}
 
 
 @dataclass
 class Tables:
-    """Rows with a column for each side, in one file or several."""
+    """Files with a column per field, read one after another."""
 
     paths: Sequence[str]
-    names: Names | None
-    languages: tuple[str, str]
+    fields: TextFields
     repaired: Counter[str] = field(default_factory=Counter)
     _starts: list[int] = field(default_factory=list)
 
-    def pairs(self) -> Iterator[Row]:
+    def records(self) -> Iterator[Record]:
         """Row by row, file after file."""
         self.repaired.clear()
         self._starts.clear()
         before = number = 0
         for path in self.paths:
             self._starts.append(before)
-            for row, source, target in read_rows(path, self.names, self.languages, self.repaired):
+            for row, texts in read_rows(path, self.fields, self.repaired):
                 number = before + row
-                yield number, source, target
+                yield number, texts
             before = max(before, number)
 
-    def where(self, number: int, side: int) -> str:
-        """The file and row of a pair."""
-        place = bisect.bisect_left(self._starts, number) - 1
-        return f"{self.paths[place]}:{number - self._starts[place]}"
+    def where(self, number: int, field: int) -> str:
+        """File and row."""
+        index = bisect.bisect_left(self._starts, number) - 1
+        return f"{self.paths[index]}:{number - self._starts[index]}"
 
     def content(self) -> list[str]:
-        """The hash of each side as lines of text, so that the same pairs in other containers are the same corpus.
+        """The hash of each field as lines of text, so that the same records in another format are the same corpus.
 
-        A single TSV of two columns is known by its own text, as it always was.
+        A single TSV without named columns has the hash of its own text, as in the first version.
         """
-        if len(self.paths) == 1 and self.names is None and suffix_of(self.paths[0]) == ".tsv":
+        if len(self.paths) == 1 and self.fields.columns is None and suffix_of(self.paths[0]) == ".tsv":
             return [text_hash(self.paths[0])]
-        digests = (hashlib.sha256(), hashlib.sha256())
+        digests = [hashlib.sha256() for _ in self.fields.names]
         for path in self.paths:
-            for _, *pair in read_rows(path, self.names, self.languages, Counter()):
-                for digest, text in zip(digests, pair, strict=True):
+            for _, texts in read_rows(path, self.fields, Counter()):
+                for digest, text in zip(digests, texts, strict=True):
                     digest.update(f"{text}\n".encode())
         return [digest.hexdigest() for digest in digests]
 
     def signature(self) -> list[Any]:
-        """Of each file, and the columns taken."""
-        return [self.names, *(signature(path) for path in self.paths)]
+        """The columns, and the signature of each file."""
+        return [self.fields.columns, *(signature(path) for path in self.paths)]
 
     def files(self) -> tuple[str, ...]:
         """The files."""
         return tuple(self.paths)
 
     def about(self) -> dict[str, Any]:
-        """The files' names."""
+        """Names of the files."""
         return {"files": [_name(file) for file in self.paths]}
 
 
@@ -189,7 +195,8 @@ def _text_hash(files: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-def _unequal(files: tuple[str, str]) -> str:
-    counts = [sum(1 for _ in read_lines(file, Counter())) for file in files]
-    short, long = (0, 1) if counts[0] < counts[1] else (1, 0)
-    return f"{files[short]}: has {counts[short]} lines, but {files[long]} has {counts[long]}: they must pair"
+def _unequal(files: Sequence[str]) -> str:
+    """Message for files of different numbers of lines, which counts the lines of the shortest and the longest."""
+    counts = {file: sum(1 for _ in read_lines(file, Counter())) for file in files}
+    short, long = min(files, key=counts.__getitem__), max(files, key=counts.__getitem__)
+    return f"{short}: has {counts[short]} lines, but {long} has {counts[long]}: they must pair"

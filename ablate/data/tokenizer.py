@@ -1,21 +1,24 @@
-"""SentencePiece (section 5.1: byte-pair encoding, a vocabulary shared by both languages)."""
+"""SentencePiece vocabularies (section 5.1: byte-pair encoding, shared by both languages): training, text to ids."""
 
 from __future__ import annotations
 
 import io
+import random
 import re
 import threading
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
-from ablate.data.lines import MAX_LINE_BYTES
+from ablate.data.readers import MAX_LINE_BYTES
 from ablate.errors import DataError
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 
 Kind = Literal["bpe", "unigram"]
-_ASK_AGAIN = 0.1  # seconds between two looks at whether a signal has come
+T = TypeVar("T")
+SAMPLE_SEED = 20170612
+_SIGNAL_CHECK = 0.1  # seconds between two chances for a signal handler to run
 
 
 class Tokenizer:
@@ -29,12 +32,13 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """V, the four control pieces included."""
+        """V, including the four special pieces."""
         return int(self._processor.get_piece_size())
 
     @cached_property
     def kind(self) -> Kind:
-        """How it was learned: a BPE's pieces are scored 0, -1, -2 ... in the order of its merges."""
+        """How the vocabulary was learned."""
+        # BPE scores its pieces 0, -1, -2 ... in the order of its merges.
         whole = [self._processor.get_score(id) for id in range(self.vocab_size) if not self._is_special(id)]
         return "bpe" if whole == [-float(rank) for rank in range(len(whole))] else "unigram"
 
@@ -43,19 +47,42 @@ class Tokenizer:
         return bool(pieces.is_control(id) or pieces.is_unknown(id) or pieces.is_byte(id))
 
     def encode(self, sentences: list[str]) -> list[list[int]]:
-        """Ids of each sentence, without begin and end marks."""
+        """Token ids of each sentence, without BOS and EOS."""
         ids: list[list[int]] = self._processor.encode(sentences, out_type=int)
         return ids
 
     def decode(self, ids: list[list[int]]) -> list[str]:
-        """Plain, detokenized text of each list of ids."""
-        text: list[str] = self._processor.decode(ids) if ids else []  # of no sentences it would make one text
+        """Detokenized text of each list of ids."""
+        text: list[str] = self._processor.decode(ids) if ids else []  # SentencePiece decodes [] to one text
         return text
 
     def pieces(self, ids: list[int]) -> list[str]:
-        """How each id is written: `▁` for a space before a word, marks as <s> and </s>."""
+        """The piece of each id: `▁` stands for a space before a word; BOS and EOS are <s> and </s>."""
         pieces: list[str] = self._processor.id_to_piece(ids)
         return pieces
+
+
+class ReservoirSample(Generic[T]):
+    """A uniform sample of at most `size` of the items added, in their order (Vitter, 1985). Its seed is fixed."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.added = size, 0
+        self._kept: list[tuple[int, T]] = []
+        self._random = random.Random(SAMPLE_SEED)
+
+    def add(self, item: T) -> None:
+        """Add an item, which may replace one of the sample."""
+        if self.added < self.size:
+            self._kept.append((self.added, item))
+        else:
+            index = int(self._random.random() * (self.added + 1))
+            if index < self.size:
+                self._kept[index] = (self.added, item)
+        self.added += 1
+
+    def items(self) -> list[T]:
+        """The sample."""
+        return [item for _, item in sorted(self._kept, key=lambda entry: entry[0])]
 
 
 def train_tokenizer(
@@ -63,11 +90,10 @@ def train_tokenizer(
 ) -> Tokenizer:
     """Train a vocabulary of exactly `vocab_size` pieces.
 
-    Text is taken as it is (no Unicode normalisation), so that every character of a reference can be produced.
-    A signal is heeded while it works.
+    Text is not normalised, so that every character of a reference can be produced. Signals are handled meanwhile.
 
     Raises:
-        DataError: the text does not hold that many pieces, or more characters than that.
+        DataError: the text has fewer possible pieces than `vocab_size`, or more characters.
     """
     import sentencepiece
 
@@ -89,16 +115,16 @@ def train_tokenizer(
     }
     failures: list[Exception] = []
 
-    def work() -> None:
+    def train() -> None:
         try:
             sentencepiece.SentencePieceTrainer.train(**settings)
         except Exception as error:
             failures.append(error)
 
-    worker = threading.Thread(target=work, daemon=True)  # it works without the interpreter: this thread hears signals
+    worker = threading.Thread(target=train, daemon=True)  # releases the GIL, so that this thread handles signals
     worker.start()
     while worker.is_alive():
-        worker.join(_ASK_AGAIN)
+        worker.join(_SIGNAL_CHECK)
     if failures and not isinstance(failures[0], RuntimeError):
         raise failures[0]
     if failures:

@@ -1,40 +1,39 @@
-"""What text looks like that sacreBLEU does not expect: it wants plain, detokenized text."""
+"""Warnings about text that is not plain: scores are computed on detokenized, unescaped text."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-# A share of lines this large is no accident. Plain text has a full stop after a space, or an entity, once in a while.
+from ablate.data.readers import Record
+
+# Plain text also has a full stop after a space, or an entity, now and then: only a large share of lines is a sign.
 SHARE = 0.1
-LOOKED_AT = 20_000  # pairs of a split
+CHECKED_RECORDS = 20_000  # at the beginning of a split
 
 _MOSES = re.compile(r" @-@ |(?:^| )&(?:apos|quot|#91|#93|#124);|[^\s.] [.?!]$")
 _ENTITY = re.compile(r"&(?:amp|lt|gt|quot|apos|nbsp|#\d{2,5});")
 
 
-class Notices:
-    """Collects what is noticed of each side of each split."""
+class CorpusWarnings:
+    """Collects one line per warning, for each field of each split."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
 
-    def look(self, split: str, pairs: Sequence[tuple[int, str, str]], languages: tuple[str, str]) -> None:
-        """Look at a split's beginning."""
-        some = pairs[:LOOKED_AT]
-        sides = ([source for _, source, _ in some], [target for _, _, target in some])
-        for side, language in zip(sides, languages, strict=True):
+    def check(self, split: str, records: Sequence[Record], labels: Sequence[str]) -> None:
+        """Check the beginning of a split; `labels` name the fields, such as languages."""
+        beginning = [texts for _, texts in records[:CHECKED_RECORDS]]
+        for field, label in enumerate(labels):
             for pattern, what in ((_ENTITY, "HTML-escaped"), (_MOSES, "Moses-tokenized")):
-                share = sum(pattern.search(text) is not None for text in side) / max(1, len(side))
+                share = sum(pattern.search(texts[field]) is not None for texts in beginning) / max(1, len(beginning))
                 if share >= SHARE:
-                    self._lines.append(
-                        f"{split} ({language}): {share:.0%} of lines look {what}; sacreBLEU wants plain text"
-                    )
+                    self._lines.append(f"{split} ({label}): {share:.0%} of lines look {what}; scores need plain text")
 
     def add(self, line: str) -> None:
-        """Something else that was noticed."""
+        """Add a line."""
         self._lines.append(line)
 
     def lines(self) -> list[str]:
-        """A line for each thing noticed."""
-        return self._lines
+        """All warnings, in the order in which they were found."""
+        return list(self._lines)

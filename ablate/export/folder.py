@@ -41,7 +41,7 @@ def export(run: RunFolder, results: Results, target: str, folder: Path) -> str:
         raise UsageError(f"run {run.id} cannot be exported to {target}: it has data.vocabulary=separate")
     weights = {name: tensor.detach().float() for name, tensor in opened.model.state_dict().items()}
     source = Source(
-        config, weights, opened.corpus.tokenizer, opened.task.data_config.model_validate(record.data).languages
+        config, weights, opened.corpus.tokenizer, opened.task.data_config.model_validate(record.data).labels
     )
 
     def write(place: Path) -> None:

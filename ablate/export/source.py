@@ -27,7 +27,7 @@ class Source:
     config: ModelConfig
     weights: Mapping[str, Tensor]
     tokenizer: Tokenizer
-    languages: tuple[str, str]
+    languages: tuple[str, ...]
 
     def affine(self, name: str) -> Affine:
         """A projection; where it has no bias, zeros."""

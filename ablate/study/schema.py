@@ -9,10 +9,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from ablate.config import PRESETS, DataConfig, RowConfig
-from ablate.config.data import CORPORA, LAYOUTS
+from ablate.config import PRESETS, RowConfig, TranslationData
 from ablate.config.metrics import TRANSLATION_METRICS
 from ablate.config.resolve import SYMBOLS
+from ablate.config.translation_data import CORPORA, NAMED_CORPORA
 from ablate.study.select import MAX_SEEDS
 
 Schema = dict[str, Any]
@@ -138,13 +138,13 @@ def _group() -> Schema:
 
 def _data() -> Schema:
     """Schema of the data section; the corpus decides which fields are required or allowed."""
-    whole = DataConfig.model_json_schema()
+    whole = TranslationData.model_json_schema()
     properties = {name: _untitled(field) for name, field in whole["properties"].items()}
     properties["corpus"]["enum"] = list(CORPORA)
     locations = ("folder", "train", "dev", "test")
     rules = [
-        _if_corpus(name, {"properties": {"direction": {"enum": list(layout.directions)}}})
-        for name, layout in LAYOUTS.items()
+        _if_corpus(name, {"properties": {"direction": {"enum": list(named.directions)}}})
+        for name, named in NAMED_CORPORA.items()
     ]
     rules += [
         _if_corpus("files", {"required": whole["required"]}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ablate.config import DataConfig, DecodingConfig, RowConfig, resolve_data
+from ablate.config import DataConfig, DecodingConfig, RowConfig, TranslationData, resolve_data
 from ablate.config.metrics import PPL, PPL_CHAR, TRANSLATION_METRICS, Metric
 from ablate.paper import TABLE_3
 from ablate.store.records import Measurement, Score
@@ -24,14 +24,14 @@ class Translation(Task):
     """Translate sentences; score them with sacreBLEU on detokenized text."""
 
     name = "translation"
-    data_config = DataConfig
+    data_config = TranslationData
     architectures = ("encoder-decoder", "decoder-only")
     model_metrics = (PPL, PPL_CHAR)
     prediction_metrics = TRANSLATION_METRICS
     default_metrics = ("bleu",)
     paper = TABLE_3
 
-    def resolve_data(self, settings: Mapping[str, Any]) -> DataConfig:
+    def resolve_data(self, settings: Mapping[str, Any]) -> TranslationData:
         """Resolve the study's `data` section; a named corpus brings its splits and direction."""
         return resolve_data(settings)
 
@@ -44,12 +44,12 @@ class Translation(Task):
                 f"max_positions={config.max_positions}"
             )
         yield from super().check(data, config)
-        if data.vocabulary == "separate" and not config.has_encoder:
+        if data.separate_vocabularies and not config.has_encoder:
             yield (
                 "data.vocabulary=separate does not work with architecture=decoder-only, which reads source and target "
                 "as one sequence"
             )
-        elif data.vocabulary == "separate" and config.tied_embeddings == "all":
+        elif data.separate_vocabularies and config.tied_embeddings == "all":
             yield (
                 "data.vocabulary=separate does not work with tied_embeddings=all, which shares one matrix between "
                 "source and target; set tied_embeddings to decoder or none"

@@ -75,8 +75,8 @@ def test_plan_names_every_split_that_is_not_there_and_plans_all_the_same(here):
     done = inside("plan", "own.yaml")
     assert done.code == 0
     assert "2 rows, 2 runs" in done.out
-    assert [line.split(".en nor")[0] for line in done.err.splitlines()] == [
-        f"data: there is no text/{split}" for split in ("train", "dev", "test")
+    assert done.err.splitlines() == [
+        f"data: text/{split}.en(.gz) not found; set data.folder" for split in ("train", "dev", "test")
     ]
 
 

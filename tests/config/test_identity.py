@@ -5,7 +5,15 @@ import re
 
 import pytest
 
-from ablate.config import DataConfig, DecodingConfig, RowConfig, decoding_id, resolve_data, resolve_row, run_id
+from ablate.config import (
+    DecodingConfig,
+    RowConfig,
+    TranslationData,
+    decoding_id,
+    resolve_data,
+    resolve_row,
+    run_id,
+)
 from ablate.config.identity import (
     INTRODUCED,
     INTRODUCED_DATA,
@@ -56,7 +64,7 @@ def test_every_row_field_is_in_exactly_one_table():
 
 
 def test_every_data_field_is_in_exactly_one_table():
-    assert sorted([*INTRODUCED_DATA, *NOT_IDENTITY_DATA]) == sorted(DataConfig.model_fields)
+    assert sorted([*INTRODUCED_DATA, *NOT_IDENTITY_DATA]) == sorted(TranslationData.model_fields)
 
 
 def test_the_decoding_table_is_the_decoding_section():

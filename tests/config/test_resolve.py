@@ -197,14 +197,14 @@ def test_a_named_corpus_brings_its_splits_and_direction(corpus, direction, split
 
 def test_what_is_written_replaces_what_the_corpus_brings():
     data = resolve_data({"corpus": "wmt14", "direction": "fr-en", "dev": "newstest2012"})
-    assert (data.languages, data.dev, data.test) == (("fr", "en"), "newstest2012", "newstest2014")
+    assert (data.labels, data.dev, data.test) == (("fr", "en"), "newstest2012", "newstest2014")
 
 
 def test_files_of_ones_own_name_everything():
-    assert resolve_data(FILES).languages == ("cs", "pt_BR")
+    assert resolve_data(FILES).labels == ("cs", "pt_BR")
     with pytest.raises(ValidationError) as caught:
         resolve_data({"corpus": "files"})
-    assert field_errors(caught.value) == [(name, "must be given") for name in ("direction", "train", "dev", "test")]
+    assert field_errors(caught.value) == [(name, "must be given") for name in ("train", "dev", "test", "direction")]
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,12 @@ from pathlib import Path
 import numpy as np
 
 from ablate.config import resolve_data
+from ablate.config.data import TextFields
 from ablate.data import toy
 from ablate.data.corpus import Split, TokenSequences
 from ablate.data.prepare import prepare
 
+FIELDS = TextFields(("source", "target"), ("en", "de"))
 _TOY = toy.generate()
 PAIRS = {"train": _TOY["train"][:200], "dev": _TOY["dev"][:20], "test": _TOY["test"][:20]}
 SETTINGS = {

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ablate.config import resolve_data
-from ablate.data import builder, encoders
+from ablate.data import builder
 from ablate.data.corpus import subset
-from ablate.data.sample import Sample
-from ablate.data.warnings import Notices
+from ablate.data.encoding import EncoderPool
+from ablate.data.tokenizer import ReservoirSample
+from ablate.data.warnings import CorpusWarnings
 from tests.data.small import PAIRS, SETTINGS
 from tests.data.test_prepare import fault
 
@@ -94,20 +95,20 @@ def test_bytes_in_the_place_of_unknown_characters(files):
 
 
 def test_a_small_corpus_is_its_own_sample():
-    sample = Sample(10)
+    sample = ReservoirSample(10)
     for number in range(10):
-        sample.offer((number, "a", "b"))
-    assert [pair[0] for pair in sample.drawn()] == list(range(10))
+        sample.add((number, ("a", "b")))
+    assert [pair[0] for pair in sample.items()] == list(range(10))
 
 
 def test_a_sample_is_in_order_and_each_pair_as_likely_as_another(monkeypatch):
     taken = Counter()
     for seed in range(600):
-        sample = Sample(10)
+        sample = ReservoirSample(10)
         sample._random = random.Random(seed)
         for number in range(50):
-            sample.offer((number, "a", "b"))
-        numbers = [pair[0] for pair in sample.drawn()]
+            sample.add((number, ("a", "b")))
+        numbers = [pair[0] for pair in sample.items()]
         assert numbers == sorted(set(numbers))
         assert len(numbers) == 10
         taken.update(numbers)
@@ -126,14 +127,19 @@ def test_the_vocabulary_of_a_large_corpus_is_learned_on_a_sample(files):
 
 
 def test_a_large_corpus_is_encoded_by_processes_to_the_same_bytes(files, corpus, monkeypatch):
-    started = []
-    popen = encoders.subprocess.Popen
-    monkeypatch.setattr(encoders.subprocess, "Popen", lambda *given, **more: started.append(1) or popen(*given, **more))
-    monkeypatch.setattr(builder, "MANY", 100)
-    monkeypatch.setattr(builder, "AT_ONCE", 30)
+    pools = []
+
+    class Pool(EncoderPool):
+        def __init__(self, models, processes):
+            super().__init__(models, processes)
+            pools.append(processes)
+
+    monkeypatch.setattr(builder, "EncoderPool", Pool)
+    monkeypatch.setattr(builder, "PARALLEL_FROM", 100)
+    monkeypatch.setattr(builder, "CHUNK", 30)
     monkeypatch.setattr(builder, "cores", lambda: 2)
     other = files.write().prepare()
-    assert len(started) == 2
+    assert pools == [2]
     assert {name: other.manifest["files"][name] for name in corpus.manifest["files"]} == corpus.manifest["files"]
 
 
@@ -169,19 +175,19 @@ def test_a_share_is_drawn_from_everywhere():
     ],
 )
 def test_text_that_is_not_plain_is_noticed_and_named(lines, what):
-    notices = Notices()
-    notices.look("dev", [(1, "A dog.", line) for line in lines], ("en", "de"))
-    assert f"dev (de): 100% of lines look {what}; sacreBLEU wants plain text" in notices.lines()
-    assert not any("(en)" in line for line in notices.lines())
+    warnings = CorpusWarnings()
+    warnings.check("dev", [(1, ("A dog.", line)) for line in lines], ("en", "de"))
+    assert f"dev (de): 100% of lines look {what}; scores need plain text" in warnings.lines()
+    assert not any("(en)" in line for line in warnings.lines())
 
 
 def test_plain_text_is_not():
-    notices = Notices()
+    warnings = CorpusWarnings()
     plain = ["A man, a dog.", "AT&T", "Who? Me.", "He said: ...", "5 & 6", "Wait ..."]
-    notices.look("dev", [(1, line, line) for line in plain], ("en", "de"))
-    assert notices.lines() == []
+    warnings.check("dev", [(1, (line, line)) for line in plain], ("en", "de"))
+    assert warnings.lines() == []
 
 
 def test_what_was_noticed_stands_in_the_manifest(files):
     corpus = files.write(test=[("the dog", "kana la .")] * 5).prepare()
-    assert corpus.manifest["noticed"] == ["test (de): 100% of lines look Moses-tokenized; sacreBLEU wants plain text"]
+    assert corpus.manifest["noticed"] == ["test (de): 100% of lines look Moses-tokenized; scores need plain text"]

@@ -1,17 +1,21 @@
 """Encoding many sentences: the same ids as SentencePiece's own encoder gives, in one process or in several."""
 
+import multiprocessing
 import os
 import signal
+import subprocess
+import sys
+import time
 from itertools import pairwise
 
 import numpy as np
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ablate.data import encoding, toy
-from ablate.data.encoders import Encoders
-from ablate.data.encoding import Encoded, Encoder
+from ablate.data.encoding import Encoded, EncoderPool, TextEncoder
 from ablate.data.tokenizer import Tokenizer, train_tokenizer
 from ablate.errors import StoreError
 
@@ -39,12 +43,12 @@ def sentences(encoded):
 @given(texts=st.lists(WORDS | st.sampled_from(TEXT), max_size=8))
 @settings(deadline=None, max_examples=150)
 def test_ids_are_those_of_sentencepiece(name, texts):
-    assert sentences(Encoder(TOKENIZERS[name])(texts)) == TOKENIZERS[name].encode(texts)
+    assert sentences(TextEncoder(TOKENIZERS[name])(texts)) == TOKENIZERS[name].encode(texts)
 
 
 def test_an_encoder_that_knows_words_already_says_the_same(monkeypatch):
     monkeypatch.setattr(encoding, "MAX_WORDS", 20)  # so that it forgets now and then
-    encoder = Encoder(TOKENIZERS["bpe"])
+    encoder = TextEncoder(TOKENIZERS["bpe"])
     for start in range(0, len(TEXT), 10):
         some = TEXT[start : start + 10]
         assert sentences(encoder(some)) == TOKENIZERS["bpe"].encode(some)
@@ -83,17 +87,60 @@ CHUNKS = [([source for source, _ in PAIRS[i : i + 7]], [target for _, target in 
 @pytest.mark.parametrize("processes", [1, 3])
 def test_several_processes_encode_as_one_does_in_order(models, processes):
     source, target = (Tokenizer(path.read_bytes()) for path in models)
-    with Encoders(models, processes) as encode:
+    with EncoderPool(models, processes) as encode:
         found = list(encode(iter(CHUNKS)))
     assert [(sentences(a), sentences(b)) for a, b in found] == [(source.encode(a), target.encode(b)) for a, b in CHUNKS]
 
 
 def test_a_process_that_is_killed_is_said_so_and_none_is_left(models):
-    with Encoders(models, 2) as encode:
-        pids = [worker.pid for worker in encode._workers]
+    with EncoderPool(models, 2) as encode:
+        encoded = encode(iter(CHUNKS * 100))
+        next(encoded)
+        pids = [process.pid for process in multiprocessing.active_children()]
+        assert len(pids) == 2
         os.kill(pids[0], signal.SIGKILL)
         with pytest.raises(StoreError, match="was killed; the same command goes on"):
-            list(encode(iter(CHUNKS)))
+            list(encoded)
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+def test_chunks_are_read_at_most_one_ahead_of_the_processes(models):
+    read = []
+
+    def chunks():
+        for number, chunk in enumerate(CHUNKS):
+            read.append(number)
+            yield chunk
+
+    with EncoderPool(models, 2) as encode:
+        for done, _ in enumerate(encode(chunks()), 1):
+            assert len(read) <= done + 2
+
+
+def test_workers_end_with_a_parent_that_is_killed(models):
+    script = f"""
+import multiprocessing, os, signal
+from pathlib import Path
+from ablate.data.encoding import EncoderPool
+with EncoderPool([Path({str(models[0])!r}), Path({str(models[1])!r})], 2) as encode:
+    next(encode([[["the dog"], ["kana"]]] * 10))
+    print(*(process.pid for process in multiprocessing.active_children()), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    pids = [int(pid) for pid in done.stdout.split()]
+    assert len(pids) == 2
+    deadline = time.monotonic() + 60
+    while any(runs(pid) for pid in pids):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def runs(pid):
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -11,7 +11,7 @@ import pytest
 
 from ablate.config import resolve_data
 from ablate.data import builder, toy
-from ablate.data.encoding import Encoder
+from ablate.data.encoding import TextEncoder
 from ablate.data.prepare import prepare
 from ablate.data.tokenizer import UNK
 from ablate.errors import DataError, Interrupted
@@ -205,7 +205,7 @@ def test_a_killed_preparation_leaves_nothing_that_counts(files):
     script = """
 import pathlib
 from ablate.data import builder
-builder.AT_ONCE, builder.COMMIT_EVERY = 7, 3
+builder.CHUNK, builder.COMMIT_EVERY = 7, 3
 def die(*given, **named):
     os.kill(os.getpid(), signal.SIGKILL)
 def die_after(times, function):
@@ -215,11 +215,11 @@ def die_at(point, corpora):
     if point == "vocabulary":
         builder.train_tokenizer = die
     elif point == "ids":
-        builder.Work._write_held = die
+        builder.CorpusBuilder._write_held_out = die
     elif point == "a commit":
         builder.SequenceWriter.commit = die_after(3, builder.SequenceWriter.commit)
     elif point == "manifest":
-        builder.Work._publish = die
+        builder.CorpusBuilder._publish = die
     elif point == "its place":
         replace = pathlib.Path.replace
         pathlib.Path.replace = lambda self, to: die() if self.is_dir() else replace(self, to)
@@ -249,12 +249,12 @@ def test_a_preparation_that_was_stopped_learns_no_second_vocabulary_and_goes_on_
     files, monkeypatch
 ):
     whole = files.write().prepare()
-    monkeypatch.setattr(builder, "AT_ONCE", 10)
+    monkeypatch.setattr(builder, "CHUNK", 10)
     monkeypatch.setattr(builder, "COMMIT_EVERY", 4)
     other = Files(files.folder, files.corpora / "other")
     encoded = []
 
-    encode = Encoder.__call__
+    encode = TextEncoder.__call__
 
     def stopped(self, sentences):
         encoded.append(len(sentences))
@@ -262,7 +262,7 @@ def test_a_preparation_that_was_stopped_learns_no_second_vocabulary_and_goes_on_
             raise Interrupted
         return encode(self, sentences)
 
-    monkeypatch.setattr(Encoder, "__call__", stopped)
+    monkeypatch.setattr(TextEncoder, "__call__", stopped)
     with pytest.raises(Interrupted):
         other.prepare()
     again = []
@@ -271,7 +271,7 @@ def test_a_preparation_that_was_stopped_learns_no_second_vocabulary_and_goes_on_
         again.append(len(sentences))
         return encode(self, sentences)
 
-    monkeypatch.setattr(Encoder, "__call__", counted)
+    monkeypatch.setattr(TextEncoder, "__call__", counted)
     monkeypatch.setattr(builder, "train_tokenizer", None)
     corpus = other.prepare()
     assert corpus.manifest == whole.manifest
@@ -376,7 +376,7 @@ def test_a_vocabulary_that_cannot_be_is_an_error_and_leaves_nothing(files):
 def test_a_missing_split_is_an_error(files):
     files.write()
     (files.folder / "test.de").unlink()
-    assert fault(files).startswith("there is no test.de nor ")
+    assert fault(files) == "test.de(.gz) not found; set data.folder"
 
 
 # Another test side

@@ -4,20 +4,20 @@ import gzip
 import hashlib
 import json
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from ablate.config import resolve_data
-from ablate.data.resolve_sources import files_source, sources_of
+from ablate.data.resolve_sources import files_source, resolve_sources
 from ablate.errors import DataError
-from tests.data.small import SETTINGS
+from tests.data.small import FIELDS, SETTINGS
 
-LANGUAGES = ("en", "de")
 PAIRS = [("a dog", "ein Hund"), ("a cat\u2028now", "eine Katze"), ("", "leer"), ("Ω", "ö")]
 
 
 def pairs_of(source):
-    return [tuple(pair) for _, *pair in source.pairs()]
+    return [texts for _, texts in source.records()]
 
 
 def write_parquet(path, rows):
@@ -62,7 +62,7 @@ def test_the_same_pairs_in_every_container(tmp_path, container):
     files, name = CONTAINERS[container]
     for file in files:
         write(tmp_path / file)
-    assert pairs_of(files_source(str(tmp_path / name), LANGUAGES)) == PAIRS
+    assert pairs_of(files_source(str(tmp_path / name), FIELDS)) == PAIRS
 
 
 @pytest.mark.parametrize("suffix", [".en .de", ".tsv", ".jsonl", ".parquet"])
@@ -72,7 +72,7 @@ def test_a_folder_is_read_file_after_file_by_name(tmp_path, suffix):
         for end in suffix.split():
             write(tmp_path / "train" / f"part-{number}{end}", part)
     (tmp_path / "train" / ".hidden.jsonl").write_text("not JSON")
-    source = files_source(str(tmp_path / "train"), LANGUAGES)
+    source = files_source(str(tmp_path / "train"), FIELDS)
     assert pairs_of(source) == PAIRS
     last = f"part-2{suffix.split()[-1]}"
     assert source.where(4, 1).replace(f"{tmp_path}/", "") == f"train/{last}:1"
@@ -85,7 +85,7 @@ def test_a_folder_and_one_file_of_the_same_text_are_one_corpus(tmp_path):
         write(tmp_path / "train" / f"b{end}", PAIRS[2:])
     write(tmp_path / "whole.jsonl")
     contents = {
-        tuple(files_source(str(tmp_path / name), LANGUAGES).content()) for name in ("whole", "train", "whole.jsonl")
+        tuple(files_source(str(tmp_path / name), FIELDS).content()) for name in ("whole", "train", "whole.jsonl")
     }
     assert contents == {
         tuple(hashlib.sha256((tmp_path / f"whole{end}").read_bytes()).hexdigest() for end in (".en", ".de"))
@@ -98,15 +98,15 @@ def test_any_address_that_fsspec_opens(tmp_path):
     for name in ("train.en", "train.de.gz"):
         write(tmp_path / name)
         system.pipe(f"/bucket/{name}", (tmp_path / name).read_bytes())
-    source = files_source("memory://bucket/train", LANGUAGES)
+    source = files_source("memory://bucket/train", FIELDS)
     assert pairs_of(source) == PAIRS
     before = source.signature()
     system.pipe("/bucket/train.en", b"other\n")
     assert source.signature() != before
-    with pytest.raises(DataError, match=r"there is no memory://bucket/dev\.en"):
-        files_source("memory://bucket/dev", LANGUAGES)
+    with pytest.raises(DataError, match=r"memory://bucket/dev\.en\(\.gz\) not found; set data\.folder"):
+        files_source("memory://bucket/dev", FIELDS)
     with pytest.raises(DataError, match="cannot be opened: Protocol not known: nowhere"):
-        files_source("nowhere://bucket/dev", LANGUAGES)
+        files_source("nowhere://bucket/dev", FIELDS)
 
 
 # Columns
@@ -114,12 +114,13 @@ def test_any_address_that_fsspec_opens(tmp_path):
 
 def test_columns_by_number_and_by_name(tmp_path):
     (tmp_path / "train.tsv").write_text("id\tde\ten\n1\tein Hund\ta dog\n")
-    named = files_source(str(tmp_path / "train.tsv"), LANGUAGES, ("en", "de"))
+    named = files_source(str(tmp_path / "train.tsv"), replace(FIELDS, columns=("en", "de")))
     assert pairs_of(named) == [("a dog", "ein Hund")]
-    numbered = files_source(str(tmp_path / "train.tsv"), LANGUAGES, (3, 2))
+    numbered = files_source(str(tmp_path / "train.tsv"), replace(FIELDS, columns=(3, 2)))
     assert pairs_of(numbered) == [("en", "de"), ("a dog", "ein Hund")]
     write_parquet(tmp_path / "train.parquet", [{"x": "a dog", "y": "ein Hund"}])
-    assert pairs_of(files_source(str(tmp_path / "train.parquet"), LANGUAGES, ("x", "y"))) == [("a dog", "ein Hund")]
+    other = files_source(str(tmp_path / "train.parquet"), replace(FIELDS, columns=("x", "y")))
+    assert pairs_of(other) == [("a dog", "ein Hund")]
 
 
 def test_a_column_of_translations(tmp_path):
@@ -127,14 +128,14 @@ def test_a_column_of_translations(tmp_path):
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     write_parquet(tmp_path / "train.parquet", rows)
     for name in ("train.jsonl", "train.parquet"):
-        assert pairs_of(files_source(str(tmp_path / name), LANGUAGES)) == PAIRS
+        assert pairs_of(files_source(str(tmp_path / name), FIELDS)) == PAIRS
 
 
 FAULTS = {
     "train.jsonl": [
         (
             b'{"en": "a", "de": "b"}\n{"en": "a"}\n',
-            'train.jsonl:2: has no column "de"; there are en: data.source_column',
+            'train.jsonl:2: has no column "de"; there are en: set data.source_column and data.target_column',
         ),
         (b'{"en": "a", "de": 3}\n', 'train.jsonl:1: "de" is not text'),
         (b'{"en": "a", "de"\n', "train.jsonl:1: is not JSON: "),
@@ -158,7 +159,7 @@ FAULTS = {
 def test_a_row_that_cannot_be_used_is_found_by_file_and_row(tmp_path, name, content, line):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError) as caught:
-        pairs_of(files_source(str(tmp_path / name), LANGUAGES))
+        pairs_of(files_source(str(tmp_path / name), FIELDS))
     (found,) = caught.value.lines
     assert found.replace(f"{tmp_path}/", "").startswith(line)
 
@@ -173,7 +174,7 @@ def test_a_row_that_cannot_be_used_is_found_by_file_and_row(tmp_path, name, cont
 def test_a_column_that_is_not_there_is_refused(tmp_path, names, line):
     (tmp_path / "train.tsv").write_text("en\tde\na\tb\n")
     with pytest.raises(DataError) as caught:
-        pairs_of(files_source(str(tmp_path / "train.tsv"), LANGUAGES, names))
+        pairs_of(files_source(str(tmp_path / "train.tsv"), replace(FIELDS, columns=names)))
     assert str(caught.value).replace(f"{tmp_path}/", "").startswith(line)
 
 
@@ -181,7 +182,7 @@ def test_columns_of_plain_text_are_refused(tmp_path):
     for end in (".en", ".de"):
         write(tmp_path / f"train{end}")
     with pytest.raises(DataError, match=r"train: is plain text: data\.source_column and data\.target_column have no"):
-        files_source(str(tmp_path / "train"), LANGUAGES, (1, 2))
+        files_source(str(tmp_path / "train"), replace(FIELDS, columns=(1, 2)))
 
 
 # Folders
@@ -191,7 +192,7 @@ def test_columns_of_plain_text_are_refused(tmp_path):
     ("files", "line"),
     [
         (["a.tsv", "b.jsonl"], "train: holds files of several kinds (.jsonl, .tsv): keep one, or name a file"),
-        (["a.en", "a.de", "b.en"], "train/b.en: has no counterpart in the other language"),
+        (["a.en", "a.de", "b.en"], "train/b.en: has no counterpart b.de"),
         (
             ["readme.txt"],
             "train: holds no file that ends in .tsv, .jsonl, .ndjson, .json, .parquet, .en, .de, or these",
@@ -202,17 +203,17 @@ def test_a_folder_that_cannot_be_a_split_is_refused(tmp_path, files, line):
     for name in files:
         write(tmp_path / "train" / name)
     with pytest.raises(DataError) as caught:
-        files_source(str(tmp_path / "train"), LANGUAGES)
+        files_source(str(tmp_path / "train"), FIELDS)
     assert str(caught.value).replace(f"{tmp_path}/", "").startswith(line)
 
 
 def test_every_split_that_is_missing_is_told_at_once(tmp_path):
     (tmp_path / "dev.en").write_text("a\n")
     with pytest.raises(DataError) as caught:
-        sources_of(resolve_data({**SETTINGS, "test": "sacrebleu:wmt41"}), tmp_path, tmp_path)
+        resolve_sources(resolve_data({**SETTINGS, "test": "sacrebleu:wmt41"}), tmp_path, tmp_path)
     train, dev, test = (line.replace(f"{tmp_path}/", "") for line in caught.value.lines)
-    assert train.startswith("there is no train.en nor train.en.gz")
-    assert dev.startswith("there is no dev.de nor dev.de.gz")
+    assert train == "train.en(.gz) not found; set data.folder"
+    assert dev == "dev.de(.gz) not found; set data.folder"
     assert test.startswith('sacrebleu:wmt41: sacreBLEU has no such test set; did you mean "wmt')
 
 
@@ -222,7 +223,7 @@ def test_every_split_that_is_missing_is_told_at_once(tmp_path):
 def test_what_is_mended_is_counted(tmp_path):
     (tmp_path / "train.en").write_bytes("\ufeffa dog\r\na cat\r\nx\n".encode())
     (tmp_path / "train.de").write_bytes(b"ein Hund\neine Katze\nx\n")
-    source = files_source(str(tmp_path / "train"), LANGUAGES)
+    source = files_source(str(tmp_path / "train"), FIELDS)
     assert pairs_of(source) == [("a dog", "ein Hund"), ("a cat", "eine Katze"), ("x", "x")]
     assert source.repaired == Counter({"byte-order mark": 1, "CR LF line ends": 2})
 
@@ -230,7 +231,7 @@ def test_what_is_mended_is_counted(tmp_path):
 def test_a_line_end_within_a_sentence_becomes_a_space_and_is_counted(tmp_path):
     rows = [{"en": "a\ndog", "de": "ein\r\nHund"}, {"en": "a", "de": "b"}]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    source = files_source(str(tmp_path / "train.jsonl"), LANGUAGES)
+    source = files_source(str(tmp_path / "train.jsonl"), FIELDS)
     assert pairs_of(source) == [("a dog", "ein Hund"), ("a", "b")]
     assert source.repaired == Counter({"line end within a sentence": 2})
 
@@ -239,4 +240,4 @@ def test_a_line_of_ten_megabytes_is_refused_without_being_held(tmp_path):
     (tmp_path / "train.en").write_bytes(b"a\n" + b"x" * (10 << 20) + b"\n")
     (tmp_path / "train.de").write_bytes(b"a\nb\n")
     with pytest.raises(DataError, match=r"train\.en:2: is longer than 1048576 bytes: not a sentence"):
-        pairs_of(files_source(str(tmp_path / "train"), LANGUAGES))
+        pairs_of(files_source(str(tmp_path / "train"), FIELDS))

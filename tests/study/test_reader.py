@@ -382,8 +382,8 @@ def test_every_fault_comes_at_once_in_the_files_order(faults):
         (
             "study: t\ndata: {corpus: files, train: a, dev: b}",
             [
-                "table3.yaml:2:7: direction: must be given (languages as source-target, for example en-de)",
                 "table3.yaml:2:7: test: must be given (test split, on which BLEU is measured; also sacrebleu:NAME)",
+                "table3.yaml:2:7: direction: must be given (languages as source-target, for example en-de)",
             ],
         ),
         (HEAD + "base: 3", ['table3.yaml:3:7: base must be a mapping of fields; got "3"']),

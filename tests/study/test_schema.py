@@ -10,7 +10,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from ablate.cli.init import TEMPLATES
-from ablate.config import DataConfig, RowConfig
+from ablate.config import RowConfig, TranslationData
 from ablate.config.resolve import SYMBOLS
 from ablate.errors import StudyError
 from ablate.study import read_study
@@ -57,7 +57,7 @@ def test_it_has_the_sections_and_fields_of_the_reader():
     names = {*RowConfig.model_fields, *SYMBOLS, "preset"}
     assert set(SCHEMA["definitions"]["settings"]["properties"]) == names
     assert set(SCHEMA["definitions"]["lists"]["properties"]) == names
-    assert set(sections()["data"]["properties"]) == set(DataConfig.model_fields)
+    assert set(sections()["data"]["properties"]) == set(TranslationData.model_fields)
 
 
 def test_every_field_tells_its_meaning_and_its_default():

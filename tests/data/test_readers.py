@@ -4,11 +4,10 @@ import gzip
 
 import pytest
 
-from ablate.data.lines import MAX_LINE_BYTES
+from ablate.data.readers import MAX_LINE_BYTES
 from ablate.data.resolve_sources import files_source
 from ablate.errors import DataError
-
-LANGUAGES = ("en", "de")
+from tests.data.small import FIELDS
 
 
 @pytest.fixture
@@ -21,7 +20,7 @@ def pairs(tmp_path):
             content = content if isinstance(content, bytes) else content.encode()
             path.write_bytes(gzip.compress(content) if suffix.endswith("gz") else content)
         tsv = next((f"{name}.{suffix.replace('_', '.')}" for suffix in files if suffix.startswith("tsv")), name)
-        return list(files_source(str(tmp_path / tsv), LANGUAGES).pairs())
+        return [(number, *texts) for number, texts in files_source(str(tmp_path / tsv), FIELDS).records()]
 
     return pairs
 
@@ -102,17 +101,17 @@ def test_an_empty_file_has_no_pairs(pairs):
 
 def test_a_missing_file_is_named_in_every_form_that_was_looked_for(fault):
     line = fault(en="a dog\n")
-    assert line == "there is no train.de nor train.de.gz: data.folder says where the splits lie"
+    assert line == "train.de(.gz) not found; set data.folder"
 
 
 def test_a_missing_tab_separated_file_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"there is no .*/train\.tsv\.gz: data\.folder says"):
-        files_source(str(tmp_path / "train.tsv.gz"), LANGUAGES)
+    with pytest.raises(DataError, match=r"/train\.tsv\.gz not found; set data\.folder"):
+        files_source(str(tmp_path / "train.tsv.gz"), FIELDS)
 
 
 def test_a_folder_is_no_file(fault, tmp_path):
     (tmp_path / "train.en").mkdir()
-    assert fault(de="ein Hund\n").startswith("there is no train.en nor train.en.gz")
+    assert fault(de="ein Hund\n") == "train.en(.gz) not found; set data.folder"
 
 
 @pytest.mark.parametrize(
@@ -168,5 +167,5 @@ def test_a_broken_archive_is_named(tmp_path, content):
     (tmp_path / "train.en.gz").write_bytes(content)
     (tmp_path / "train.de").write_text("ein Hund\n" * 1000)
     with pytest.raises(DataError) as caught:
-        list(files_source(str(tmp_path / "train"), LANGUAGES).pairs())
+        list(files_source(str(tmp_path / "train"), FIELDS).records())
     assert caught.value.lines == (f"{tmp_path}/train.en.gz: is not a whole gzip archive",)

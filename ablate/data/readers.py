@@ -1,0 +1,222 @@
+"""Readers of text: lines of a file, and rows of TSV, JSON lines and parquet. Checked, and counted where repaired."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ablate.config.data import TextFields
+from ablate.data.io import BLOCK, open_bytes, readable
+from ablate.errors import DataError, did_you_mean, listed
+
+MAX_LINE_BYTES = 1 << 20
+PARQUET = ".parquet"
+_NUL = b"\0"
+# Data sets of the Hub keep the fields in one column of this name: an object with a text for each label.
+_NESTED = "translation"
+_ROWS_AT_ONCE = 10_000
+_SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can escape half a character; UTF-8 cannot encode it
+
+Record = tuple[int, tuple[str, ...]]  # number in its file from 1, and a text per field
+
+
+def read_lines(path: str, repaired: Counter[str]) -> Iterator[str]:
+    """The lines of a text file without their ends, LF or CR LF; U+2028 and the like are part of a line.
+
+    Args:
+        path: a path or an address, as `open_bytes` takes it.
+        repaired: counts repairs by name: a byte-order mark, line ends of CR LF.
+
+    Raises:
+        DataError: a line is not UTF-8, holds a NUL byte or is far too long; with file and line.
+    """
+    for number, block in _blocks(path):
+        if _NUL in block:
+            line = number + block.count(b"\n", 0, block.index(_NUL))
+            raise DataError(f"{path}:{line}: contains a NUL byte: not text")
+        try:
+            text = block.decode()
+        except UnicodeDecodeError as error:
+            line = number + block.count(b"\n", 0, error.start)
+            byte = error.start - (block.rfind(b"\n", 0, error.start) + 1)
+            raise DataError(f"{path}:{line}: is not valid UTF-8 (byte {byte + 1} of the line)") from None
+        if number == 1 and text.startswith("\ufeff"):
+            repaired["byte-order mark"] += 1
+            text = text[1:]
+        lines = text.split("\n")
+        if not lines[-1]:
+            lines.pop()
+        ends = text.count("\r\n") + text.endswith("\r")
+        if ends:
+            repaired["CR LF line ends"] += ends
+            lines = [line.removesuffix("\r") for line in lines]
+        yield from lines
+
+
+def _blocks(path: str) -> Iterator[tuple[int, bytes]]:
+    """Whole lines of a file, about a megabyte at once, with the number of the first."""
+    number, rest = 1, b""
+    with readable(path), open_bytes(path) as stream:
+        while block := stream.read(BLOCK):
+            end = block.rfind(b"\n") + 1
+            whole, ahead = (rest + block[:end], block[end:]) if end else (b"", rest + block)
+            if whole:
+                _check_lengths(path, whole, number)
+                yield number, whole
+                number += whole.count(b"\n")
+            rest = ahead
+            if len(rest) > MAX_LINE_BYTES:
+                raise DataError(_too_long(path, number))
+    if rest:
+        yield number, rest
+
+
+def _check_lengths(path: str, block: bytes, number: int) -> None:
+    if len(block) > MAX_LINE_BYTES:
+        for line_number, line in enumerate(block.split(b"\n"), number):
+            if len(line) >= MAX_LINE_BYTES:
+                raise DataError(_too_long(path, line_number))
+
+
+def _too_long(path: str, number: int) -> str:
+    return f"{path}:{number}: is longer than {MAX_LINE_BYTES} bytes: not a sentence"
+
+
+def suffix_of(path: str) -> str:
+    """The ending that tells a file's format, without `.gz`: `.tsv` for `a/train.tsv.gz`."""
+    name = path.rpartition("/")[2].removesuffix(".gz")
+    return f".{name.rpartition('.')[2].lower()}" if "." in name else ""
+
+
+def read_rows(path: str, fields: TextFields, repaired: Counter[str]) -> Iterator[Record]:
+    """The records of a file with columns.
+
+    Args:
+        path: a path or an address; its ending is one of SUFFIXES.
+        fields: the text fields. Without columns set, JSON and parquet use the labels, and a TSV its first columns.
+        repaired: counts repairs by name.
+
+    Raises:
+        DataError: a column is missing, a value is not text, or the file is broken; with file and row.
+    """
+    for number, texts in _READERS[suffix_of(path)](path, fields, repaired):
+        yield number, tuple(_one_line(text, repaired) for text in texts)
+
+
+def _one_line(text: str, repaired: Counter[str]) -> str:
+    """Replace line ends by spaces: texts and translations are stored one per line."""
+    if "\n" not in text and "\r" not in text:
+        return text
+    repaired["line end within a sentence"] += 1
+    return text.replace("\r\n", " ").replace("\n", " ").replace("\r", " ")
+
+
+def _tsv(path: str, fields: TextFields, repaired: Counter[str]) -> Iterator[Record]:
+    lines = enumerate(read_lines(path, repaired), 1)
+    columns = fields.columns
+    positions, width = tuple(range(len(fields.names))), len(fields.names)
+    if columns is not None and all(type(column) is int for column in columns):
+        positions, width = tuple(int(column) - 1 for column in columns), 0
+    elif columns is not None:
+        header = next(lines, (1, ""))[1].split("\t")
+        positions, width = tuple(_position(path, column, header, fields) for column in columns), len(header)
+    needed = max(positions) + 1
+    for number, line in lines:
+        cells = line.split("\t")
+        if len(cells) < needed:
+            if len(cells) == 1:
+                form = "<tab>".join(name.upper() for name in fields.names)
+                raise DataError(f"{path}:{number}: has no tab: a line is {form}")
+            raise DataError(f"{path}:{number}: has {len(cells)} columns, and column {needed} is named")
+        if len(cells) > width and columns is None:
+            names = " and ".join(fields.names)
+            example = " and ".join(f"{setting}={n}" for n, setting in enumerate(fields.settings, 1))
+            raise DataError(f"{path}:{number}: has {len(cells)} columns: name those of {names}, such as {example}")
+        yield number, tuple(cells[position].strip() for position in positions)
+
+
+def _position(path: str, name: str | int, header: list[str], fields: TextFields) -> int:
+    if name not in header:
+        raise DataError(f"{path}:1: {_no_column(name, header, fields)}")
+    return header.index(str(name))
+
+
+def _json_lines(path: str, fields: TextFields, repaired: Counter[str]) -> Iterator[Record]:
+    for number, line in enumerate(read_lines(path, repaired), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise DataError(f"{path}:{number}: is not JSON: {str(error).splitlines()[0]}") from None
+        if not isinstance(row, dict):
+            raise DataError(f"{path}:{number}: is no JSON object with the texts of {' and '.join(fields.labels)}")
+        yield number, _texts(row, fields, f"{path}:{number}")
+
+
+def _parquet(path: str, fields: TextFields, repaired: Counter[str]) -> Iterator[Record]:
+    from pyarrow import ArrowException  # loads slowly: only when a parquet file is read
+    from pyarrow.parquet import ParquetFile
+
+    number = 0
+    try:
+        with readable(path), open_bytes(path) as stream:
+            file = ParquetFile(stream)
+            columns = _parquet_columns(path, file.schema_arrow.names, fields)
+            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, _texts(row, fields, f"{path}, row {number}")
+    except ArrowException as error:
+        raise DataError(f"{path}: is not a whole parquet file: {str(error).splitlines()[0]}") from None
+
+
+def _parquet_columns(path: str, available: list[str], fields: TextFields) -> list[str]:
+    wanted = [str(name) for name in fields.columns or fields.labels]
+    if fields.columns is None and not set(wanted) <= set(available) and _NESTED in available:
+        return [_NESTED]
+    for name in wanted:
+        if name not in available:
+            raise DataError(f"{path}: {_no_column(name, available, fields)}")
+    return wanted
+
+
+def _texts(row: dict[str, Any], fields: TextFields, where: str) -> tuple[str, ...]:
+    """The fields' texts in a row, stripped."""
+    nested = row.get(_NESTED)
+    if fields.columns is None and fields.labels[0] not in row and isinstance(nested, dict):
+        row = nested
+    texts = []
+    for name in fields.columns or fields.labels:
+        if name not in row:
+            raise DataError(f"{where}: {_no_column(name, list(row), fields)}")
+        text = row[name]
+        if text is None:
+            text = ""
+        if not isinstance(text, str):
+            raise DataError(f'{where}: "{name}" is not text')
+        if "\0" in text:
+            raise DataError(f"{where}: contains a NUL character: not text")
+        if not text.isascii() and _SURROGATE.search(text):
+            raise DataError(f"{where}: contains half of a character: not text")
+        texts.append(text.strip())
+    return tuple(texts)
+
+
+def _no_column(name: str | int, available: list[str], fields: TextFields) -> str:
+    near = did_you_mean(str(name), available)
+    columns = listed(available[:20]) if available else "none"
+    return f'has no column "{name}"{near}; there are {columns}: set {" and ".join(fields.settings)}'
+
+
+_READERS: dict[str, Callable[[str, TextFields, Counter[str]], Iterator[Record]]] = {
+    ".tsv": _tsv,
+    ".jsonl": _json_lines,
+    ".ndjson": _json_lines,
+    ".json": _json_lines,
+    PARQUET: _parquet,
+}
+SUFFIXES = tuple(_READERS)
