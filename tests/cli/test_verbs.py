@@ -202,7 +202,7 @@ def test_a_plan_tells_what_fits_into_a_budget(fake, given):
     }  # fmt: skip
     fake.done("base", 1, 5.0, 25.0, seconds=60.0)
     fake.done("decoding beam=1", 1, 5.0, 25.0)
-    assert "--budget 1h: all of it fits, about " in inside("plan", *given, "--budget", "1h").out
+    assert "--budget 1h: the whole study fits, about " in inside("plan", *given, "--budget", "1h").out
     fits = json.loads(inside("plan", *given, "--budget", "6min", "--format", "json").out)["budget"]["fits"]
     assert fits["seeds"] == [1]
     assert fits["rows"] == ["base", "A h=1", "A h=2", "D dropout=0.3", "decoding beam=1"]

@@ -1,4 +1,4 @@
-"""The standing as lines: always within the terminal, always with the active part, never moving."""
+"""Progress as lines: always within the terminal, always with the active rows, in columns that do not move."""
 
 import pytest
 from hypothesis import given, settings
@@ -72,7 +72,7 @@ against = st.none() | st.builds(PerplexityDifference, st.floats(-1e6, 1e6), st.n
 
 @settings(deadline=None, max_examples=40)
 @given(data=st.data(), width=st.integers(1, 200), height=st.integers(1, 40))
-def test_whatever_there_is_to_show_stays_within_the_terminal(study, data, width, height):
+def test_lines_stay_within_the_terminal(study, data, width, height):
     rows = [
         RowProgress(
             row,
@@ -91,19 +91,19 @@ def test_whatever_there_is_to_show_stays_within_the_terminal(study, data, width,
     assert all("\n" not in line.plain for line in found)
 
 
-def test_a_row_that_trains_tells_its_step_its_speed_and_its_perplexity_at_80_columns(study):
+def test_a_training_row_shows_step_speed_and_perplexity_at_80_columns(study):
     rows = all_rows(study, r3="running")
     line = next(line for line in shown(standing(study, rows)) if "53000" in line)
     assert line.startswith("D dropout=0.03")
     assert line.split()[2:] == ["0/3", "~8.12", "53000/100000", "12K/s"]
 
 
-def test_wide_it_is_told_in_words(study):
+def test_a_wide_terminal_shows_words(study):
     rows = all_rows(study, r3="running")
     assert words(line_of(standing(study, rows), "D dropout=0.03"))[-1] == "step 53000 of 100000, 12,346 tokens/s"
 
 
-def test_several_runs_of_a_row_are_summed_up_by_the_one_that_is_least_far(study):
+def test_several_runs_of_a_row_show_the_step_of_the_last_one(study):
     ahead = {**AT, "step": 60000}
     row = RowProgress(study.rows[1], dict.fromkeys((1, 2, 3), "running"), Scores(), Scores(), {1: ahead, 2: AT})
     said = words(line_of(standing(study, [row]), "D dropout=0.01"))
@@ -121,7 +121,7 @@ def test_several_runs_of_a_row_are_summed_up_by_the_one_that_is_least_far(study)
         (("pending", "pending", "pending"), "waiting"),
     ],
 )
-def test_a_row_that_does_not_train_tells_why(study, states, said):
+def test_a_row_that_does_not_train_shows_why(study, states, said):
     numbered = dict(zip((1, 2, 3), states, strict=True))
     at = {seed: AT for seed, state in numbered.items() if state in ("diverged", "interrupted", "failed")}
     row = RowProgress(study.rows[1], numbered, Scores(), Scores(), at)
@@ -143,7 +143,7 @@ def test_finished_seeds_are_counted_averaged_and_compared(study):
     ]  # fmt: skip
 
 
-def test_a_comparison_under_way_tells_its_step(study):
+def test_a_comparison_while_training_shows_its_step(study):
     row = RowProgress(
         study.rows[1],
         {1: "running", 2: "pending", 3: "pending"},
@@ -156,7 +156,7 @@ def test_a_comparison_under_way_tells_its_step(study):
 
 
 @pytest.mark.parametrize("width", [60, 79, 139])
-def test_columns_stay_where_they_are_while_a_study_goes_on(study, width):
+def test_columns_do_not_move_while_a_study_trains(study, width):
     begun = shown(standing(study, all_rows(study)), width)[2]
     done = [
         RowProgress(row, dict.fromkeys((1, 2, 3), "done"), Scores({1: 5.0, 2: 5.5, 3: 6}), Scores({1: 2.0}), {})
@@ -166,7 +166,7 @@ def test_columns_stay_where_they_are_while_a_study_goes_on(study, width):
 
 
 @pytest.mark.parametrize("height", [6, 8, 12, 16])
-def test_of_a_tall_table_base_and_what_goes_on_are_shown_and_the_others_counted(study, height):
+def test_a_tall_table_shows_base_and_active_rows_and_counts_the_others(study, height):
     rows = all_rows(study, "done", r9="running", r10="pending", r11="pending", r12="pending", r2="failed")
     found = shown(standing(study, rows), 79, height)
     assert len(found) == height
@@ -189,17 +189,17 @@ def test_the_title_has_the_counts_and_the_time_left(study):
     assert bar.endswith(" 40 %  memory 1.00 GB of 25.0 GB")
 
 
-def test_where_nobody_is_at_work_the_title_says_so(study):
+def test_the_title_says_if_no_process_is_running(study):
     title = shown(standing(study, all_rows(study), seconds_left=None))[0]
-    assert title == "many: 0 of 54 runs, nobody is at work"
+    assert title == "many: 0 of 54 runs, no process is running this study"
 
 
-def test_only_all_of_it_is_100_percent(study):
+def test_100_percent_is_shown_only_at_the_end(study):
     assert "  99 %" in shown(standing(study, all_rows(study), share=0.9999))[1]
     assert " 100 %" in shown(standing(study, all_rows(study), share=1.0))[1]
 
 
-def test_labels_that_are_cut_still_differ(tmp_path):
+def test_shortened_labels_still_differ(tmp_path):
     grid = "{grid: {dropout: [0.0, 0.3], label_smoothing: [0.0, 0.2], positional_encoding: [none, learned]}}"
     small = study_from(tmp_path, MANY.split("rows:")[0] + f"rows:\n  D: {grid}\n")
     found = shown(standing(small, all_rows(small)))[3:-1]
