@@ -8,6 +8,7 @@ import pytest
 import ablate
 from ablate.cli.init import TEMPLATES, Template
 from ablate.report.run_text import progress_line
+from ablate.store.records import Progress
 from ablate.study import read_study
 from tests.cli.inside import inside
 from tests.cli.test_start import VERBS
@@ -181,8 +182,8 @@ def test_status_for_people_has_every_run_and_their_sum(fake, given):
         ({"phase": "left"}, ""),
     ],
 )
-def test_what_is_not_known_yet_is_not_told(progress, text):
-    assert progress_line(progress) == text
+def test_unknown_values_are_left_out_of_a_progress_line(progress, text):
+    assert progress_line(Progress(host="here", pid=1, born=None, **progress)) == text
 
 
 def test_table_s_forms_are_those_of_the_report(fake, given):

@@ -1,11 +1,11 @@
 """A study with everything that the page shows, written by hand."""
 
 import pytest
-from ablate.report.scoring import score_missing
 
 from ablate.page.page import page
 from ablate.page.samples import samples
 from ablate.report.curves import curves_of
+from ablate.report.scoring import score_missing
 from tests.report.fakes import SMALL, Fake, study_from
 
 # A sentence that would be markup, if the page let it.

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from ablate.report.progress import PerplexityDifference, RowProgress, StudyProgress
 from ablate.report.progress_text import lines
 from ablate.report.scores import Scores
+from ablate.store.records import Progress
 from ablate.store.status import STATES
 from tests.report.fakes import study_from
 
@@ -26,9 +27,6 @@ def study(tmp_path_factory):
     return study_from(tmp_path_factory.mktemp("many"), MANY)
 
 
-difference = PerplexityDifference
-
-
 def standing(study, rows, **more):
     states = {f"{i}{seed}": state for i, row in enumerate(rows) for seed, state in row.states.items()}
     return StudyProgress(study, tuple(rows), states, **{"share": 0.4, "seconds_left": 100.0, "memory": {}, **more})
@@ -42,7 +40,11 @@ def all_rows(study, state="pending", **others):
     ]
 
 
-AT = {"phase": "training", "step": 53000, "steps": 100000, "tokens_per_second": 12345.6, "perplexity": 8.125}
+def report(**fields):
+    return Progress(host="here", pid=1, born=None, **{"phase": "training", **fields})
+
+
+AT = report(step=53000, steps=100000, tokens_per_second=12345.6, perplexity=8.125)
 
 
 def shown(standing, width=79, height=40):
@@ -57,7 +59,7 @@ def words(parts):
     return [part.strip() for part in parts if part.strip()]
 
 
-report = st.fixed_dictionaries(
+reports = st.fixed_dictionaries(
     {"phase": st.sampled_from(["training", "starting", "decoding", "measuring"])},
     optional={
         "step": st.integers(0, 10**8),
@@ -65,7 +67,7 @@ report = st.fixed_dictionaries(
         "perplexity": st.none() | st.floats(1, 1e9),
         "tokens_per_second": st.none() | st.floats(0, 1e9),
     },
-)
+).map(lambda fields: report(**fields))
 scores = st.dictionaries(st.integers(1, 3), st.floats(0, 1e9)).map(Scores)
 against = st.none() | st.builds(PerplexityDifference, st.floats(-1e6, 1e6), st.none() | st.integers(1, 10**8))
 
@@ -79,8 +81,8 @@ def test_lines_stay_within_the_terminal(study, data, width, height):
             {seed: data.draw(st.sampled_from(STATES)) for seed in (1, 2, 3)},
             data.draw(scores),
             data.draw(scores),
-            {1: data.draw(report), 2: data.draw(report), 3: data.draw(report)},
-            data.draw(against),
+            {1: data.draw(reports), 2: data.draw(reports), 3: data.draw(reports)},
+            against_base=data.draw(against),
         )
         for row in study.rows[: data.draw(st.integers(1, len(study.rows)))]
     ]
@@ -104,7 +106,7 @@ def test_a_wide_terminal_shows_words(study):
 
 
 def test_several_runs_of_a_row_show_the_step_of_the_last_one(study):
-    ahead = {**AT, "step": 60000}
+    ahead = AT.model_copy(update={"step": 60000})
     row = RowProgress(study.rows[1], dict.fromkeys((1, 2, 3), "running"), Scores(), Scores(), {1: ahead, 2: AT})
     said = words(line_of(standing(study, [row]), "D dropout=0.01"))
     assert said[-1] == "step 53000 of 100000, 24,691 tokens/s x2"
@@ -136,7 +138,7 @@ def test_finished_seeds_are_counted_averaged_and_compared(study):
         Scores({1: 5.0, 2: 5.5}),
         Scores({1: 25.0, 2: 26.0}),
         {},
-        PerplexityDifference(-0.25, None),
+        against_base=PerplexityDifference(-0.25, None),
     )
     assert words(line_of(standing(study, [row]), "D dropout=0.01")) == [
         "2/3", "5.25 ±0.35", "-0.25", "25.5 ±0.7", "waiting",
@@ -150,7 +152,7 @@ def test_a_comparison_while_training_shows_its_step(study):
         Scores(),
         Scores(),
         {1: AT},
-        PerplexityDifference(12.5, 53000),
+        against_base=PerplexityDifference(12.5, 53000),
     )
     assert "+12.50 @53K" in words(line_of(standing(study, [row]), "D dropout=0.01"))
 

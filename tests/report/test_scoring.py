@@ -4,10 +4,10 @@ import json
 import sys
 
 import pytest
-from ablate.report.scoring import score_missing
 
 from ablate.errors import StoreError
 from ablate.metrics import sacrebleu
+from ablate.report.scoring import score_missing
 from ablate.store.score_cache import read_measured
 from tests.report.fakes import CORPUS, SMALL, Fake, study_from
 
