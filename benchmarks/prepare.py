@@ -102,7 +102,7 @@ def first_batch(folder: Path) -> dict[str, float]:
     began = time.monotonic()
     corpus = Corpus(place)
     train = corpus.split("train")
-    collate(train, BatchOrder(train, 25_000, seed=1).at(1))
+    collate(train, BatchOrder(train, 25_000, seed=1).at(1), "source", "target")
     return {"first_batch": time.monotonic() - began}
 
 

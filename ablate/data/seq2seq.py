@@ -14,8 +14,6 @@ from ablate.data.batches import pad_sequences
 from ablate.data.corpus import Split
 from ablate.data.tokenizer import BOS, EOS
 
-SOURCE, TARGET = "source", "target"  # the text fields
-
 
 @dataclass(frozen=True)
 class Batch:
@@ -52,9 +50,16 @@ class Batch:
         return Batch(*(tensor.to(device, non_blocking=True) for tensor in tensors))
 
 
-def collate(split: Split, records: Sequence[int] | NDArray[np.int64]) -> Batch:
-    """The padded batch of these sentence pairs."""
-    source = pad_sequences(split[SOURCE], records, end=EOS)
-    target_in = pad_sequences(split[TARGET], records, start=BOS)
-    target_out = pad_sequences(split[TARGET], records, end=EOS)
-    return Batch(source, target_in, target_out, target_out.flatten().nonzero()[:, 0])
+def collate(split: Split, records: Sequence[int] | NDArray[np.int64], source: str, target: str) -> Batch:
+    """Make the padded batch of some records.
+
+    Args:
+        split: of the corpus.
+        records: their indices.
+        source: the text field that the encoder reads.
+        target: the text field that the decoder predicts.
+    """
+    encoder_input = pad_sequences(split[source], records, end=EOS)
+    target_in = pad_sequences(split[target], records, start=BOS)
+    target_out = pad_sequences(split[target], records, end=EOS)
+    return Batch(encoder_input, target_in, target_out, target_out.flatten().nonzero()[:, 0])

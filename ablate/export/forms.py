@@ -13,7 +13,6 @@ from typing import Any
 
 from ablate.config import ModelConfig
 from ablate.config.plugins import without_digest
-from ablate.config.variants import GENERATOR, LLAMA, MARIAN, TRANSLATOR, exportable
 from ablate.errors import listed
 from ablate.export import ctranslate, llama, marian
 from ablate.export.source import Source
@@ -91,20 +90,25 @@ def _other_cross_heads(c: ModelConfig, name: str) -> tuple[bool, str]:
     return c.cross_heads != c.n_heads, f"{heads}, and {name} has as many over the source as over the target"
 
 
-def _variants(export_format: str, *fields: str) -> dict[str, tuple[str, ...]]:
-    """For each field, the variants that the format can represent (config/variants.py)."""
-    return {field: exportable(field, export_format) for field in fields}
-
+_FULL_ATTENTION = {"mixer": ("attention",), "attention": ("full",)}
+_ANY_PART = {
+    "activation": tuple(ctranslate.ACTIVATIONS),
+    "norm": ("layernorm", "rmsnorm"),
+    "norm_position": ("post", "pre"),
+    "residual": (True,),
+}
 
 # For each target, the form of an encoder-decoder and that of a decoder-only model.
 FORMS: dict[str, dict[str, Form]] = {
     "huggingface": {
         "encoder-decoder": Form(
-            MARIAN,
+            "MarianMTModel",
             {
-                **_variants(MARIAN, "mixer", "attention", "positional_encoding"),
+                **_FULL_ATTENTION,
+                "positional_encoding": ("sinusoidal",),
                 "attention_scale": ("1/sqrt(d_k)",),
-                **_variants(MARIAN, "activation", "norm"),
+                "activation": ("relu", "gelu"),
+                "norm": ("layernorm",),
                 "norm_position": ("post",),
                 "residual": (True,),
             },
@@ -112,11 +116,13 @@ FORMS: dict[str, dict[str, Form]] = {
             marian.write,
         ),
         "decoder-only": Form(
-            LLAMA,
+            "LlamaForCausalLM",
             {
-                **_variants(LLAMA, "mixer", "attention", "positional_encoding"),
+                **_FULL_ATTENTION,
+                "positional_encoding": ("rope",),
                 "attention_scale": ("1/sqrt(d_k)",),
-                **_variants(LLAMA, "activation", "norm"),
+                "activation": ("swiglu",),
+                "norm": ("rmsnorm",),
                 "norm_position": ("pre",),
                 "residual": (True,),
             },
@@ -126,24 +132,22 @@ FORMS: dict[str, dict[str, Form]] = {
     },
     "ctranslate2": {
         "encoder-decoder": Form(
-            TRANSLATOR,
+            "ctranslate2's Translator",
             {
-                **_variants(TRANSLATOR, "mixer", "attention", "activation", "norm"),
-                "norm_position": ("post", "pre"),
-                "residual": (True,),
-                **_variants(TRANSLATOR, "positional_encoding"),
+                **_FULL_ATTENTION,
+                **_ANY_PART,
+                "positional_encoding": ("sinusoidal", "learned", "none", "rope", "relative", "t5"),
             },
             _of_translator,
             ctranslate.write,
             needs="ctranslate2",
         ),
         "decoder-only": Form(
-            GENERATOR,
+            "ctranslate2's Generator",
             {
-                **_variants(GENERATOR, "mixer", "attention", "activation", "norm"),
-                "norm_position": ("post", "pre"),
-                "residual": (True,),
-                **_variants(GENERATOR, "positional_encoding"),
+                **_FULL_ATTENTION,
+                **_ANY_PART,
+                "positional_encoding": ("sinusoidal", "learned", "none", "rope", "relative", "alibi"),
             },
             _of_generator,
             ctranslate.write,

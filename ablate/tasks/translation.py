@@ -70,7 +70,7 @@ class Translation(Task):
         """Pad source and target."""
         from ablate.data.seq2seq import collate
 
-        return collate(split, items)
+        return collate(split, items, "source", "target")
 
     def output_terms(self, model: Transformer, batch: Batch) -> OutputTerms:
         """Run encoder and decoder; keep the states of target tokens."""

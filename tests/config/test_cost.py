@@ -30,8 +30,6 @@ from ablate.data.seq2seq import collate
 from ablate.kernels import cpu_matmul
 from ablate.model import build
 from ablate.store import checkpoints
-from ablate.store.layout import RunFolder
-from ablate.tasks.translation import Translation
 from ablate.training import Trainer
 from ablate.training.loss import smoothed_cross_entropy
 from tests.data.small import split_of_lengths
@@ -151,7 +149,7 @@ def counted(config):
     model, split = build(config, 1000, seed=1).train(), split_of_lengths([(13, 8), (5, 17), (2, 31)])
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         for i in range(len(split)):
-            batch = collate(split, [i])
+            batch = collate(split, [i], "source", "target")
             states = model(batch.source, batch.target_in)[0]
             smoothed_cross_entropy(states, model.output_matrix, batch.target_out[0], 0.1).backward()
     expected = 3 * forward_flops(config, 1000, lengths_of(split))
@@ -220,26 +218,29 @@ def test_rows_a_cost_what_base_costs(heads):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """The run folder after one real step, its configuration and its vocabulary size."""
-    folder = RunFolder(tmp_path_factory.mktemp("runs") / "0123456789ab")
+    """The folder of checkpoints after one real step, its configuration and its vocabulary."""
+    folder = tmp_path_factory.mktemp("trained")
     config = resolve_row(
         {"n_layers": 2, "d_model": 128, "d_ff": 512, "n_heads": 4, "batch_tokens": 50, "train_steps": 1}
     )
     vocab_size = 1000
     split = split_of_lengths([(9, 11)] * 10)
     corpus = SimpleNamespace(split=lambda name: split, tokenizer=SimpleNamespace(vocab_size=vocab_size))
-    folder.path.mkdir()
     Trainer(
         config,
         1,
-        Translation(),
         corpus,
-        folder,
+        checkpoints_folder=folder / "checkpoints",
+        metrics_file=folder / "metrics.jsonl",
         device=torch.device("cpu"),
         micro_batch_tokens=50,
         keep_checkpoints=1,
-    ).fit()
-    return folder.checkpoints, config, vocab_size
+        evaluate=lambda model: 100.0,
+        tell=lambda report: None,
+        stop_asked=lambda: False,
+        say=lambda line: None,
+    ).run()
+    return folder / "checkpoints", config, vocab_size
 
 
 def test_a_checkpoint_takes_what_is_foretold(trained):
@@ -331,7 +332,7 @@ def steps(fields, vocab_size, tokens):
     optimizer = torch.optim.Adam(model.parameters(), fused=True)
     for _ in range(2):
         for part in micro_batches(split, range(len(split)), tokens):
-            batch = collate(split, part)
+            batch = collate(split, part, "source", "target")
             states = model(batch.source % vocab_size, batch.target_in % vocab_size)
             targets = batch.target_out % vocab_size
             smoothed_cross_entropy(states.flatten(0, 1), model.output_matrix, targets.flatten(), 0.1).backward()

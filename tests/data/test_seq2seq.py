@@ -14,7 +14,7 @@ LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1
 
 def test_a_batch_by_hand():
     split = split_of([[5, 6], [7], [8, 9, 10]], [[11], [12, 13, 14], []])
-    batch = collate(split, [2, 0, 1])
+    batch = collate(split, [2, 0, 1], "source", "target")
     assert batch.source.tolist() == [[8, 9, 10, EOS], [5, 6, EOS, PAD], [7, EOS, PAD, PAD]]
     assert batch.target_in.tolist() == [[BOS, PAD, PAD, PAD], [BOS, 11, PAD, PAD], [BOS, 12, 13, 14]]
     assert batch.target_out.tolist() == [[EOS, PAD, PAD, PAD], [11, EOS, PAD, PAD], [12, 13, 14, EOS]]
@@ -23,14 +23,14 @@ def test_a_batch_by_hand():
 
 def test_a_batch_is_as_wide_as_its_own_longest_sentence():
     split = split_of([[5], [6] * 9], [[7], [8] * 9])
-    assert collate(split, [0]).source.shape == (1, 2)
+    assert collate(split, [0], "source", "target").source.shape == (1, 2)
 
 
 @given(LENGTHS)
 @settings(deadline=None)
 def test_marks_stand_where_they_should(lengths):
     split = split_of_lengths(lengths)
-    batch = collate(split, np.arange(len(split)))
+    batch = collate(split, np.arange(len(split)), "source", "target")
     assert {t.dtype for t in (batch.source, batch.target_in, batch.target_out)} == {torch.int64}
     assert batch.tokens == split["target"].lengths.sum()
     for i in range(len(split)):
@@ -46,6 +46,6 @@ def test_marks_stand_where_they_should(lengths):
 
 
 def test_a_batch_moves_as_a_whole():
-    moved = collate(split_of([[5]], [[7]]), [0]).to(torch.device("meta"))
+    moved = collate(split_of([[5]], [[7]]), [0], "source", "target").to(torch.device("meta"))
     assert isinstance(moved, Batch)
     assert {t.device.type for t in (moved.source, moved.target_in, moved.target_out, moved.positions)} == {"meta"}

@@ -45,7 +45,7 @@ def test_steps_are_those_of_a_plain_loop_over_torchs_parts(training, smoothing, 
     order = BatchOrder(split, 200, seed=1)
     losses, tokens = [], 0
     for step in range(1, 7):
-        batch = collate(split, order.at(step))
+        batch = collate(split, order.at(step), "source", "target")
         logits = model.logits(model(batch.source, batch.target_in))
         loss = F.cross_entropy(
             logits.flatten(0, 1), batch.target_out.flatten(), ignore_index=0, label_smoothing=smoothing

@@ -1,0 +1,137 @@
+"""A task of the user's own, in one file beside the study: it trains, scores, tables, compares and resumes."""
+
+import json
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ablate.errors import StudyError
+from ablate.study import read_study
+from tests.end_to_end.studies import ablate
+
+STUDY = """\
+study: colours
+task: classification:Classification
+data: {corpus: files, train: train.tsv, dev: dev.tsv, test: test.tsv, vocab_size: 60, max_length: 32}
+base:
+  N: 1
+  d_model: 32
+  d_ff: 64
+  h: 2
+  dropout: 0.0
+  train_steps: 120
+  batch_tokens: 512
+  warmup_steps: 20
+  learning_rate: 0.005
+  eval_every: 40
+  checkpoint_every: 40
+  beam: 1
+rows:
+  A: {each: {h: [1]}}
+"""
+COLOURS = ("red", "green", "blue")
+
+
+def write_split(path: Path, seed: int, count: int) -> None:
+    """Sentences that name one colour, which is their label."""
+    draw = random.Random(seed)
+    lines = []
+    for _ in range(count):
+        colour, thing = draw.choice(COLOURS), draw.choice(("house", "car", "door", "tree"))
+        lines.append(f"the {thing} is {colour} today\t{colour}")
+    path.write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The study, the task and its data, as a user has them."""
+    path = tmp_path_factory.mktemp("colours")
+    shutil.copy(Path(__file__).with_name("classification.py"), path)
+    (path / "colours.yaml").write_text(STUDY)
+    for name, seed, count in (("train", 1, 600), ("dev", 2, 40), ("test", 3, 60)):
+        write_split(path / f"{name}.tsv", seed, count)
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(folder):
+    """The results root after `ablate run`."""
+    done = ablate("run", folder / "colours.yaml", "--results", folder / "results", "--device", "cpu")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "results"
+
+
+def table(folder, results):
+    done = ablate("table", folder / "colours.yaml", "--results", results, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_it_is_learned_and_scored_by_its_own_metric(folder, trained):
+    content = table(folder, trained)
+    assert content["metrics"] == ["ppl", "accuracy"]
+    assert content["signatures"]["accuracy"] == ["exact match"]
+    base, row = content["rows"]
+    assert (base["row"], row["row"]) == ("base", "A h=1")
+    assert base["accuracy"]["values"] == [100.0]  # one word decides, and it is always there
+    assert row["delta_accuracy"]["n"] == 1
+    assert row["against_base"]["accuracy"]["n"] == 1
+
+
+def test_an_interrupted_run_of_it_resumes_to_the_same_bytes(folder, trained, tmp_path):
+    study, part = folder / "colours.yaml", tmp_path / "results"
+    assert ablate("run", study, "--results", part, "--device", "cpu").returncode == 0
+    for run in (part / "runs").iterdir():  # as a kill between the second checkpoint and the end leaves it
+        (run / "result.json").unlink()
+        for path in run.glob("checkpoints/000000120*"):
+            path.unlink()
+    assert ablate("run", study, "--results", part, "--device", "cpu").returncode == 0
+    for name in ("checkpoints/*.weights.safetensors", "translations/*.txt", "metrics.jsonl"):
+        files = {path.relative_to(part): path.read_bytes() for path in part.glob(f"runs/*/{name}")}
+        assert files == {path.relative_to(trained): path.read_bytes() for path in trained.glob(f"runs/*/{name}")}
+        assert files
+
+
+def test_its_samples_are_compared(folder, trained):
+    done = ablate("compare", folder / "colours.yaml", "base", "A h=1", "--results", trained, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    assert all(item.keys() >= {"text", "label"} for item in json.loads(done.stdout)["sentences"])
+
+
+def test_its_source_is_part_of_the_runs(folder, trained):
+    study = read_study(folder / "colours.yaml")
+    record = json.loads(next((trained / "runs").glob("*/run.json")).read_text())
+    assert record["task"] == study.task_name
+    assert record["task"].startswith("classification:Classification@")
+    source = (folder / "classification.py").read_bytes()
+    assert next((trained / "runs").glob("*/sources/*.py")).read_bytes() == source
+
+
+def test_an_edit_of_it_makes_new_runs(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "edited", ignore=shutil.ignore_patterns("results"))
+    before = {run.id for run in read_study(folder / "colours.yaml").runs()}
+    path = tmp_path / "edited" / "classification.py"
+    path.write_text(path.read_text() + "\n# a comment\n")
+    assert before.isdisjoint({run.id for run in read_study(tmp_path / "edited" / "colours.yaml").runs()})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("classification:Classification", "translatoin", r'3:7|2:7: unknown task "translatoin"; did you mean'),
+        ("classification:Classification", "classification:Clasification", "has no class Clasification"),
+        ("classification:Classification", "classification:LabelledText", "does not derive from"),
+        ("vocab_size: 60", "vocab_size: 60, direction: en-de", 'unknown data field "direction"'),
+        ("  h: 2\n", "  h: 2\n  architecture: decoder-only\n", "architecture=decoder-only does not work with task"),
+        ("rows:", "metrics: [bleu]\nrows:", 'unknown metric "bleu"'),
+    ],
+)
+def test_faults_are_found_when_the_study_is_read(folder, tmp_path, old, new, message):
+    shutil.copytree(folder, tmp_path / "faulty", ignore=shutil.ignore_patterns("results"))
+    path = tmp_path / "faulty" / "colours.yaml"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(StudyError, match=message):
+        read_study(path)
