@@ -14,7 +14,7 @@ from typing import Literal, get_args, get_origin
 
 import pytest
 
-from ablate.config import PRESETS, DecodingConfig, ModelConfig, TrainingConfig, TranslationData
+from ablate.config import PRESETS, ModelConfig, TrainingConfig
 from ablate.config.data import RowDataConfig
 from ablate.config.plugins import VariantName
 from ablate.config.resolve import SYMBOL_OF
@@ -22,6 +22,7 @@ from ablate.config.translation_data import CORPORA
 from tests.cli.inside import inside
 from tests.commands import PAGE, commands, page
 from tests.config.test_inactive import IDLE
+from tests.fields import SECTIONS
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
@@ -30,7 +31,6 @@ COMMANDS = (
     "init", "plan", "run", "status", "table", "compare", "report", "translate", "attention", "export", "verify",
     "clean", "schema",
 )  # fmt: skip
-SECTIONS = (TranslationData, ModelConfig, TrainingConfig, DecodingConfig, RowDataConfig)
 FIELDS = [(section, name) for section in SECTIONS for name in section.model_fields
           if (section, name) != (RowDataConfig, "vocab_size")]  # fmt: skip  # documented with the field of DataConfig
 
