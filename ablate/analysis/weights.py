@@ -120,11 +120,11 @@ def record_weights(
     device = model.output_matrix.device
     try:
         for attention, weights in zip(layers, recorded, strict=True):
-            attention.module.watch = weights.append
+            attention.module.on_weights = weights.append
         model(torch.tensor([source], device=device), torch.tensor([target], device=device))
     finally:
         for attention in layers:
-            attention.module.watch = None
+            attention.module.on_weights = None
     return [weights[-1] if weights else None for weights in recorded]
 
 

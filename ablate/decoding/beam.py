@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ablate.config.training import LOGIT_ROWS
 from ablate.data.tokenizer import BOS, EOS, PAD
-from ablate.model import Cache, Transformer
+from ablate.model import DecodingCache, Transformer
 
 NEVER = float("-inf")
 LARGEST_GROUP = 128  # tokens of which only the best is looked at first
@@ -87,7 +87,7 @@ class _Search:
         self.best = [Hypothesis([], NEVER)] * B
         self.sentences = torch.arange(B, device=device)  # which sentence each row of the batch is
         self.limits = limits.to(device)
-        self.cache: Cache = model.start(source, beam)
+        self.cache: DecodingCache = model.start(source, beam)
         self.tokens = torch.full((B, 1, 1), BOS, device=device)  # (B, at most K, 1 + t): first, an empty one
         self.scores = torch.zeros((B, 1), device=device)  # log-probabilities
         self.best_scores = torch.full((B,), NEVER, device=device)

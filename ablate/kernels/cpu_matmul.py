@@ -1,17 +1,22 @@
-"""The three products of a linear layer, by the way that is fastest for a device and a precision.
+"""The three matrix products of a linear layer, by the fastest way for a device and a precision.
 
-On a GPU that is torch's own, in bf16 too. On a CPU products in bf16 are oneDNN's, but where an output is so large
-that converting it costs more than they gain. In fp32, torch's own take a slow path of MKL's on AMD processors, and
-oneDNN's do not. benchmarks/LOG.md has what each was measured to gain, and what did not gain anything.
+`Matmul` is the reference: torch's own products, used on GPUs and for fp32. The other classes are for CPUs:
 
-oneDNN compiles code for every number of rows that it has not met, which can take several times as long as the product
-itself, and hardly two batches have as many rows. Rows of zeros therefore fill them up to one of few numbers, or they go
-in parts.
+- bf16 operands (`PaddedBF16`, `FusedBF16`): S +14 to +18 % over rounding within the product (benchmarks/LOG.md,
+  2026-11-21, bf16 on a CPU, once more), and another +3.6 % with biases inside of the product (2026-11-22, at last).
+- bf16 rounded within the product (`RoundedWithin`): for outputs far larger than the operands, as the logits, whose
+  conversion would cost more than bf16 gains (same entries).
+- fp32 by oneDNN on AMD processors (`OneDNN`): see its docstring.
+
+oneDNN compiles code for every number of rows that it has not met, which takes several times as long as the product
+itself, and hardly two batches have the same number of rows. Inputs are therefore padded with rows of zeros to one of
+a few sizes, or cut into parts of such sizes: XS bf16 +23 %, S bf16 +31 % (2026-11-21, code compiled for every batch).
+
+M rows of inputs X (M, d_in) meet a weight W (d_out, d_in); G (M, d_out) is the gradient of the outputs.
 """
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -22,150 +27,153 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ablate.kernels.torch_internals import has_bf16_matmul, is_x86, linear_pointwise
 
-class Products:
-    """Torch's own. M rows of inputs (M, d_in) meet a weight (d_out, d_in), both as `rows` and `matrix` give them."""
 
-    def rows(self, *parts: Tensor) -> Tensor:
-        """Inputs, or gradients of outputs, side by side as these products take them; rows of zeros may follow."""
-        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+class Matmul:
+    """torch's own products. Operands are those that `pack` and `cast` return."""
 
-    def matrix(self, weight: Tensor) -> Tensor:
-        """A weight, or a bias, as these products take it."""
+    def pack(self, *blocks: Tensor) -> Tensor:
+        """Inputs or gradients (M, d_i), side by side, as operands (M', sum of d_i); the M' - M last rows are zeros."""
+        return blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=1)
+
+    def cast(self, weight: Tensor) -> Tensor:
+        """A weight or a bias as an operand; the same shape."""
         return weight
 
-    def outputs(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """X W^T + b: (M, d_out)."""
         return F.linear(x, weight, bias)
 
-    def positive_outputs(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def linear_relu(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """max(0, X W^T + b): (M, d_out)."""
-        return F.relu(self.outputs(x, weight, bias), inplace=True)
+        return F.relu(self.linear(x, weight, bias), inplace=True)
 
-    def to_inputs(self, grad: Tensor, weight: Tensor) -> Tensor:
-        """The gradient G (M, d_out) of outputs -> that of inputs, G W: (M, d_in)."""
+    def grad_input(self, grad: Tensor, weight: Tensor) -> Tensor:
+        """G W: (M, d_in)."""
         return grad @ weight
 
-    def to_weight(self, grad: Tensor, x: Tensor, onto: Tensor | None = None) -> Tensor:
-        """The gradient of the weight, G^T X (d_out, d_in); added to what is there already, in its place."""
-        if onto is None:
+    def grad_weight(self, grad: Tensor, x: Tensor, out: Tensor | None = None) -> Tensor:
+        """G^T X: (d_out, d_in); added to `out` in place, in the precision of `out`, where that is passed."""
+        if out is None:
             return grad.T @ x
-        same = onto.dtype == grad.dtype
-        return torch.addmm(onto, grad.T, x, out=onto) if same else onto.add_(grad.T @ x)
+        return torch.addmm(out, grad.T, x, out=out) if out.dtype == grad.dtype else out.add_(grad.T @ x)
 
 
-class Rounded(Products):
-    """Of operands rounded to bf16: summed up in fp32, and then rounded again."""
+class BF16(Matmul):
+    """Operands in bf16, sums in fp32, results in bf16."""
 
-    def rows(self, *parts: Tensor) -> Tensor:
-        """In bf16."""
-        return _filled(parts, len(parts[0]), torch.bfloat16)
+    def pack(self, *blocks: Tensor) -> Tensor:
+        """In bf16, without padding."""
+        return _padded(blocks, len(blocks[0]), torch.bfloat16)
 
-    def matrix(self, weight: Tensor) -> Tensor:
+    def cast(self, weight: Tensor) -> Tensor:
         """In bf16."""
         return weight.to(torch.bfloat16)
 
 
-class RoundedInSizes(Rounded):
-    """The same by oneDNN, with rows of zeros behind the others."""
+class PaddedBF16(BF16):
+    """`BF16` by oneDNN, with the rows padded to one of few sizes."""
 
-    def rows(self, *parts: Tensor) -> Tensor:
-        """In bf16, filled up."""
-        return _filled(parts, size_for(len(parts[0])), torch.bfloat16)
+    def pack(self, *blocks: Tensor) -> Tensor:
+        """In bf16, padded."""
+        return _padded(blocks, padded_rows(len(blocks[0])), torch.bfloat16)
 
 
-class RoundedAtOnce(RoundedInSizes):
-    """The same; biases and ReLU are part of the product.
+class FusedBF16(PaddedBF16):
+    """`PaddedBF16` with bias and ReLU inside of the product.
 
-    On x86 alone: on ARM processors oneDNN is quick at the product by itself, and this one is its reference, a hundred
-    times slower.
+    For x86 alone: on ARM oneDNN has no fast kernel for this combination, and its reference implementation is a
+    hundred times slower.
     """
 
-    def outputs(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """X W^T + b."""
-        return _pointwise(x, weight, bias, "none")
+        return linear_pointwise(x, weight, bias, "none")
 
-    def positive_outputs(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def linear_relu(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """max(0, X W^T + b)."""
-        return _pointwise(x, weight, bias, "relu")
+        return linear_pointwise(x, weight, bias, "relu")
 
 
-class RoundedWithin(Products):
-    """Of fp32 numbers that oneDNN rounds to bf16 as it takes them: what comes out was never rounded.
+class RoundedWithin(Matmul):
+    """fp32 operands that oneDNN rounds to bf16 while it reads them; results in fp32, never rounded.
 
-    Half as fast as products in bf16, and yet faster where the output is large and would have to be converted. The
-    code for a number of rows takes longer to compile here, and keeps megabytes: there are fewer numbers.
+    Half as fast as bf16 operands, yet faster where the output is large and would have to be converted. Compiled code
+    takes longer to make here and keeps megabytes, so there are fewer sizes than in `PaddedBF16`.
     """
 
-    def rows(self, *parts: Tensor) -> Tensor:
-        """Filled up to a power of two."""
-        return _filled(parts, max(64, 1 << (len(parts[0]) - 1).bit_length()), parts[0].dtype)
+    def pack(self, *blocks: Tensor) -> Tensor:
+        """Padded to a power of two, 64 at least."""
+        return _padded(blocks, max(64, 1 << (len(blocks[0]) - 1).bit_length()), blocks[0].dtype)
 
-    def outputs(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """X W^T + b."""
-        with _rounding():
-            return super().outputs(x, weight, bias)
+        with _rounding_matmul():
+            return super().linear(x, weight, bias)
 
-    def to_inputs(self, grad: Tensor, weight: Tensor) -> Tensor:
+    def grad_input(self, grad: Tensor, weight: Tensor) -> Tensor:
         """G W."""
-        with _rounding():
-            return super().to_inputs(grad, weight)
+        with _rounding_matmul():
+            return super().grad_input(grad, weight)
 
-    def to_weight(self, grad: Tensor, x: Tensor, onto: Tensor | None = None) -> Tensor:
+    def grad_weight(self, grad: Tensor, x: Tensor, out: Tensor | None = None) -> Tensor:
         """G^T X."""
-        with _rounding():
-            return super().to_weight(grad, x, onto)
+        with _rounding_matmul():
+            return super().grad_weight(grad, x, out)
 
 
-class RoundedBefore(Rounded):
-    """Of operands rounded to bf16, in fp32: for processors that have no products in bf16."""
+class EmulatedBF16(BF16):
+    """Operands rounded to bf16, products in fp32: the same values on processors without bf16 instructions."""
 
-    def outputs(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """X W^T + b."""
-        return _exact_on_cpu().outputs(x.float(), weight.float(), None if bias is None else bias.float())
+        return _fp32_on_cpu().linear(x.float(), weight.float(), None if bias is None else bias.float())
 
-    def to_inputs(self, grad: Tensor, weight: Tensor) -> Tensor:
+    def grad_input(self, grad: Tensor, weight: Tensor) -> Tensor:
         """G W."""
-        return _exact_on_cpu().to_inputs(grad.float(), weight.float())
+        return _fp32_on_cpu().grad_input(grad.float(), weight.float())
 
-    def to_weight(self, grad: Tensor, x: Tensor, onto: Tensor | None = None) -> Tensor:
+    def grad_weight(self, grad: Tensor, x: Tensor, out: Tensor | None = None) -> Tensor:
         """G^T X."""
-        return _exact_on_cpu().to_weight(grad.float(), x.float(), onto)
+        return _fp32_on_cpu().grad_weight(grad.float(), x.float(), out)
 
 
-class OneDNN(Products):
-    """In fp32 by oneDNN, with rows in parts of few sizes; what is left is filled up to the smallest.
+class OneDNN(Matmul):
+    """fp32 by oneDNN, for AMD processors, where torch's own products take a slow path of MKL.
 
-    Code in fp32 keeps tens of megabytes for each number of rows, so these are fewer still than in bf16.
+    Rows are cut into parts of few sizes, the last one padded to the smallest: compiled code in fp32 keeps tens of
+    megabytes for each size, so these are fewer still than in bf16.
     """
 
     SIZES = (4096, 2048, 1024, 512, 256, 128, 64)
 
-    def outputs(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """X W^T + b."""
-        y = self._by_rows(x, weight)
+        y = self._in_parts(x, weight)
         return y if bias is None else y.add_(bias)
 
-    def to_inputs(self, grad: Tensor, weight: Tensor) -> Tensor:
+    def grad_input(self, grad: Tensor, weight: Tensor) -> Tensor:
         """G W."""
-        return self._by_rows(grad, weight.T.contiguous())
+        return self._in_parts(grad, weight.T.contiguous())
 
-    def to_weight(self, grad: Tensor, x: Tensor, onto: Tensor | None = None) -> Tensor:
+    def grad_weight(self, grad: Tensor, x: Tensor, out: Tensor | None = None) -> Tensor:
         """G^T X."""
-        total = grad.new_zeros(grad.shape[1], x.shape[1]) if onto is None else onto
+        total = grad.new_zeros(grad.shape[1], x.shape[1]) if out is None else out
         for start, stop, size in self._parts(len(x)):
-            G, X = (_filled([each[start:stop]], size, each.dtype) for each in (grad, x))
-            total += _by_onednn(G.T, X.T)
+            G, X = (_padded([rows[start:stop]], size, rows.dtype) for rows in (grad, x))
+            total += _onednn_product(G.T, X.T)
         return total
 
-    def _by_rows(self, a: Tensor, b: Tensor) -> Tensor:
+    def _in_parts(self, a: Tensor, b: Tensor) -> Tensor:
+        """A B^T: (M, k), (n, k) -> (M, n)."""
         out = a.new_empty(len(a), len(b))
         for start, stop, size in self._parts(len(a)):
-            out[start:stop] = _by_onednn(_filled([a[start:stop]], size, a.dtype), b)[: stop - start]
+            out[start:stop] = _onednn_product(_padded([a[start:stop]], size, a.dtype), b)[: stop - start]
         return out
 
     def _parts(self, rows: int) -> Iterator[tuple[int, int, int]]:
-        """(begin, end, the size that it is filled up to) of each part."""
+        """(start, stop, padded size) of each part."""
         start = 0
         for size in self.SIZES:
             while rows - start >= size:
@@ -175,53 +183,54 @@ class OneDNN(Products):
             yield start, rows, self.SIZES[-1]
 
 
-def _by_onednn(a: Tensor, b: Tensor) -> Tensor:
-    """A B^T."""
-    if a.dtype != torch.float32:
-        return a @ b.T
-    return _pointwise(a.contiguous(), b.contiguous(), None, "none")
+def matmul_for(device: torch.device, bf16: bool, wide: bool = False) -> Matmul:
+    """The fastest products for a device.
 
-
-def _pointwise(x: Tensor, weight: Tensor, bias: Tensor | None, then: str) -> Tensor:
-    """X W^T + b by oneDNN, and a function of each entry."""
-    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, then, [], "")
-    return y
-
-
-def products(device: torch.device, bf16: bool, wide: bool = False) -> Products:
-    """The products for a device; `bf16`: whether operands may be rounded; `wide`: whether outputs are far larger."""
+    Args:
+        device: where the operands are.
+        bf16: whether operands may be rounded to bf16.
+        wide: whether outputs are far larger than operands.
+    """
     if device.type != "cpu":
-        return Rounded() if bf16 else Products()
+        return BF16() if bf16 else Matmul()
     if not bf16:
-        return _exact_on_cpu()
+        return _fp32_on_cpu()
     if not _has_bf16():
-        return RoundedBefore()
+        return EmulatedBF16()
     if wide:
         return RoundedWithin()
-    return RoundedAtOnce() if _is_x86() else RoundedInSizes()
+    return FusedBF16() if is_x86() else PaddedBF16()
 
 
-def size_for(rows: int) -> int:
-    """The least of 64, 72, 80, ... 128, 144, ... that is no less: eight from any number to its double."""
+def padded_rows(rows: int) -> int:
+    """The smallest of 64, 72, 80, ... 128, 144, ... that is not below `rows`: eight sizes between powers of two."""
     step = max(8, 1 << max(0, (rows - 1).bit_length() - 4))
     return max(64, -(-rows // step) * step)
 
 
-def _filled(parts: Sequence[Tensor], rows: int, dtype: torch.dtype) -> Tensor:
-    """Tensors of n rows side by side, of a type, with rows of zeros behind theirs."""
-    n = len(parts[0])
-    if len(parts) == 1 and n == rows:
-        return parts[0].to(dtype)
-    out = parts[0].new_empty(rows, sum(part.shape[1] for part in parts), dtype=dtype)
-    for place, part in zip(out.split([part.shape[1] for part in parts], dim=1), parts, strict=True):
-        place[:n].copy_(part)
+def _padded(blocks: Sequence[Tensor], rows: int, dtype: torch.dtype) -> Tensor:
+    """Blocks (M, d_i) side by side in one tensor (rows, sum of d_i) of a type, with zeros in the rows after M."""
+    n = len(blocks[0])
+    if len(blocks) == 1 and n == rows:
+        return blocks[0].to(dtype)
+    widths = [block.shape[1] for block in blocks]
+    out = blocks[0].new_empty(rows, sum(widths), dtype=dtype)
+    for columns, block in zip(out.split(widths, dim=1), blocks, strict=True):
+        columns[:n].copy_(block)
     out[n:] = 0
     return out
 
 
+def _onednn_product(a: Tensor, b: Tensor) -> Tensor:
+    """A B^T: (m, k), (n, k) -> (m, n)."""
+    if a.dtype != torch.float32:
+        return a @ b.T
+    return linear_pointwise(a.contiguous(), b.contiguous(), None, "none")
+
+
 @contextmanager
-def _rounding() -> Iterator[None]:
-    """Products of fp32 tensors on a CPU round their operands to bf16. Slows the small ones inside attention down."""
+def _rounding_matmul() -> Iterator[None]:
+    """Let oneDNN round fp32 operands to bf16; switched back afterwards, since it slows small products down."""
     matmul: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
     before = matmul.fp32_precision
     matmul.fp32_precision = "bf16"
@@ -232,21 +241,14 @@ def _rounding() -> Iterator[None]:
 
 
 @cache
-def _exact_on_cpu() -> Products:
+def _fp32_on_cpu() -> Matmul:
     try:
         amd = "AuthenticAMD" in Path("/proc/cpuinfo").read_text()
     except OSError:  # not Linux
         amd = False
-    return OneDNN() if amd and torch.backends.mkldnn.is_available() else Products()
+    return OneDNN() if amd and torch.backends.mkldnn.is_available() else Matmul()
 
 
 @cache
 def _has_bf16() -> bool:
-    """Whether this processor has instructions for products in bf16; without them oneDNN emulates those."""
-    if not (torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()):
-        return False
-    return not _is_x86() or torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-
-
-def _is_x86() -> bool:
-    return platform.machine() in ("x86_64", "AMD64")
+    return has_bf16_matmul()

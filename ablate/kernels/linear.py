@@ -1,14 +1,18 @@
-"""Linear layers whose products are made by the way that is fastest, with their gradients.
+"""Linear layers on a CPU, with their gradients.
 
-On a GPU that is torch's own, and bf16 is torch's autocast. On a CPU autocast would leave all that is between the
-products in bf16 too, where torch's kernels are slow, and round an input anew for each of its products. Here it is
-rounded once, also for several layers that share it (`linears`), and so is the weight; what comes out has the type of
-what went in, but between layers that follow one another, where it is kept as products take it (`to_rows`, `from_rows`).
+`reference` is torch.nn.functional.linear, used on GPUs. On a CPU in autocast torch would leave the tensors between
+the products in bf16 too, where its element-wise kernels are slow, and convert an input anew for each of its products.
+Here an input is rounded once, also for several layers that share it (`linears`) or follow one another (`pack_rows`),
+and the output has the type of the input.
+
+Gain: S bf16 +14 to +18 % (benchmarks/LOG.md, 2026-11-21, bf16 on a CPU, once more); with the projections of one input
+in one product another +7 % (2026-11-22, padding, measured together with padding). In fp32 it makes the products of
+`cpu_matmul`, and returns a tensor that ReLU may overwrite: 45 us in the place of 143 for 4096 x 128 (2026-11-21).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,158 +20,172 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ablate.kernels.cpu_matmul import Products, products
+from ablate.kernels.cpu_matmul import Matmul, matmul_for
+from ablate.kernels.torch_internals import reshape_unaliased
 
-Weights = tuple[Tensor, Tensor | None]
+WeightAndBias = tuple[Tensor, Tensor | None]
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """X W^T + b: (..., d_in), (d_out, d_in), (d_out) -> (..., d_out).
-
-    In autocast on a CPU it has the type of x, else that of the weight.
-    """
-    if x.device.type != "cpu":
-        return F.linear(x, weight, bias)
-    if is_rounded(x):
-        return linears(x, [(weight, bias)])[0]
-    x, by = x.to(weight.dtype), products(x.device, bf16=False)
-    if torch.is_grad_enabled():
-        y: Tensor = _Linear.apply(x, weight, bias, by)  # type: ignore[no-untyped-call]
-        return y
-    return _outputs(by, x, weight, bias)  # in a decoding step, what autograd asks for takes as long as the product
-
-
-def linears(x: Tensor, layers: Sequence[Weights]) -> list[Tensor]:
-    """Several linear layers of one input: (..., d_in) -> (..., d_out), each.
-
-    In autocast on a CPU they are one product.
+    """X W^T + b.
 
     Args:
         x: (..., d_in).
-        layers: the weight (d_out, d_in) and the bias (d_out) or None of each; all have biases, or none has.
+        weight: (d_out, d_in).
+        bias: (d_out) or None.
+
+    Returns:
+        (..., d_out), on a CPU in the type of x in autocast, else in that of the weight.
     """
-    if not is_rounded(x):
+    if x.device.type != "cpu":
+        return reference(x, weight, bias)
+    if rounds_to_bf16(x):
+        return linears(x, [(weight, bias)])[0]
+    x, matmul = x.to(weight.dtype), matmul_for(x.device, bf16=False)
+    if torch.is_grad_enabled():
+        y: Tensor = _Linear.apply(x, weight, bias, matmul)  # type: ignore[no-untyped-call]
+        return y
+    return _linear(matmul, x, weight, bias)  # in a decoding step the graph would take as long as the product
+
+
+def reference(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """`linear` in plain torch."""
+    return F.linear(x, weight, bias)
+
+
+def linears(x: Tensor, layers: Sequence[WeightAndBias]) -> list[Tensor]:
+    """Several linear layers of one input; on a CPU in autocast they are one product.
+
+    Args:
+        x: (..., d_in).
+        layers: weight (d_out, d_in) and bias (d_out) or None of each; all have a bias, or none has.
+
+    Returns:
+        (..., d_out) of each layer.
+    """
+    if not rounds_to_bf16(x):
         return [linear(x, *layer) for layer in layers]
     weights, biases = zip(*layers, strict=True)
-    outs = _Linears.apply(x, products(x.device, bf16=True), *weights, *biases)  # type: ignore[no-untyped-call]
+    outs = _Linears.apply(x, matmul_for(x.device, bf16=True), *weights, *biases)  # type: ignore[no-untyped-call]
     return list(outs)
 
 
-def to_rows(x: Tensor) -> Tensor:
-    """(..., d) -> as products take it, for several of them: in autocast on a CPU (M, d) in bf16, else as it is.
+def on_packed_rows(network: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """Apply a network of linear layers and element-wise functions to x, in bf16 throughout on a CPU in autocast.
 
-    Rows of zeros may be among the M, behind the others. What becomes of them on the way must stay finite, and so must
-    its gradient.
+    The input is then rounded once, and padding rows may follow its own: whatever the network makes of them must be
+    finite, and so must its gradient.
+
+    Args:
+        network: maps (..., d_in) to (..., d_out), every row by itself.
+        x: (..., d_in).
+
+    Returns:
+        (..., d_out) in the type of x.
     """
-    if not is_rounded(x):
-        return x
-    rows: Tensor = _ToRows.apply(x, products(x.device, bf16=True))  # type: ignore[no-untyped-call]
+    if not rounds_to_bf16(x):
+        return network(x)
+    return unpack_rows(network(pack_rows(x)), like=x)
+
+
+def pack_rows(x: Tensor) -> Tensor:
+    """(..., d) -> operands of bf16 products (M', d) with padding rows at the end."""
+    rows: Tensor = _PackRows.apply(x, matmul_for(x.device, bf16=True))  # type: ignore[no-untyped-call]
     return rows
 
 
-def from_rows(rows: Tensor, like: Tensor) -> Tensor:
-    """What was made of `to_rows(like)`; where that changed it, in the type and, but for its width, the shape it had."""
-    if not is_rounded(rows):
-        return rows
-    by = products(rows.device, bf16=True)
-    x: Tensor = _FromRows.apply(rows, like.shape[:-1], like.dtype, by)  # type: ignore[no-untyped-call]
+def unpack_rows(rows: Tensor, like: Tensor) -> Tensor:
+    """(M', d) -> (..., d): leave the padding rows out, and return to the type and leading sizes of `like`."""
+    x: Tensor = _UnpackRows.apply(  # type: ignore[no-untyped-call]
+        rows, like.shape[:-1], like.dtype, matmul_for(rows.device, bf16=True)
+    )
     return x
 
 
-def is_rounded(x: Tensor) -> bool:
-    """Whether its products are rounded here: in autocast on a CPU. On a GPU torch does it."""
+def rounds_to_bf16(x: Tensor) -> bool:
+    """Whether the products of x are rounded here: on a CPU in autocast. On a GPU torch's autocast does it."""
     return x.device.type == "cpu" and torch.is_autocast_enabled("cpu")
 
 
-def _outputs(by: Products, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return own(by.outputs(x.reshape(-1, x.shape[-1]), weight, bias), x.shape[:-1])
-
-
-def own(y: Tensor, size: torch.Size) -> Tensor:
-    """Y (M, d) as (*size, d), which counts as no view: what follows may work in its place."""
-    return torch.ops.aten._unsafe_view(y, (*size, y.shape[-1]))
+def _linear(matmul: Matmul, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return reshape_unaliased(matmul.linear(x.reshape(-1, x.shape[-1]), weight, bias), x.shape[:-1])
 
 
 class _Linear(torch.autograd.Function):
     """A linear layer on a CPU, in the type of its weight."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, by: Products) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, matmul: Matmul) -> Tensor:
         ctx.save_for_backward(x, weight)
-        ctx.by, ctx.biased = by, bias is not None
-        return _outputs(by, x, weight, bias)
+        ctx.matmul, ctx.has_bias = matmul, bias is not None
+        return _linear(matmul, x, weight, bias)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor | None, None]:
         x, weight = ctx.saved_tensors
-        G, X = (each.reshape(-1, each.shape[-1]) for each in (grads[0], x))
-        d_x = ctx.by.to_inputs(G, weight).view(x.shape) if ctx.needs_input_grad[0] else None
-        return d_x, ctx.by.to_weight(G, X), G.sum(0) if ctx.biased else None, None
+        G, X = (each.reshape(-1, each.shape[-1]) for each in (grads[0], x))  # (M, d_out), (M, d_in)
+        d_x = ctx.matmul.grad_input(G, weight).view(x.shape) if ctx.needs_input_grad[0] else None
+        return d_x, ctx.matmul.grad_weight(G, X), G.sum(0) if ctx.has_bias else None, None
 
 
 class _Linears(torch.autograd.Function):
-    """Linear layers of one input on a CPU in autocast: their weights one below another, and so one product.
-
-    The weight too is rounded once, and kept.
-    """
+    """Linear layers of one input on a CPU in autocast, as one product with their weights one below another."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, by: Products, *layers: Tensor | None) -> Any:
-        weights, biases = ([by.matrix(each) for each in some if each is not None] for some in _halves(layers))
-        ctx.learned = next(each.dtype for each in layers if each is not None)
+    def forward(ctx: Any, x: Tensor, matmul: Matmul, *weights_and_biases: Tensor | None) -> Any:
+        n = len(weights_and_biases) // 2
+        weights, biases = (
+            [matmul.cast(each) for each in half if each is not None]
+            for half in (weights_and_biases[:n], weights_and_biases[n:])
+        )
+        ctx.weight_dtype = next(each.dtype for each in weights_and_biases if each is not None)
         with torch.autocast("cpu", enabled=False):
-            rows, W = by.rows(x.reshape(-1, x.shape[-1])), _one(weights)
-            Y = by.outputs(rows, W, _one(biases) if biases else None)
-            parts = Y[: x.shape[:-1].numel()].split([len(weight) for weight in weights], dim=1)
-            outs = tuple(own(part.to(x.dtype, copy=len(weights) > 1), x.shape[:-1]) for part in parts)
+            rows, W = matmul.pack(x.reshape(-1, x.shape[-1])), _stacked(weights)
+            Y = matmul.linear(rows, W, _stacked(biases) if biases else None)  # (M', sum of d_out)
+            blocks = Y[: x.shape[:-1].numel()].split([len(weight) for weight in weights], dim=1)
+            outs = tuple(reshape_unaliased(block.to(x.dtype, copy=n > 1), x.shape[:-1]) for block in blocks)
         ctx.save_for_backward(rows, W)
-        ctx.by, ctx.size, ctx.dtype, ctx.biased = by, x.shape, x.dtype, bool(biases)
+        ctx.matmul, ctx.x_shape, ctx.x_dtype, ctx.has_bias = matmul, x.shape, x.dtype, bool(biases)
         return outs
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         rows, W = ctx.saved_tensors
-        by, sizes = ctx.by, [grad.shape[-1] for grad in grads]
+        matmul, widths = ctx.matmul, [grad.shape[-1] for grad in grads]
         with torch.autocast("cpu", enabled=False):
-            each = [grad.reshape(-1, size) for grad, size in zip(grads, sizes, strict=True)]
-            G = by.rows(*each)
+            blocks = [grad.reshape(-1, width) for grad, width in zip(grads, widths, strict=True)]  # (M, d_out) each
+            G = matmul.pack(*blocks)
             d_x = None
             if ctx.needs_input_grad[0]:
-                d_x = by.to_inputs(G, W)[: ctx.size[:-1].numel()].to(ctx.dtype).view(ctx.size)
-            d_weights = by.to_weight(G, rows).to(ctx.learned).split(sizes)
-            d_biases: list[Tensor | None] = [None] * len(each)
-            if ctx.biased:
-                d_biases = [grad.sum(0) for grad in each]
+                d_x = matmul.grad_input(G, W)[: ctx.x_shape[:-1].numel()].to(ctx.x_dtype).view(ctx.x_shape)
+            d_weights = matmul.grad_weight(G, rows).to(ctx.weight_dtype).split(widths)
+            d_biases = [block.sum(0) if ctx.has_bias else None for block in blocks]
         return d_x, None, *d_weights, *d_biases
 
 
-def _halves(layers: Sequence[Tensor | None]) -> tuple[Sequence[Tensor | None], Sequence[Tensor | None]]:
-    return layers[: len(layers) // 2], layers[len(layers) // 2 :]
+def _stacked(blocks: list[Tensor]) -> Tensor:
+    return blocks[0] if len(blocks) == 1 else torch.cat(blocks)
 
 
-def _one(parts: list[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
-class _ToRows(torch.autograd.Function):
+class _PackRows(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, by: Products) -> Tensor:
-        ctx.size, ctx.dtype = x.shape, x.dtype
-        return by.rows(x.reshape(-1, x.shape[-1]))
+    def forward(ctx: Any, x: Tensor, matmul: Matmul) -> Tensor:
+        ctx.x_shape, ctx.x_dtype = x.shape, x.dtype
+        return matmul.pack(x.reshape(-1, x.shape[-1]))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return grads[0][: ctx.size[:-1].numel()].to(ctx.dtype).view(ctx.size), None
+        return grads[0][: ctx.x_shape[:-1].numel()].to(ctx.x_dtype).view(ctx.x_shape), None
 
 
-class _FromRows(torch.autograd.Function):
+class _UnpackRows(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, size: torch.Size, dtype: torch.dtype, by: Products) -> Tensor:
-        ctx.by = by
-        return own(rows[: size.numel()].to(dtype), size)
+    def forward(ctx: Any, rows: Tensor, leading: torch.Size, dtype: torch.dtype, matmul: Matmul) -> Tensor:
+        ctx.matmul = matmul
+        return reshape_unaliased(rows[: leading.numel()].to(dtype), leading)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        return ctx.by.rows(grads[0].reshape(-1, grads[0].shape[-1])), None, None, None
+        return ctx.matmul.pack(grads[0].reshape(-1, grads[0].shape[-1])), None, None, None

@@ -135,9 +135,9 @@ def _check_plugins(study: Study, runs: Iterable[Run], results: Results) -> None:
         c, plugins = run.config, references(run.config)
         combination = (plugins, c.architecture, c.attention, c.positional_encoding)
         if plugins and combination not in checked:
-            from ablate.model.plugin_check import try_out
+            from ablate.model.plugin_check import check_plugins
 
-            try_out(run.config, results.run(run.id).sources)
+            check_plugins(run.config, results.run(run.id).sources)
             checked.add(combination)
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ablate.kernels.cross_entropy import negative_log_likelihood
 from ablate.model import Transformer
-from ablate.training.loss import negative_log_likelihood
 
 EVAL_TOKENS = 4096  # per batch; the value does not depend on it
 

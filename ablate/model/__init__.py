@@ -1,11 +1,49 @@
-"""The shared Transformer core, one mechanism a file.
+"""The Transformer core, one mechanism a file.
 
-Shapes everywhere: B sentences in the batch, S source tokens, T target tokens, K hypotheses a
-sentence, h heads of queries, g heads of keys and values, d_k and d_v head sizes, V vocabulary.
+Shapes everywhere: B sentences in the batch, S source tokens, T target tokens, K hypotheses of a sentence, h heads of
+queries, g heads of keys and values, d_k and d_v head sizes, V vocabulary. Where an attention is not over the source,
+S counts its keys and T its queries.
 """
 
-from ablate.model.build import build
-from ablate.model.cache import Cache
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from ablate.config import ModelConfig
+from ablate.model.builder import ModelBuilder
+from ablate.model.decoder_only import DecoderOnly
+from ablate.model.decoding_cache import DecodingCache
+from ablate.model.encoder_decoder import EncoderDecoder
 from ablate.model.transformer import Transformer
 
-__all__ = ["Cache", "Transformer", "build"]
+__all__ = ["ARCHITECTURES", "DecodingCache", "Transformer", "build"]
+
+ARCHITECTURES: dict[str, type[Transformer]] = {"encoder-decoder": EncoderDecoder, "decoder-only": DecoderOnly}
+
+
+def build(
+    config: ModelConfig,
+    vocab_size: int,
+    seed: int,
+    device: torch.device | str = "cpu",
+    sources: Path | None = None,
+) -> Transformer:
+    """Build a model whose initial weights and dropout follow from the seed alone.
+
+    Args:
+        config: the fields of the model.
+        vocab_size: V.
+        seed: of weights and dropout.
+        device: the device that the model will run on.
+        sources: folder with the sources of plug-in classes, if the configuration names any.
+
+    Raises:
+        StudyError: a plug-in class does not load, or two parts cannot work together.
+        StoreError: the source of a plug-in class is missing or has changed.
+    """
+    init = torch.Generator().manual_seed(seed)
+    random = torch.Generator(device).manual_seed(seed)
+    builder = ModelBuilder(config, vocab_size, init, random, sources)
+    return ARCHITECTURES[config.architecture](builder).to(device)

@@ -1,72 +1,143 @@
-"""Multi-head attention (section 3.2.2), with head sizes that are free of d_model / h."""
+"""Attention (section 3.2): the mechanisms of one head, and multi-head attention around them.
+
+A mechanism maps Q (B, h, T, d_k), K (B, h, S, d_k) and V (B, h, S, d_v) to heads (B, h, T, d_v). To add one, write a
+class here and name it in MECHANISMS.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from ablate.config import ModelConfig
+from ablate.config.model import LINEAR_CHUNK
 from ablate.kernels.linear import linears
 from ablate.model.attention_context import AttentionContext
-from ablate.model.growable_tensor import GrowableTensor
+from ablate.model.kv_cache import GrowingKeyValues, KeyValues
 from ablate.model.layers import Dropout, Linear
-from ablate.model.mechanisms import Mechanism
 from ablate.model.token_mixer import TokenMixer
 
-
-@dataclass(frozen=True)
-class KeysValues:
-    """Projected keys (B, g, S, d_k) and values (B, g, S, d_v) of g heads."""
-
-    K: Tensor
-    V: Tensor
-
-    def select(self, rows: Tensor) -> KeysValues:
-        """The keys and values of these rows of the batch, in this order."""
-        return KeysValues(self.K.index_select(0, rows), self.V.index_select(0, rows))
-
-    def append(self, later: KeysValues) -> Past:
-        """These and later ones, along the sequence."""
-        return Past(GrowableTensor.of(self.K), GrowableTensor.of(self.V)).append(later)
+EPS = 1e-6  # added to sums of linear attention's weights, which may all be 0, as its authors do
 
 
-@dataclass(frozen=True)
-class Past:
-    """Keys and values that grow position by position."""
+class AttentionMechanism(nn.Module):
+    """Base of all mechanisms.
 
-    keys: GrowableTensor
-    values: GrowableTensor
+    Attributes:
+        supports_bias: whether it adds `context.bias` to its scores and `context.values` to its heads. Positional
+            encodings that have these are refused beside a mechanism that does not.
+        supports_bf16: whether Q, K and V may be in bf16 on a GPU; else they are converted to fp32.
+        supports_query_masks: whether it leaves out all that `context.mask` leaves out, for each query by itself. The
+            hypotheses of a sentence are then decoded as queries side by side, else each as a row of the batch.
+    """
 
-    @property
-    def K(self) -> Tensor:
-        """(B, g, S, d_k)."""
-        return self.keys.tensor
+    supports_bias = False
+    supports_bf16 = False
+    supports_query_masks = False
 
-    @property
-    def V(self) -> Tensor:
-        """(B, g, S, d_v)."""
-        return self.values.tensor
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
 
-    def append(self, later: KeysValues) -> Past:
-        """These and later ones."""
-        return Past(self.keys.append(later.K), self.values.append(later.V))
+    def forward(self, Q: Tensor, K: Tensor, V: Tensor, context: AttentionContext) -> Tensor:
+        """Q (B, h, T, d_k), K (B, h, S, d_k), V (B, h, S, d_v) -> heads (B, h, T, d_v)."""
+        raise NotImplementedError("define forward(self, Q, K, V, context)")
 
-    def select(self, rows: Tensor) -> Past:
-        """Those of these rows of the batch, in this order."""
-        return Past(self.keys.select(rows), self.values.select(rows))
+
+class FullAttention(AttentionMechanism):
+    """Scaled dot-product attention (3.2.1, eq. 1): softmax(scale * Q K^T) V over every key that is not masked."""
+
+    supports_bias = True
+    supports_bf16 = True
+    supports_query_masks = True
+    window: int | None = None
+
+    def forward(self, Q: Tensor, K: Tensor, V: Tensor, context: AttentionContext) -> Tensor:
+        """(B, h, T, d_v)."""
+        if context.is_plain:
+            # torch's `is_causal` takes the first query to be at the first key, so it holds for whole sequences alone.
+            causal = context.causal and self.window is None and Q.shape[2] == K.shape[2]
+            mask = None if causal else context.mask(self.window)
+            return F.scaled_dot_product_attention(Q, K, V, attn_mask=mask, is_causal=causal, scale=context.scale)
+        dtype = V.dtype
+        # The positional encoding's own tensors are fp32 (fp64 in tests).
+        Q, K, V = (x.to(torch.promote_types(dtype, torch.float32)) for x in (Q * context.scale, K, V))
+        scores = Q @ K.transpose(-1, -2)  # (B, h, T, S)
+        bias = context.bias(Q)
+        weights = context.weights(scores if bias is None else scores + bias, self.window)
+        heads = weights @ V  # (B, h, T, d_v)
+        added = context.values(weights)
+        return (heads if added is None else heads + added).to(dtype)
+
+
+class LocalAttention(FullAttention):
+    """Scaled dot-product attention over the keys at most `attention_window` tokens away."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.window = config.attention_window
+
+
+class LinearAttention(AttentionMechanism):
+    """phi(Q) (phi(K)^T V) over its sum, with phi(x) = elu(x) + 1: linear in length (Katharopoulos et al., 2020)."""
+
+    def forward(self, Q: Tensor, K: Tensor, V: Tensor, context: AttentionContext) -> Tensor:
+        """(B, h, T, d_v)."""
+        Q, K = F.elu(Q) + 1, F.elu(K) + 1
+        decoding = context.causal and Q.shape[2] != K.shape[2]
+        if context.on_weights is not None or decoding:
+            return self._by_weights(Q, K, V, context)
+        if context.key_mask is not None:
+            K = K * context.key_mask.transpose(-1, -2)  # padding has weight 0
+        V = torch.cat([V, torch.ones_like(V[..., :1])], dim=-1)  # (B, h, S, d_v + 1): the last column sums the weights
+        sums = _causal_sums(Q, K, V) if context.causal else Q @ (K.transpose(-1, -2) @ V)  # (B, h, T, d_v + 1)
+        return sums[..., :-1] / (sums[..., -1:] + EPS)
+
+    def _by_weights(self, Q: Tensor, K: Tensor, V: Tensor, context: AttentionContext) -> Tensor:
+        """The same values through the weights (B, h, T, S), which are otherwise never formed."""
+        weights, mask = Q @ K.transpose(-1, -2), context.mask()
+        weights = weights if mask is None else weights * mask
+        return context.drop(weights / (weights.sum(-1, keepdim=True) + EPS)) @ V
+
+
+def _causal_sums(Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
+    """Sum over s <= t of (Q_t . K_s) V_s, in chunks; earlier chunks enter through their sum K^T V (B, h, d_k, d_v)."""
+    before = torch.zeros(*K.shape[:2], K.shape[-1], V.shape[-1], dtype=K.dtype, device=K.device)
+    out = []
+    for q, k, v in zip(Q.split(LINEAR_CHUNK, 2), K.split(LINEAR_CHUNK, 2), V.split(LINEAR_CHUNK, 2), strict=True):
+        out.append((q @ k.transpose(-1, -2)).tril() @ v + q @ before)
+        before = before + k.transpose(-1, -2) @ v
+    return torch.cat(out, dim=2)
+
+
+MECHANISMS: dict[str, Callable[[ModelConfig], AttentionMechanism]] = {
+    "full": FullAttention,
+    "local": LocalAttention,
+    "linear": LinearAttention,
+}
 
 
 class MultiHeadAttention(TokenMixer):
-    """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O; projections without biases, as the paper has them.
+    """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O (3.2.2); projections without biases, as in the paper.
 
-    With fewer heads of keys and values than of queries, each serves a group of neighbouring query heads.
+    Head sizes are independent of d_model / h. With g < h heads of keys and values, each is shared by a group of
+    neighbouring query heads (Ainslie et al., 2023).
+
+    Attributes:
+        on_weights: called with the attention weights (B, h, T, S); for analysis.
+        gate: factor of each head's output, (h,); for analysis.
     """
 
     def __init__(
-        self, config: ModelConfig, n_heads: int, mechanism: Mechanism, init: torch.Generator, random: torch.Generator
+        self,
+        config: ModelConfig,
+        n_heads: int,
+        mechanism: AttentionMechanism,
+        init: torch.Generator,
+        random: torch.Generator,
     ) -> None:
         super().__init__()
         c = config
@@ -77,68 +148,71 @@ class MultiHeadAttention(TokenMixer):
         self.W_V = Linear(c.d_model, self.g * c.d_v, init, bias=c.attention_bias)
         self.W_O = Linear(self.h * c.d_v, c.d_model, init, bias=c.attention_bias)
         self.mechanism = mechanism
-        self.takes_seen = mechanism.takes_seen
+        self.supports_query_masks = mechanism.supports_query_masks
         self.dropout = Dropout(c.attention_dropout, random)
-        self.watch: Callable[[Tensor], None] | None = None  # is shown the weights (B, h, T, S)
-        self.gate: Tensor | None = None  # (h,), what each head's output is multiplied by
-
-    def keys_values(self, x: Tensor, sight: AttentionContext) -> KeysValues:
-        """(B, S, d_model), whose places are the queries of `sight` -> keys and values, to attend to once or often."""
-        K, V = self._projected(x, self.W_K, self.W_V)
-        return KeysValues(self._rotated(K, sight), V)
+        self.on_weights: Callable[[Tensor], None] | None = None
+        self.gate: Tensor | None = None
 
     def forward(
-        self, x: Tensor, past: KeysValues | Past | None, sight: AttentionContext
-    ) -> tuple[Tensor, KeysValues | Past]:
-        """Self-attention: each position of x over those of the past and of x itself.
+        self, x: Tensor, past: KeyValues | GrowingKeyValues | None, context: AttentionContext
+    ) -> tuple[Tensor, KeyValues | GrowingKeyValues]:
+        """Self-attention: every position of x attends to the past and to x.
 
         Args:
             x: (B, T, d_model).
             past: keys and values of earlier positions; None where there are none.
-            sight: what may be seen.
+            context: masks and positions.
 
         Returns:
-            (B, T, d_model), and the keys and values with those of x.
+            (B, T, d_model), and the keys and values of the past and of x.
         """
-        Q, K, V = self._projected(x, self.W_Q, self.W_K, self.W_V)
-        now = KeysValues(self._rotated(K, sight), V)
-        seen = now if past is None else past.append(now)
-        return self.attend(self._rotated(Q, sight), seen, sight), seen
+        Q, K, V = self._project(x, self.W_Q, self.W_K, self.W_V)
+        new = KeyValues(self._rotate(K, context), V)
+        key_values = new if past is None else past.append(new)
+        return self._attend(self._rotate(Q, context), key_values, context), key_values
 
-    def over(self, x: Tensor, memory: KeysValues | Past, sight: AttentionContext) -> Tensor:
-        """Attention of each position of x (B, T, d_model) over the memory -> (B, T, d_model)."""
-        (Q,) = self._projected(x, self.W_Q)
-        return self.attend(self._rotated(Q, sight), memory, sight)
+    def key_values(self, x: Tensor, context: AttentionContext) -> KeyValues:
+        """Keys and values of x (B, S, d_model), whose positions are `context.query_positions`."""
+        K, V = self._project(x, self.W_K, self.W_V)
+        return KeyValues(self._rotate(K, context), V)
 
-    def _projected(self, x: Tensor, *by: Linear) -> list[Tensor]:
-        """The heads (B, heads, T, d) of each projection of x (B, T, d_model)."""
-        sizes = {self.W_Q: self.h, self.W_K: self.g, self.W_V: self.g}
-        outs = linears(x, [(W.weight, W.bias) for W in by])
-        return [out.unflatten(2, (sizes[W], -1)).transpose(1, 2) for W, out in zip(by, outs, strict=True)]
+    def cross_attend(self, x: Tensor, memory: KeyValues | GrowingKeyValues, context: AttentionContext) -> Tensor:
+        """Every position of x (B, T, d_model) attends to the memory -> (B, T, d_model)."""
+        (Q,) = self._project(x, self.W_Q)
+        return self._attend(self._rotate(Q, context), memory, context)
 
-    def _rotated(self, heads: Tensor, sight: AttentionContext) -> Tensor:
-        return heads if sight.order is None else sight.order.rotate(heads, sight.queries).to(heads.dtype)
+    def _project(self, x: Tensor, *projections: Linear) -> list[Tensor]:
+        """X (B, T, d_model) -> heads (B, h or g, T, d) of each projection."""
+        heads = {self.W_Q: self.h, self.W_K: self.g, self.W_V: self.g}
+        outs = linears(x, [(W.weight, W.bias) for W in projections])  # (B, T, heads * d) each
+        return [out.unflatten(2, (heads[W], -1)).transpose(1, 2) for W, out in zip(projections, outs, strict=True)]
 
-    def attend(self, Q: Tensor, memory: KeysValues | Past, sight: AttentionContext) -> Tensor:
-        """Of queries (B, h, T, d_k) over the memory -> (B, T, d_model)."""
-        K, V = (self._shared(heads) for heads in (memory.K, memory.V))
-        sight = replace(sight, scale=self.scale, dropout=self.dropout, watch=self.watch)
-        heads = _attend(self.mechanism, Q, K, V, sight)
+    def _rotate(self, heads: Tensor, context: AttentionContext) -> Tensor:
+        if context.positional_encoding is None:
+            return heads
+        return context.positional_encoding.rotate(heads, context.query_positions).to(heads.dtype)
+
+    def _attend(self, Q: Tensor, memory: KeyValues | GrowingKeyValues, context: AttentionContext) -> Tensor:
+        """Queries (B, h, T, d_k) attend to the memory -> (B, T, d_model)."""
+        K, V = (self._repeat(heads) for heads in (memory.K, memory.V))
+        context = replace(context, scale=self.scale, dropout=self.dropout, on_weights=self.on_weights)
+        heads = _apply(self.mechanism, Q, K, V, context)  # (B, h, T, d_v)
         if self.gate is not None:
             heads = heads * self.gate[:, None, None]
-        return self.W_O(heads.transpose(1, 2).flatten(2))  # of (B, T, h * d_v)
+        return self.W_O(heads.transpose(1, 2).flatten(2))  # (B, T, h * d_v) -> (B, T, d_model)
 
-    def _shared(self, heads: Tensor) -> Tensor:
-        return heads if self.g == self.h else heads.repeat_interleave(self.h // self.g, dim=1)  # (B, g -> h, S, d)
+    def _repeat(self, heads: Tensor) -> Tensor:
+        """(B, g, S, d) -> (B, h, S, d): each head of keys or values once for every query head of its group."""
+        return heads if self.g == self.h else heads.repeat_interleave(self.h // self.g, dim=1)
 
 
-def _attend(mechanism: Mechanism, Q: Tensor, K: Tensor, V: Tensor, sight: AttentionContext) -> Tensor:
-    """The mechanism, in fp32 also where the products around it are in bf16: everywhere on a CPU, else unless it says.
+def _apply(mechanism: AttentionMechanism, Q: Tensor, K: Tensor, V: Tensor, context: AttentionContext) -> Tensor:
+    """Apply the mechanism in fp32, also in autocast; in bf16 on a GPU where the mechanism supports it.
 
-    It is a small part of the work, and on a CPU torch's bf16 kernel is many times slower at sentences' lengths
-    (benchmarks/LOG.md).
+    Attention is a small part of the work, and on a CPU torch's bf16 kernel is many times slower at the lengths of
+    sentences (benchmarks/LOG.md, 2026-11-21, how workers are set up).
     """
-    if Q.dtype == torch.bfloat16 and not (Q.is_cuda and mechanism.takes_bf16):
+    if Q.dtype == torch.bfloat16 and not (Q.is_cuda and mechanism.supports_bf16):
         Q, K, V = Q.float(), K.float(), V.float()
     with torch.autocast(Q.device.type, enabled=False):
-        return mechanism(Q, K, V, sight)
+        return mechanism(Q, K, V, context)

@@ -1,4 +1,4 @@
-"""What queries see of keys: which of them, at what distance, and what happens to the weights."""
+"""The context of an attention call, and the mask and the weights that follow from it."""
 
 from __future__ import annotations
 
@@ -14,68 +14,89 @@ from ablate.model.positions import PositionalEncoding
 
 @dataclass(frozen=True)
 class AttentionContext:
-    """The surroundings of one attention: everything that it needs to know but Q, K and V.
+    """Context of one attention call: masks, positions, bias, scale, dropout.
 
-    keys, queries: the places of tokens in their sentence, (S,) and (T,) where all sentences agree, else (B, S), (B, T).
-    real: (B, 1, 1, S), true where a key is a token and not padding; None where all are.
-    seen: (B, 1, T, S), true where a query may see a key wherever it stands; None where it may see all.
-    causal: a query sees keys up to its own place. Padding at the end is then behind every token, and needs no mask.
-    order: the positional encoding, for what it does inside attention; None in attention over another sequence.
-    layer: which layer asks.
-    scale: what scores are multiplied by.
-    dropout: on the weights; None for none.
-    watch: is shown the weights, (B, h, T, S).
+    Attributes:
+        query_positions: position of each query in its sentence, (T,) where all sentences agree, else (B, T).
+        key_positions: position of each key, (S,) or (B, S).
+        key_mask: (B, 1, 1, S), true at tokens and false at padding; None where no sentence is padded.
+        query_mask: (B, 1, T, S), true where a query may attend to a key; None where every query may attend to all.
+        causal: whether a query attends only to keys up to its own position. Padding at the end of a sentence is then
+            behind every token, and needs no mask.
+        positional_encoding: that of the stack, which may act inside attention; None in attention over another sequence.
+        layer: index of the layer in its stack.
+        scale: factor of the scores.
+        dropout: of the attention weights; None for none.
+        on_weights: called with the weights (B, h, T, S) before dropout; None to leave them unformed where possible.
     """
 
-    queries: Tensor
-    keys: Tensor
-    real: Tensor | None = None
-    seen: Tensor | None = None
+    query_positions: Tensor
+    key_positions: Tensor
+    key_mask: Tensor | None = None
+    query_mask: Tensor | None = None
     causal: bool = False
-    order: PositionalEncoding | None = None
+    positional_encoding: PositionalEncoding | None = None
     layer: int = 0
     scale: float = 1.0
     dropout: Dropout | None = None
-    watch: Callable[[Tensor], None] | None = None
+    on_weights: Callable[[Tensor], None] | None = None
 
     @property
     def is_plain(self) -> bool:
-        """Whether all there is to it is softmax(scale * Q K^T) V with a mask."""
-        biased = self.order is not None and self.order.biases
+        """Whether attention is softmax(scale * Q K^T) V with a mask: no bias, no dropout, no observer."""
+        biased = self.positional_encoding is not None and self.positional_encoding.acts_on_scores
         dropping = self.dropout is not None and self.dropout.rate > 0 and self.dropout.training
-        return not biased and not dropping and self.watch is None
+        return not biased and not dropping and self.on_weights is None
 
-    def allowed(self, window: int | None = None) -> Tensor | None:
-        """(B, 1, T, S) or what broadcasts to it, true where a query may attend to a key; None where all may.
+    def mask(self, window: int | None = None) -> Tensor | None:
+        """The mask of all conditions together, true where a query may attend to a key.
 
         Args:
-            window: tokens at either side that are within reach; None for all.
+            window: distance in tokens, to either side, beyond which a query does not attend; None for no limit.
+
+        Returns:
+            A tensor that broadcasts to (B, 1, T, S); None where every query may attend to every key.
         """
-        allowed = self.real if self.seen is None else self.seen if self.real is None else self.seen & self.real
+        mask = self.query_mask
+        if self.key_mask is not None:
+            mask = self.key_mask if mask is None else mask & self.key_mask
         if self.causal or window is not None:
-            distance = (self.queries[..., :, None] - self.keys[..., None, :]).unsqueeze(-3)  # (1, T, S) or (B, 1, T, S)
+            # Rows are queries, columns are keys.
+            distance = self.query_positions[..., :, None] - self.key_positions[..., None, :]  # (T, S) or (B, T, S)
+            distance = distance.unsqueeze(-3)  # (1, T, S) or (B, 1, T, S)
             near = distance.abs() <= window if window is not None else torch.ones_like(distance, dtype=torch.bool)
             near = near & (distance >= 0) if self.causal else near
-            allowed = near if allowed is None else allowed & near
-        return allowed
+            mask = near if mask is None else mask & near
+        return mask
 
     def bias(self, Q: Tensor) -> Tensor | None:
-        """What the positional encoding adds to the scores of scaled queries (B, h, T, d_k): (B, h, T, S) or None."""
-        return None if self.order is None else self.order.bias(self.layer, Q, self.queries, self.keys)
+        """The bias that the positional encoding adds to the scores of scaled queries.
+
+        Args:
+            Q: queries times `scale` (B, h, T, d_k).
+
+        Returns:
+            A tensor that broadcasts to (B, h, T, S), or None.
+        """
+        if self.positional_encoding is None:
+            return None
+        return self.positional_encoding.bias(self.layer, Q, self.query_positions, self.key_positions)
 
     def weights(self, scores: Tensor, window: int | None = None) -> Tensor:
-        """Masked softmax of scores (B, h, T, S), with dropout; rows without any allowed key are uniform, never NaN."""
-        allowed = self.allowed(window)
-        if allowed is not None:
-            scores = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)
-        return self.shown(scores.softmax(-1))
+        """Masked softmax of scores (B, h, T, S), with dropout; uniform and never NaN where a query has no key."""
+        mask = self.mask(window)
+        if mask is not None:
+            scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+        return self.drop(scores.softmax(-1))
 
-    def shown(self, weights: Tensor) -> Tensor:
-        """The weights, shown to whoever watches, with dropout."""
-        if self.watch is not None:
-            self.watch(weights.detach())
+    def drop(self, weights: Tensor) -> Tensor:
+        """Pass attention weights (B, h, T, S) to the observer, then apply dropout to them."""
+        if self.on_weights is not None:
+            self.on_weights(weights.detach())
         return self.dropout(weights) if self.dropout is not None else weights
 
     def values(self, weights: Tensor) -> Tensor | None:
-        """What the positional encoding adds to the heads under these weights: (B, h, T, d_v) or None."""
-        return None if self.order is None else self.order.values(self.layer, weights, self.queries, self.keys)
+        """What the positional encoding adds to the heads under weights (B, h, T, S): (B, h, T, d_v) or None."""
+        if self.positional_encoding is None:
+            return None
+        return self.positional_encoding.values(self.layer, weights, self.query_positions, self.key_positions)

@@ -1,7 +1,6 @@
-"""One causal stack over source and target in a row, as language models are made (Radford et al., 2018).
+"""One causal stack over source and target in a row, as language models are built (Radford et al., 2018).
 
-The sequence is the source with its end mark, then the begin mark and the target. The loss is on the
-target alone; what the stack makes of the source is only looked at.
+The sequence is the source with its end mark, then the begin mark and the target. The loss is on the target alone.
 """
 
 from __future__ import annotations
@@ -9,97 +8,109 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ablate.model.attention_context import AttentionContext
-from ablate.model.cache import Cache
-from ablate.model.parts import ModelBuilder
+from ablate.model.builder import ModelBuilder
+from ablate.model.decoding_cache import DecodingCache
 from ablate.model.stack import Layer, Stack
 from ablate.model.transformer import Transformer
 
 
-class Continued(Cache):
-    """The past of B sentences: their sources, and what follows them.
+class DecoderOnlyCache(DecodingCache):
+    """Decoding cache whose columns follow those of the source.
 
-    A token's place is counted in its own sequence, so the target's follow its source's whatever the padding.
+    The positions of a target follow those of its source's tokens, whatever the padding.
     """
 
     def __init__(self, stack: Stack[Layer], past: list[Any], source: Tensor, K: int) -> None:
         super().__init__(stack, past, source, K)
-        self.lengths = (source != 0).sum(1)  # (B,)
-        self.of_source = torch.arange(source.shape[1], device=source.device)  # (S,)
+        self.source_lengths = (source != 0).sum(1)  # (B,)
+        self.source_positions = torch.arange(source.shape[1], device=source.device)  # (S,)
 
-    def sight_of_sentences(self) -> AttentionContext:
-        """What the last tokens see: the source but not its padding, and their own ancestors."""
-        B, K, _ = self.seen.shape
-        keys = torch.cat([self.of_source.expand(B, -1), self.lengths[:, None] + self.columns], dim=1)
-        seen = torch.cat([self._real(self.lengths)[:, None].expand(-1, K, -1), self.seen], dim=2)
-        return AttentionContext(keys[:, -K:], keys, seen=seen[:, None])
+    def context_of_sentences(self) -> AttentionContext:
+        """Context of the last tokens: the source without its padding, and the ancestors of each hypothesis."""
+        B, K, _ = self.ancestors.shape
+        target_positions = self.source_lengths[:, None] + self.columns  # (B, columns)
+        keys = torch.cat([self.source_positions.expand(B, -1), target_positions], dim=1)
+        in_source = self._source_mask(self.source_lengths)[:, None].expand(-1, K, -1)
+        query_mask = torch.cat([in_source, self.ancestors], dim=2)  # (B, K, S + columns)
+        return AttentionContext(keys[:, -K:], keys, query_mask=query_mask[:, None])
 
-    def sight_of_rows(self) -> AttentionContext:
-        """The same where each hypothesis is a row."""
-        lengths = self.lengths.repeat_interleave(self.seen.shape[1])
-        of_target = torch.arange(self.length, device=lengths.device)
-        keys = torch.cat([self.of_source.expand(len(lengths), -1), lengths[:, None] + of_target], dim=1)
-        real = torch.cat([self._real(lengths), torch.ones_like(keys[:, -self.length :], dtype=torch.bool)], dim=1)
-        return AttentionContext(keys[:, -1:], keys, real[:, None, None, :])
+    def context_of_hypotheses(self) -> AttentionContext:
+        """Context of the last tokens where each hypothesis is a row."""
+        lengths = self.source_lengths.repeat_interleave(self.ancestors.shape[1])  # (B * K,)
+        target_positions = lengths[:, None] + torch.arange(self.length, device=lengths.device)
+        keys = torch.cat([self.source_positions.expand(len(lengths), -1), target_positions], dim=1)
+        in_target = torch.ones_like(target_positions, dtype=torch.bool)
+        key_mask = torch.cat([self._source_mask(lengths), in_target], dim=1)
+        return AttentionContext(keys[:, -1:], keys, key_mask[:, None, None, :])
 
-    def leave(self, stay: Tensor) -> None:
+    def select_sentences(self, sentences: Tensor) -> None:
         """Go on with some sentences."""
-        self.lengths = self.lengths.index_select(0, stay)
+        self.source_lengths = self.source_lengths.index_select(0, sentences)
 
-    def _real(self, lengths: Tensor) -> Tensor:
-        return self.of_source < lengths[:, None]  # (B, S)
+    def _source_mask(self, lengths: Tensor) -> Tensor:
+        """True at tokens: (n,) -> (n, S)."""
+        return self.source_positions < lengths[:, None]
 
 
 class DecoderOnly(Transformer):
-    """A single causal stack. What tells it where the source ends is the two marks between the sides."""
+    """A single causal stack. The two marks between the sides tell it where the source ends."""
 
-    def __init__(self, parts: ModelBuilder) -> None:
-        super().__init__(parts)
-        self.positions = parts.positions(causal=True)
-        self.decoder = Stack(Layer(parts, self.positions, causal=True) for _ in range(parts.config.depths[1]))
-        self.decoder_norm = parts.last_norm()
+    def __init__(self, builder: ModelBuilder) -> None:
+        super().__init__(builder)
+        self.positions = builder.positions(causal=True)
+        self.decoder = Stack(Layer(builder, self.positions, causal=True) for _ in range(builder.config.depths[1]))
+        self.decoder_norm = builder.final_norm()
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Token ids (B, S) and (B, T), padded with 0 at the end -> states of the target's places (B, T, d_model)."""
+        """Token ids (B, S) and (B, T), padded with 0 at the end -> states at target positions (B, T, d_model)."""
         lengths = (source != 0).sum(1)  # (B,)
-        of_target = lengths[:, None] + torch.arange(target.shape[1], device=target.device)  # (B, T): their columns
-        sequence = torch.nn.functional.pad(source, (0, target.shape[1]))  # (B, S + T)
-        sequence = sequence.scatter(1, of_target, target)
-        sequence = sequence[:, : int((lengths + (target != 0).sum(1)).max())]
-        states, _ = self._stack(sequence)
-        of_target = of_target.clamp(max=sequence.shape[1] - 1)  # columns of padding may lie beyond
-        return states.gather(1, of_target[:, :, None].expand(-1, -1, states.shape[2]))
+        columns = lengths[:, None] + torch.arange(target.shape[1], device=target.device)  # (B, T): of target tokens
+        sequence = F.pad(source, (0, target.shape[1]))  # (B, S + T)
+        sequence = sequence.scatter(1, columns, target)
+        sequence = sequence[:, : int((lengths + (target != 0).sum(1)).max())]  # (B, L): without common padding
+        states, _ = self._apply_stack(sequence)
+        columns = columns.clamp(max=sequence.shape[1] - 1)  # those of padding may be beyond
+        return states.gather(1, columns[:, :, None].expand(-1, -1, states.shape[2]))
 
-    def start(self, source: Tensor, K: int) -> Continued:
-        """Token ids (B, S) -> what the stack makes of them."""
-        real = source != 0
-        _, past = self._stack(source, None if bool(real.all()) else real[:, None, None, :])
-        return Continued(self.decoder, past, source, K)
+    def start(self, source: Tensor, K: int) -> DecoderOnlyCache:
+        """Run token ids (B, S) through the stack, and start to decode at most K hypotheses for each."""
+        tokens = source != 0
+        _, past = self._apply_stack(source, None if bool(tokens.all()) else tokens[:, None, None, :])
+        return DecoderOnlyCache(self.decoder, past, source, K)
 
-    def step(self, tokens: Tensor, cache: Continued) -> Tensor:
-        """One step: tokens (B, K) -> states (B, K, d_model)."""
+    def step(self, tokens: Tensor, cache: DecoderOnlyCache) -> Tensor:
+        """Decode one token of each hypothesis: (B, K) -> states (B, K, d_model)."""
         cache.grow(tokens.shape[1])
-        places = (cache.lengths + cache.length - 1)[:, None].expand(tokens.shape)
-        x = self.positions.embed(self.embedding(tokens), places)
+        positions = (cache.source_lengths + cache.length - 1)[:, None].expand(tokens.shape)  # (B, K)
+        x = self.positions.embed(self.embedding(tokens), positions)
         for i, layer in enumerate(self.decoder):
-            x = layer.feed(cache.mix(i, layer, x, self.positions))
+            x = cache.apply_mixer(i, layer, x, self.positions)
+            x = layer.apply_feed_forward(x)
         return self.decoder_norm(x)
 
-    def _stack(self, sequence: Tensor, real: Tensor | None = None) -> tuple[Tensor, list[Any]]:
-        """Token ids (B, L), padded at the end -> states (B, L, d_model), and each layer's past.
+    def _apply_stack(self, sequence: Tensor, key_mask: Tensor | None = None) -> tuple[Tensor, list[Any]]:
+        """Run token ids through all layers.
 
         Args:
-            sequence: token ids.
-            real: (B, 1, 1, L), true at tokens. Needed for a past: states of tokens never see what is behind them.
+            sequence: token ids (B, L), padded with 0 at the end.
+            key_mask: (B, 1, 1, L), true at tokens. Needed where the layers' states are used, in which padding would
+                count; the output at a token never depends on what follows.
+
+        Returns:
+            (B, L, d_model), and the state of each layer's token mixer.
         """
-        places = torch.arange(sequence.shape[1], device=sequence.device)
-        x = self.embedding_dropout(self.positions.embed(self.embedding(sequence), places))
+        positions = torch.arange(sequence.shape[1], device=sequence.device)
+        x = self.embedding_dropout(self.positions.embed(self.embedding(sequence), positions))
         past = []
         for i, layer in enumerate(self.decoder):
-            sight = AttentionContext(places, places, real, causal=True, order=self.positions, layer=i)
-            x, left = layer.mix(x, None, sight)
-            x = layer.feed(x)
-            past.append(left)
+            context = AttentionContext(
+                positions, positions, key_mask, causal=True, positional_encoding=self.positions, layer=i
+            )
+            x, state = layer.apply_mixer(x, None, context)
+            x = layer.apply_feed_forward(x)
+            past.append(state)
         return self.decoder_norm(x), past

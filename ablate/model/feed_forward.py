@@ -9,21 +9,22 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.config import ModelConfig
-from ablate.kernels.linear import from_rows, is_rounded, to_rows
-from ablate.kernels.relu_network import relu_network
+from ablate.kernels.linear import on_packed_rows
+from ablate.kernels.relu_feed_forward import relu_feed_forward
 from ablate.model.layers import Dropout, Linear
 
 
 class Activation(nn.Module):
-    """A function of each entry.
+    """Base of all activations.
 
-    gated: its value is multiplied by a second projection of the input.
-    of_rows: it may be given (M, d) with rows behind the others that are nobody's, since it is of each entry alone and
-        finite everywhere, its gradient too.
+    Attributes:
+        gated: whether the result is multiplied by a second projection of the input.
+        elementwise: whether each entry is treated by itself, with a finite value and gradient everywhere. The network
+            then stays in bf16 between its layers in bf16 training on a CPU, with padding rows among its rows.
     """
 
     gated = False
-    of_rows = False
+    elementwise = False
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape -> the same shape."""
@@ -33,17 +34,17 @@ class Activation(nn.Module):
 class ReLU(Activation):
     """max(0, x) (3.3, eq. 2)."""
 
-    of_rows = True
+    elementwise = True
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape -> the same shape, in the place of x, which is a product that nothing else asks for."""
+        """Any shape -> the same shape, in the place of x: the output of a linear layer, which is used nowhere else."""
         return F.relu(x, inplace=True)
 
 
 class GELU(Activation):
     """x times the normal distribution function of x, not its approximation (Hendrycks and Gimpel, 2016)."""
 
-    of_rows = True
+    elementwise = True
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape -> the same shape."""
@@ -54,7 +55,7 @@ class SwiGLU(Activation):
     """x sigmoid(x), gated (Shazeer, 2020)."""
 
     gated = True
-    of_rows = True
+    elementwise = True
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape -> the same shape."""
@@ -64,7 +65,7 @@ class SwiGLU(Activation):
 class FeedForward(nn.Module):
     """FFN(x) = f(x W_1 + b_1) W_2 + b_2 (3.3, eq. 2); gated, (f(x W_1 + b_1) * (x W_3 + b_3)) W_2 + b_2.
 
-    A gated one is narrower by a third, so that it has as many parameters.
+    A gated network is narrower by a third, so that it has as many parameters.
     """
 
     def __init__(self, config: ModelConfig, activation: Activation, init: torch.Generator, random: torch.Generator):
@@ -78,18 +79,39 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, d_model) -> (B, T, d_model)."""
-        if not self.activation.of_rows or self.dropout.rate:  # masks are drawn for what there is, and for no more
-            return self._between(x)
-        if type(self.activation) is ReLU and (is_rounded(x) or (x.device.type == "cpu" and torch.is_grad_enabled())):
-            return relu_network(x, self.W_1.weight, self.W_1.bias, self.W_2.weight, self.W_2.bias)
-        return from_rows(self._between(to_rows(x)), like=x)
-
-    def _between(self, x: Tensor) -> Tensor:
-        inner = self.activation(self.W_1(x))
+        inner = self.activation(self.W_1(x))  # (B, T, d_ff)
         if self.W_3 is not None:
             inner = inner * self.W_3(x)
         out: Tensor = self.W_2(self.dropout(inner))
         return out
+
+
+class ElementwiseFeedForward(FeedForward):
+    """`FeedForward` that stays in bf16 between its layers where products are in bf16 on a CPU."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, d_model) -> (B, T, d_model)."""
+        return on_packed_rows(super().forward, x)
+
+
+class ReLUFeedForward(FeedForward):
+    """`FeedForward` with ReLU, as one kernel."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, d_model) -> (B, T, d_model)."""
+        (W_1, b_1), (W_2, b_2) = self.W_1.parameters(), self.W_2.parameters()
+        return relu_feed_forward(x, W_1, b_1, W_2, b_2)
+
+
+def feed_forward(
+    config: ModelConfig, activation: Activation, init: torch.Generator, random: torch.Generator
+) -> FeedForward:
+    """The network for an activation, by the fastest of the classes above."""
+    # Dropout draws a mask for every row that it meets, so with it there must be no padding rows.
+    packable = activation.elementwise and config.activation_dropout == 0.0
+    if packable and type(activation) is ReLU:
+        return ReLUFeedForward(config, activation, init, random)
+    return (ElementwiseFeedForward if packable else FeedForward)(config, activation, init, random)
 
 
 ACTIVATIONS: dict[str, Callable[[], Activation]] = {"relu": ReLU, "gelu": GELU, "swiglu": SwiGLU}

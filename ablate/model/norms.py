@@ -1,4 +1,4 @@
-"""Normalisation of a vector a position, and where it stands around a sub-layer."""
+"""Normalisation, and the residual connection around a sub-layer (sections 3.1 and 5.4)."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., d_model) -> (..., d_model)."""
-        x = x.to(self.weight.dtype)  # of bf16 products too; torch does as much for LayerNorm itself
+        x = x.to(self.weight.dtype)  # also where products are in bf16, as torch itself does in layer_norm
         return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
 class PostNorm(nn.Module):
-    """Norm(x + Dropout(Sublayer(x))): the paper's (3.1, 5.4). Without residual, Norm(Dropout(Sublayer(x)))."""
+    """Norm(x + Dropout(Sublayer(x))), as in the paper (3.1, 5.4); without residual, Norm(Dropout(Sublayer(x)))."""
 
     def __init__(self, norm: nn.Module, residual: bool, rate: float, random: torch.Generator) -> None:
         super().__init__()
@@ -51,28 +51,28 @@ class PostNorm(nn.Module):
         self.residual = residual
 
     def before(self, x: Tensor) -> Tensor:
-        """What the sub-layer is given: (B, T, d_model) -> (B, T, d_model)."""
+        """The input of the sub-layer: (B, T, d_model) -> (B, T, d_model)."""
         return x
 
-    def after(self, x: Tensor, sublayer: Tensor) -> Tensor:
-        """What goes on, from x and what the sub-layer made of it: (B, T, d_model), twice -> (B, T, d_model)."""
-        return self.norm(self._added(x, sublayer))
+    def after(self, x: Tensor, output: Tensor) -> Tensor:
+        """X and the output of the sub-layer -> the input of the next one; all (B, T, d_model)."""
+        return self.norm(self._add(x, output))
 
-    def _added(self, x: Tensor, sublayer: Tensor) -> Tensor:
-        summed: Tensor = self.dropout(sublayer, onto=x if self.residual else None)
-        return summed
+    def _add(self, x: Tensor, output: Tensor) -> Tensor:
+        total: Tensor = self.dropout(output, residual=x if self.residual else None)
+        return total
 
 
 class PreNorm(PostNorm):
-    """x + Dropout(Sublayer(Norm(x))); the stack then ends with a norm of its own (Xiong et al., 2020)."""
+    """x + Dropout(Sublayer(Norm(x))); the stack then ends with one more norm (Xiong et al., 2020)."""
 
     def before(self, x: Tensor) -> Tensor:
-        """(B, T, d_model) -> (B, T, d_model)."""
+        """The input of the sub-layer: (B, T, d_model) -> (B, T, d_model)."""
         return self.norm(x)
 
-    def after(self, x: Tensor, sublayer: Tensor) -> Tensor:
-        """(B, T, d_model), twice -> (B, T, d_model)."""
-        return self._added(x, sublayer)
+    def after(self, x: Tensor, output: Tensor) -> Tensor:
+        """X and the output of the sub-layer -> the input of the next one; all (B, T, d_model)."""
+        return self._add(x, output)
 
 
 NORMS: dict[str, Callable[[int], nn.Module]] = {"layernorm": LayerNorm, "rmsnorm": RMSNorm}

@@ -1,4 +1,4 @@
-"""Load a user's own variant from the source that a run keeps."""
+"""Load a plug-in class from the source that a run keeps."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from torch import nn
 from ablate.config.plugins import Reference, source_hash
 from ablate.errors import AblateError, StoreError, StudyError
 
-Part = TypeVar("Part", bound=nn.Module)
+Module = TypeVar("Module", bound=nn.Module)
 
-PREFIX = "ablate_own_"  # of the names under which the user's own modules are loaded
+PREFIX = "ablate_plugin_"  # of the names under which plug-in modules are loaded
 
 
-class _Verified(SourceFileLoader):
-    """Compiles the source that was hashed: a `.pyc` beside it is neither believed, nor written."""
+class _VerifiedLoader(SourceFileLoader):
+    """Compiles the source that was hashed; a `.pyc` beside it is neither read nor written."""
 
     def __init__(self, name: str, path: str, source: bytes) -> None:
         super().__init__(name, path)
@@ -32,48 +32,57 @@ class _Verified(SourceFileLoader):
         return self.source_to_code(self.source, self.path)
 
 
-def load(found: Reference, folder: Path, interface: type[Part]) -> type[Part]:
-    """The class that a pinned reference names.
+def load(plugin: Reference, folder: Path, interface: type[Module]) -> type[Module]:
+    """Load the class that a pinned reference names.
 
-    The module is loaded from the kept source under a name of its own, so that several versions of it
-    can be in one process. It is imported with absolute imports only.
+    The module gets a name made of its hash, so that several versions of it can be in one process. It is imported with
+    absolute imports only.
+
+    Args:
+        plugin: module, class and hash.
+        folder: where the run keeps sources.
+        interface: the class that it must derive from.
 
     Raises:
-        StoreError: the source is missing or not the one that the reference is pinned to.
-        StudyError: the module fails to load, or the class is not of the interface.
+        StoreError: the source is missing, or its hash is not that of the reference.
+        StudyError: the module fails to load, or the class does not derive from the interface.
     """
-    path = folder / found.file
+    path = folder / plugin.file
     source = path.read_bytes() if path.exists() else b""
-    if source_hash(source) != found.digest:
-        raise StoreError(f"{path}: is not the source of {found}; remove the run to start it anew")
-    name = f"{PREFIX}{found.digest}"
+    if source_hash(source) != plugin.digest:
+        raise StoreError(f"{path}: is not the source of {plugin}; remove the run to start it anew")
+    name = f"{PREFIX}{plugin.digest}"
     if name not in sys.modules:
-        spec: Any = importlib.util.spec_from_file_location(name, path, loader=_Verified(name, str(path), source))
+        spec: Any = importlib.util.spec_from_file_location(name, path, loader=_VerifiedLoader(name, str(path), source))
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         try:
             spec.loader.exec_module(module)
         except Exception as error:
-            del sys.modules[name]
-            raise fault(found, error) from None
-    named = getattr(sys.modules[name], found.name, None)
-    if not (isinstance(named, type) and issubclass(named, interface)):
-        raise StudyError(
-            f"{found.module}:{found.name} does not derive from {interface.__module__}.{interface.__qualname__}"
-        )
-    return named
+            del sys.modules[name]  # else the half-loaded module would be found the next time
+            raise as_ablate_error(plugin, error) from None
+    cls = getattr(sys.modules[name], plugin.name, None)
+    if not (isinstance(cls, type) and issubclass(cls, interface)):
+        raise StudyError(f"{plugin.module}:{plugin.name} does not derive from {public_name(interface)}")
+    return cls
 
 
-def fault(found: Reference, error: Exception) -> AblateError:
-    """One line for what went wrong inside a user's own code."""
-    return error if isinstance(error, AblateError) else StudyError(told([found], error))
+def public_name(interface: type) -> str:
+    """The name under which an author imports an interface."""
+    package = "ablate.components" if interface.__module__.startswith("ablate.") else "torch.nn"
+    return f"{package}.{interface.__qualname__}"
 
 
-def told(own: Sequence[Reference], error: Exception) -> str:
-    """What, where in which of these classes' modules, and why."""
-    what = ", ".join(f"{one.module}:{one.name}" for one in own)
-    modules = {one.file: one.module for one in own if one.digest}
+def as_ablate_error(plugin: Reference, error: Exception) -> AblateError:
+    """The error itself if it is one of ours, else a StudyError in one line."""
+    return error if isinstance(error, AblateError) else StudyError(describe([plugin], error))
+
+
+def describe(plugins: Sequence[Reference], error: Exception) -> str:
+    """One line for an exception: the classes, its type, the line in one of their modules, the message."""
+    classes = ", ".join(f"{plugin.module}:{plugin.name}" for plugin in plugins)
+    modules = {plugin.file: plugin.module for plugin in plugins if plugin.digest}
     frames = [(modules.get(Path(f.filename).name), f.lineno) for f in traceback.extract_tb(error.__traceback__)]
-    places = [f" (line {line} of {module})" for module, line in frames if module is not None]
-    why = " ".join(str(error).split())
-    return f"{what}: {type(error).__name__}{places[-1] if places else ''}{': ' * bool(why)}{why}"
+    lines = [f" (line {line} of {module})" for module, line in frames if module is not None]
+    message = " ".join(str(error).split())
+    return f"{classes}: {type(error).__name__}{lines[-1] if lines else ''}{': ' * bool(message)}{message}"

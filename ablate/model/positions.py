@@ -1,7 +1,7 @@
-"""What tells the model the order of tokens (section 3.5; row E of Table 3).
+"""Positional encodings (section 3.5; row E of Table 3).
 
-A positional encoding belongs to a stack of layers. It may act on the embeddings, on queries and keys,
-on the scores, and on what attention returns. A new one is a class here and an entry in POSITIONS.
+A positional encoding belongs to a stack of layers. It may act on embeddings, on queries and keys, on attention scores
+and on heads. To add one, write a class here and name it in POSITIONS.
 """
 
 from __future__ import annotations
@@ -19,46 +19,56 @@ T5_DISTANCE = 128
 
 
 class PositionalEncoding(nn.Module):
-    """What a stack knows of order: nothing, unless a method below is overridden.
+    """Base of all positional encodings: a stack without any sense of order, unless a method is overridden.
 
-    Positions are places in a sentence, counted from 0: (T,) where all sentences agree, else (B, T). While a beam is
-    decoded, several tokens of a sentence share a place.
+    Positions are counted from 0 in each sentence: (T,) where all sentences agree, else (B, T). In beam search several
+    tokens of a sentence share a position, one of each hypothesis.
     """
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
-        """A stack's encoding.
+        """Make the encoding of a stack.
 
         Args:
-            config: the shape.
+            config: the fields of the model.
             causal: whether tokens see only those before them, as in a decoder.
             init: draws the initial weights.
         """
         super().__init__()
 
     @property
-    def biases(self) -> bool:
-        """Whether it has something to say on scores, so that attention must form them."""
-        kind, silent = type(self), PositionalEncoding
-        return kind.bias is not silent.bias or kind.values is not silent.values
+    def acts_on_scores(self) -> bool:
+        """Whether `bias` or `values` is overridden, so that attention must form its scores."""
+        cls, base = type(self), PositionalEncoding
+        return cls.bias is not base.bias or cls.values is not base.values
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Embedded tokens (B, T, d_model) -> the same with their places."""
+        """Add positions to embedded tokens: (B, T, d_model) -> (B, T, d_model)."""
         return x
 
     def rotate(self, heads: Tensor, positions: Tensor) -> Tensor:
-        """Queries or keys (B, h, T, d_k) -> the same with their places."""
+        """Add positions to queries or keys: (B, h, T, d_k) -> (B, h, T, d_k)."""
         return heads
 
     def bias(self, layer: int, Q: Tensor, queries: Tensor, keys: Tensor) -> Tensor | None:
-        """What is added to the scores of scaled queries Q (B, h, T, d_k): (B, h, T, S) or what broadcasts to it."""
+        """Compute what is added to the attention scores.
+
+        Args:
+            layer: index of the layer in the stack.
+            Q: scaled queries (B, h, T, d_k).
+            queries: positions of the queries.
+            keys: positions of the keys.
+
+        Returns:
+            A tensor that broadcasts to (B, h, T, S), or None.
+        """
         return None
 
     def values(self, layer: int, weights: Tensor, queries: Tensor, keys: Tensor) -> Tensor | None:
-        """What is added to the heads under attention weights (B, h, T, S): (B, h, T, d_v)."""
+        """Compute what is added to the heads, from attention weights (B, h, T, S): (B, h, T, d_v), or None."""
         return None
 
 
-class Sinusoidal(PositionalEncoding):
+class SinusoidalPositions(PositionalEncoding):
     """Sines and cosines of geometrically spaced wavelengths from 2 pi to 10000 * 2 pi, interleaved (3.5)."""
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
@@ -71,8 +81,8 @@ class Sinusoidal(PositionalEncoding):
         return x + table[positions]
 
 
-class Learned(PositionalEncoding):
-    """A vector a position, learned with everything else; source and target have a table each (row E)."""
+class LearnedPositions(PositionalEncoding):
+    """A learned vector for each position; source and target each have a table (row E of Table 3)."""
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)
@@ -84,8 +94,8 @@ class Learned(PositionalEncoding):
         return x + self.weight[positions]
 
 
-class Rotary(PositionalEncoding):
-    """RoPE: entries 2i and 2i+1 of queries and keys, turned by pos / 10000^(2i/d_k) (Su et al., 2021, eq. 34)."""
+class RotaryPositions(PositionalEncoding):
+    """RoPE: entries 2i and 2i+1 of queries and keys, rotated by pos / 10000^(2i/d_k) (Su et al., 2021, eq. 34)."""
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)
@@ -98,14 +108,14 @@ class Rotary(PositionalEncoding):
         tables: tuple[Tensor, Tensor] = self.sin, self.cos  # type: ignore[assignment]
         sin, cos = (table[positions].unsqueeze(-3) for table in tables)  # (1, T, d_k / 2) or (B, 1, T, d_k / 2)
         even, odd = heads[..., 0::2], heads[..., 1::2]
-        turned = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1)
-        return turned.flatten(-2).to(heads.dtype)
+        rotated = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1)
+        return rotated.flatten(-2).to(heads.dtype)
 
 
-class Relative(PositionalEncoding):
+class RelativePositions(PositionalEncoding):
     """A learned vector for each distance up to a clip, added to keys and to values (Shaw et al., 2018, eq. 3 and 4).
 
-    Each layer has its own, shared by its heads. In a causal stack there are none for tokens ahead.
+    Each layer has its own vectors, shared by its heads. A causal stack has none for tokens ahead.
     """
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
@@ -132,8 +142,8 @@ class Relative(PositionalEncoding):
         return (keys[..., None, :] - queries[..., :, None]).clamp(-self.behind, self.ahead) + self.behind
 
 
-class Bucketed(PositionalEncoding):
-    """A learned scalar a head for each bucket of distances, shared by all layers (T5; Raffel et al., 2020, 2.1)."""
+class T5Positions(PositionalEncoding):
+    """A learned scalar for each head and bucket of distances, shared by all layers (T5; Raffel et al., 2020, 2.1)."""
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)
@@ -147,18 +157,18 @@ class Bucketed(PositionalEncoding):
         return self.weight[buckets(distances, self.causal)].movedim(-1, -3)
 
 
-class Alibi(PositionalEncoding):
-    """A penalty on scores that grows with distance, by a slope a head (Press et al., 2022)."""
+class AlibiPositions(PositionalEncoding):
+    """ALiBi: a penalty on scores that grows with distance, by one slope for each head (Press et al., 2022)."""
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)
         self.register_buffer("slopes", torch.tensor(slopes(config.n_heads)), persistent=False)
 
     def bias(self, layer: int, Q: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
-        """(h, T, S) or (B, h, T, S): -slope * |i - j|, for tokens ahead too where a stack sees them."""
-        of_heads: Tensor = self.slopes  # type: ignore[assignment]
+        """(h, T, S) or (B, h, T, S): -slope * |i - j|, in a stack that is not causal also for tokens ahead."""
+        head_slopes: Tensor = self.slopes  # type: ignore[assignment]
         distances = (keys[..., None, :] - queries[..., :, None]).abs().unsqueeze(-3)
-        return -of_heads[:, None, None] * distances
+        return -head_slopes[:, None, None] * distances
 
 
 def sinusoids(positions: int, d_model: int) -> Tensor:
@@ -170,9 +180,9 @@ def sinusoids(positions: int, d_model: int) -> Tensor:
 
 
 def buckets(distances: Tensor, causal: bool) -> Tensor:
-    """The bucket of each distance, key's place minus query's: near ones exact, farther ones by their logarithm.
+    """The bucket of each distance, key position minus query position: exact when near, by logarithm when far.
 
-    Where tokens ahead are seen, they have half of the buckets. Distances of T5_DISTANCE and more share the last.
+    Without `causal`, half of the buckets are for tokens ahead. Distances of T5_DISTANCE and more share the last one.
     """
     count = T5_BUCKETS if causal else T5_BUCKETS // 2
     ahead = torch.zeros_like(distances) if causal else (distances > 0).long() * count
@@ -184,20 +194,23 @@ def buckets(distances: Tensor, causal: bool) -> Tensor:
 
 
 def slopes(n_heads: int) -> list[float]:
-    """2^(-8/n), 2^(-16/n), ... for n a power of two; else those of the power below, and every other of the next."""
+    """ALiBi's slopes: 2^(-8/n), 2^(-16/n), ... for n a power of two.
+
+    For other n they are the slopes of the power below, then every other slope of the power above.
+    """
     power = 2 ** (n_heads.bit_length() - 1)
-    found = [2 ** (-8 * (i + 1) / power) for i in range(power)]
+    values = [2 ** (-8 * (i + 1) / power) for i in range(power)]
     if power < n_heads:
-        found += slopes(2 * power)[0::2][: n_heads - power]
-    return found
+        values += slopes(2 * power)[0::2][: n_heads - power]
+    return values
 
 
 POSITIONS: dict[str, Callable[[ModelConfig, bool, torch.Generator], PositionalEncoding]] = {
-    "sinusoidal": Sinusoidal,
-    "learned": Learned,
+    "sinusoidal": SinusoidalPositions,
+    "learned": LearnedPositions,
     "none": PositionalEncoding,
-    "rope": Rotary,
-    "relative": Relative,
-    "t5": Bucketed,
-    "alibi": Alibi,
+    "rope": RotaryPositions,
+    "relative": RelativePositions,
+    "t5": T5Positions,
+    "alibi": AlibiPositions,
 }

@@ -1,26 +1,83 @@
-"""What mixes the positions of a sequence with one another: self-attention, or something in its place."""
+"""Sub-layers that mix the positions of a sequence: the interface, and the LSTM. Attention is in attention.py."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from ablate.model.attention_context import AttentionContext
 
 
 class TokenMixer(nn.Module):
-    """A sub-layer that sees the whole sequence, or, going on from a past, what is added to it.
+    """Base of the sub-layers that see a whole sequence, or, going on from a past, the positions after it.
 
-    takes_seen: whether a position is mixed with those alone that `sight.seen` says, so that hypotheses of a sentence
-        can stand side by side in it; else each is a row of its own.
+    Attributes:
+        supports_query_masks: whether a position is mixed only with those that `context.query_mask` allows. The
+            hypotheses of a sentence are then decoded side by side, else each as a row of the batch.
     """
 
-    takes_seen = False
+    supports_query_masks = False
 
-    def forward(self, x: Tensor, past: Any, sight: AttentionContext) -> tuple[Tensor, Any]:
-        """(B, T, d_model), and what earlier positions have left -> (B, T, d_model), and what these leave.
+    def forward(self, x: Tensor, past: Any, context: AttentionContext) -> tuple[Tensor, Any]:
+        """Mix the positions of x with one another and with the past.
 
-        What is left has `select(rows)`, the same for some rows of the batch.
+        Args:
+            x: (B, T, d_model).
+            past: the state after earlier positions; None where there are none.
+            context: masks and positions.
+
+        Returns:
+            (B, T, d_model), and the state after x, whose method `select(rows)` gives that of some rows of the batch.
         """
         raise NotImplementedError
+
+
+@dataclass
+class RecurrentState:
+    """Hidden state (1, B, d_model) and cell (1, B, d_model) after the last token."""
+
+    hidden: Tensor
+    cell: Tensor
+
+    def select(self, rows: Tensor) -> RecurrentState:
+        """Rows (B') of the batch, in this order."""
+        return RecurrentState(self.hidden.index_select(1, rows), self.cell.index_select(1, rows))
+
+
+class LSTM(TokenMixer):
+    """Long short-term memory of width d_model (Hochreiter and Schmidhuber, 1997), in the place of self-attention.
+
+    The baseline that the paper left behind (sections 1 and 4). In an encoder it runs in both directions, each of half
+    the width. On a CPU its products are in fp32 in any precision: torch's bf16 kernel takes no fp32 weights there.
+    """
+
+    def __init__(self, d_model: int, causal: bool, init: torch.Generator) -> None:
+        super().__init__()
+        width = d_model if causal else d_model // 2
+        self.cells = nn.LSTM(d_model, width, batch_first=True, bidirectional=not causal)
+        for parameter in self.cells.parameters():
+            nn.init.uniform_(parameter, -(width**-0.5), width**-0.5, generator=init)
+
+    def forward(
+        self, x: Tensor, past: RecurrentState | None, context: AttentionContext
+    ) -> tuple[Tensor, RecurrentState]:
+        """(B, T, d_model) -> (B, T, d_model), and the state after each sentence's last token."""
+        device = x.device.type
+        with torch.autocast(device, enabled=device != "cpu" and torch.is_autocast_enabled(device)):
+            return self._run(x, past, context)
+
+    def _run(self, x: Tensor, past: RecurrentState | None, context: AttentionContext) -> tuple[Tensor, RecurrentState]:
+        if past is not None:
+            out, state = self.cells(x, (past.hidden, past.cell))
+            return out, RecurrentState(*state)
+        if context.key_mask is None:
+            out, state = self.cells(x)
+            return out, RecurrentState(*state)
+        lengths = context.key_mask.flatten(1).sum(1).cpu()  # (B,)
+        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        out, state = self.cells(packed)
+        return pad_packed_sequence(out, batch_first=True, total_length=x.shape[1])[0], RecurrentState(*state)

@@ -1,4 +1,4 @@
-"""What training, decoding and scoring know of a model, whatever its architecture."""
+"""The interface of a model to training, decoding and scoring, for every architecture."""
 
 from __future__ import annotations
 
@@ -8,45 +8,57 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.model.cache import Cache
-from ablate.model.parts import ModelBuilder
+from ablate.model.builder import ModelBuilder
+from ablate.model.decoding_cache import DecodingCache
 
 
 class Transformer(nn.Module):
-    """Embeddings, and the product with the vocabulary; an architecture is what stands between.
+    """Base of all architectures: embeddings and output matrix; the stacks between them are those of a subclass.
 
-    Token 0 is padding. `forward` returns states rather than logits, so that the loss can take the
-    product with the vocabulary in pieces.
+    Token 0 is padding. `forward` returns states rather than logits, so that the loss can make the logits in pieces.
     """
 
-    def __init__(self, parts: ModelBuilder) -> None:
+    def __init__(self, builder: ModelBuilder) -> None:
         super().__init__()
-        self.config = parts.config
-        self.embedding = parts.embedding()
-        self.embedding_dropout = parts.dropout()
-        self.output = parts.embedding() if parts.config.tied_embeddings == "none" else None
+        self.config = builder.config
+        self.embedding = builder.embedding()
+        self.embedding_dropout = builder.dropout()
+        self.output = builder.embedding() if builder.config.tied_embeddings == "none" else None
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Token ids (B, S) and (B, T), padded with 0 at the end -> states of the target's places (B, T, d_model)."""
+        """Compute the decoder states of a batch (teacher forcing).
+
+        Args:
+            source: token ids (B, S), padded with 0 at the end.
+            target: token ids (B, T), padded with 0 at the end.
+
+        Returns:
+            (B, T, d_model): the state at each target position, from which the next token is predicted.
+        """
         raise NotImplementedError
 
-    def start(self, source: Tensor, K: int) -> Cache:
-        """Token ids (B, S), padded with 0 at the end -> what decoding at most K hypotheses a sentence begins with."""
+    def start(self, source: Tensor, K: int) -> DecodingCache:
+        """Start to decode at most K hypotheses for each sentence of token ids (B, S), padded with 0 at the end."""
         raise NotImplementedError
 
     def step(self, tokens: Tensor, cache: Any) -> Tensor:
-        """One decoding step: tokens (B, K) after those that the cache knows -> states (B, K, d_model).
+        """Decode one token of each hypothesis, without gradients: the cache grows in place.
 
-        Without gradients: what the cache keeps grows in its place.
+        Args:
+            tokens: the newest token of each hypothesis (B, K).
+            cache: from `start`, with all tokens before those.
+
+        Returns:
+            (B, K, d_model).
 
         Raises:
-            RuntimeError: the cache was left with other than K hypotheses, and not with a single one.
+            RuntimeError: the cache has neither K hypotheses nor a single one.
         """
         raise NotImplementedError
 
     @property
     def output_matrix(self) -> Tensor:
-        """What states are multiplied by to give logits, (V, d_model): the embedding (3.4), unless untied."""
+        """The matrix (V, d_model) that turns states into logits: the embedding (3.4), unless untied."""
         return self.embedding.weight if self.output is None else self.output.weight
 
     def logits(self, states: Tensor) -> Tensor:

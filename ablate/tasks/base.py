@@ -158,7 +158,7 @@ class Task(ABC):
 
     def loss_terms(self, model: Transformer, batch: Batch, label_smoothing: float) -> tuple[Tensor, int]:
         """The training loss of a batch: (cross-entropy summed in nats, number of target tokens)."""
-        from ablate.training.loss import smoothed_cross_entropy
+        from ablate.kernels.cross_entropy import smoothed_cross_entropy
 
         return smoothed_cross_entropy(*self.output_terms(model, batch), label_smoothing), batch.tokens
 

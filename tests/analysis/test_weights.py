@@ -44,7 +44,7 @@ def inputs(monkeypatch):
         for attention in attention_layers(model):
             module = attention.module
             of_self = ("forward", ("queries", "keys"))
-            for method, roles in (of_self, ("over", ("queries",)), ("keys_values", ("keys",))):
+            for method, roles in (of_self, ("cross_attend", ("queries",)), ("key_values", ("keys",))):
                 keys = [(module, role) for role in roles]
                 monkeypatch.setattr(module, method, record(getattr(module, method), given, keys))
         return given
@@ -108,14 +108,14 @@ def test_recording_changes_nothing_and_ends(fields):
         shown(model)
         assert torch.equal(model(*pair), before)
     torch.testing.assert_close(states[0], before, atol=1e-5, rtol=1e-5)
-    assert all(attention.module.watch is None for attention in attention_layers(model))
+    assert all(attention.module.on_weights is None for attention in attention_layers(model))
 
 
 def test_recording_ends_after_a_failure():
     model = small_model()
     with pytest.raises(IndexError):
         record_weights(model, [99], TARGET, attention_layers(model))
-    assert all(attention.module.watch is None for attention in attention_layers(model))
+    assert all(attention.module.on_weights is None for attention in attention_layers(model))
 
 
 def look(run, sentence=SENTENCE, translation=TRANSLATION, **chosen):
@@ -189,15 +189,15 @@ def test_a_translation_that_has_no_room_after_its_source_is_refused(results, cor
 
 
 BLIND = """
-from ablate.model.mechanisms import Mechanism
-class Mean(Mechanism):
-    def forward(self, Q, K, V, sight):
-        allowed = sight.allowed()
+from ablate.components import AttentionMechanism
+class Mean(AttentionMechanism):
+    def forward(self, Q, K, V, context):
+        allowed = context.mask()
         weights = Q.new_ones(*Q.shape[:3], K.shape[2])
         weights = weights if allowed is None else weights * allowed
         return weights / weights.sum(-1, keepdim=True) @ V
 """
-SQUARE = BLIND.replace("return", "sight.watch and sight.watch(weights[..., 0])\n        return")
+SQUARE = BLIND.replace("return", "context.on_weights and context.on_weights(weights[..., 0])\n        return")
 
 
 @pytest.mark.parametrize(

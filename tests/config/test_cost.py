@@ -28,10 +28,10 @@ from ablate.config.cost import (
 from ablate.data.corpus import LengthSums
 from ablate.data.seq2seq import collate
 from ablate.kernels import cpu_matmul
+from ablate.kernels.cross_entropy import smoothed_cross_entropy
 from ablate.model import build
 from ablate.store import checkpoints
 from ablate.training import Trainer
-from ablate.training.loss import smoothed_cross_entropy
 from tests.data.small import split_of_lengths
 
 ROOT = Path(__file__).parents[1]
@@ -159,7 +159,7 @@ def counted(config):
 @pytest.fixture
 def counted_products(monkeypatch):
     """Multiply by torch's own operators: its counter of FLOPs does not know those of oneDNN, used on AMD processors."""
-    monkeypatch.setattr(cpu_matmul, "_exact_on_cpu", cpu_matmul.Products)
+    monkeypatch.setattr(cpu_matmul, "_fp32_on_cpu", cpu_matmul.Matmul)
 
 
 @pytest.mark.usefixtures("counted_products")
@@ -322,7 +322,7 @@ from ablate.config import resolve_row
 from ablate.data.batches import micro_batches
 from ablate.data.seq2seq import collate
 from ablate.model import build
-from ablate.training.loss import smoothed_cross_entropy
+from ablate.kernels.cross_entropy import smoothed_cross_entropy
 from tests.data.small import split_of_lengths
 
 def steps(fields, vocab_size, tokens):

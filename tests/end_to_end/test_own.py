@@ -49,8 +49,8 @@ def test_the_documented_class_of_ones_own_is_trained_and_an_edit_makes_a_new_run
 
 def test_a_class_that_sees_the_future_is_refused_before_anything_is_trained(tmp_path):
     (tmp_path / "cheat.py").write_text(
-        "from ablate.model.mechanisms import Mechanism\n\n\nclass Cheat(Mechanism):\n"
-        "    def forward(self, Q, K, V, sight):\n        return (Q @ K.transpose(-1, -2)).softmax(-1) @ V\n"
+        "from ablate.components import AttentionMechanism\n\n\nclass Cheat(AttentionMechanism):\n"
+        "    def forward(self, Q, K, V, context):\n        return (Q @ K.transpose(-1, -2)).softmax(-1) @ V\n"
     )
     study = tmp_path / "study.yaml"
     study.write_text(
@@ -59,13 +59,13 @@ def test_a_class_that_sees_the_future_is_refused_before_anything_is_trained(tmp_
         'rows: {own: {set: {attention: "cheat:Cheat"}}}\n'
     )
     done = ablate("run", study, "--results", tmp_path / "results", check=2)
-    assert "cheat:Cheat: lets a token see those after it" in done.stderr
+    assert "cheat:Cheat: lets a token depend on later ones" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_a_class_that_does_not_go_with_one_row_is_refused_for_it_before_anything_is_trained(tmp_path):
     (tmp_path / "plain.py").write_text(
-        "from ablate.model.mechanisms import Full, Mechanism\n\n\nclass Plain(Full):\n    takes_bias = False\n"
+        "from ablate.components import FullAttention\n\n\nclass Plain(FullAttention):\n    supports_bias = False\n"
     )
     study = tmp_path / "study.yaml"
     study.write_text(
@@ -77,7 +77,7 @@ def test_a_class_that_does_not_go_with_one_row_is_refused_for_it_before_anything
     assert done.code == 2
     assert all(line.startswith("corpus: ") for line in done.out.splitlines())
     assert len(done.err.splitlines()) == 1
-    assert "adds no bias to its scores (takes_bias is False), which positional_encoding=t5 needs" in done.err
+    assert "adds no bias to its scores (supports_bias is False), which positional_encoding=t5 needs" in done.err
     assert not list(tmp_path.glob("results/runs/*/metrics.jsonl"))
 
 
@@ -91,16 +91,16 @@ MINE = """\
 import torch
 from torch import nn
 
-from ablate.model.mechanisms import Full
+from ablate.components import FullAttention
 
 
-class Mine(Full):
+class Mine(FullAttention):
     def __init__(self, config):
         super().__init__(config)
         self.gain = nn.Parameter(torch.tensor(1.0))
 
-    def forward(self, Q, K, V, sight):
-        return super().forward(self.gain * Q, K, V, sight)
+    def forward(self, Q, K, V, context):
+        return super().forward(self.gain * Q, K, V, context)
 
 
 class Centred(nn.Module):

@@ -5,15 +5,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablate.kernels import cpu_matmul
+from ablate.kernels import cpu_matmul, torch_internals
 from ablate.kernels.cpu_matmul import (
+    EmulatedBF16,
+    FusedBF16,
+    Matmul,
     OneDNN,
-    Products,
-    RoundedAtOnce,
-    RoundedBefore,
-    RoundedInSizes,
+    PaddedBF16,
     RoundedWithin,
-    size_for,
+    padded_rows,
 )
 from tests.model.small import normal
 
@@ -21,7 +21,7 @@ D_IN, D_OUT = 13, 7
 
 
 @pytest.mark.parametrize("rows", [37, 64, 330])
-@pytest.mark.parametrize("way", [OneDNN(), Products()], ids=["onednn", "torch"])
+@pytest.mark.parametrize("way", [OneDNN(), Matmul()], ids=["onednn", "torch"])
 def test_every_way_in_fp32_gives_the_three_products(way, rows):
     x, weight, bias, grad = (
         normal(rows, D_IN),
@@ -29,87 +29,85 @@ def test_every_way_in_fp32_gives_the_three_products(way, rows):
         normal(D_OUT, seed=3),
         normal(rows, D_OUT, seed=4),
     )
-    torch.testing.assert_close(way.outputs(x, weight, bias), x @ weight.T + bias)
-    torch.testing.assert_close(way.outputs(x, weight), x @ weight.T)
-    torch.testing.assert_close(way.to_inputs(grad, weight), grad @ weight)
-    torch.testing.assert_close(way.to_weight(grad, x), grad.T @ x)
+    torch.testing.assert_close(way.linear(x, weight, bias), x @ weight.T + bias)
+    torch.testing.assert_close(way.linear(x, weight), x @ weight.T)
+    torch.testing.assert_close(way.grad_input(grad, weight), grad @ weight)
+    torch.testing.assert_close(way.grad_weight(grad, x), grad.T @ x)
     total = torch.ones_like(weight)
-    assert way.to_weight(grad, x, onto=total) is total
+    assert way.grad_weight(grad, x, out=total) is total
     torch.testing.assert_close(total, 1 + grad.T @ x)
 
 
 @pytest.mark.parametrize(
     "way",
-    [RoundedInSizes(), RoundedAtOnce(), RoundedWithin(), RoundedBefore()],
+    [PaddedBF16(), FusedBF16(), RoundedWithin(), EmulatedBF16()],
     ids=["in bf16", "at once", "within", "before"],
 )
 @pytest.mark.parametrize("count", [1, 37, 64, 330])
 def test_every_way_in_bf16_gives_the_three_products_of_rows_filled_up(way, count):
     x, weight, grad = normal(count, D_IN), normal(D_OUT, D_IN, seed=2), normal(count, D_OUT, seed=4)
-    rows, G, W = way.rows(x), way.rows(grad), way.matrix(weight)
+    rows, G, W = way.pack(x), way.pack(grad), way.cast(weight)
     close = {"atol": 0.02 * count**0.5, "rtol": 0.02}
-    torch.testing.assert_close(way.outputs(rows, W)[:count].float(), x @ weight.T, atol=0.1, rtol=0.02)
+    torch.testing.assert_close(way.linear(rows, W)[:count].float(), x @ weight.T, atol=0.1, rtol=0.02)
     bias = normal(D_OUT, seed=5)
-    positive = way.positive_outputs(rows, W, way.matrix(bias))[:count].float()
+    positive = way.linear_relu(rows, W, way.cast(bias))[:count].float()
     torch.testing.assert_close(positive, (x @ weight.T + bias).clamp(min=0), atol=0.1, rtol=0.02)
-    torch.testing.assert_close(way.to_inputs(G, W)[:count].float(), grad @ weight, atol=0.1, rtol=0.02)
-    torch.testing.assert_close(way.to_weight(G, rows).float(), grad.T @ x, **close)
+    torch.testing.assert_close(way.grad_input(G, W)[:count].float(), grad @ weight, atol=0.1, rtol=0.02)
+    torch.testing.assert_close(way.grad_weight(G, rows).float(), grad.T @ x, **close)
     total = torch.ones_like(weight)
-    assert way.to_weight(G, rows, onto=total) is total
+    assert way.grad_weight(G, rows, out=total) is total
     torch.testing.assert_close(total, 1 + grad.T @ x, **close)
 
 
-@pytest.mark.parametrize("way", [Products(), RoundedInSizes(), RoundedWithin(), RoundedBefore()])
+@pytest.mark.parametrize("way", [Matmul(), PaddedBF16(), RoundedWithin(), EmulatedBF16()])
 @pytest.mark.parametrize("count", [37, 64])
 def test_rows_side_by_side_are_the_rows_of_what_is_side_by_side(way, count):
     one, other = normal(count, D_IN), normal(count, D_OUT, seed=2)
-    together = way.rows(one, other)
-    assert torch.equal(together, way.rows(torch.cat([one, other], dim=1)))
+    together = way.pack(one, other)
+    assert torch.equal(together, way.pack(torch.cat([one, other], dim=1)))
     assert not together[count:].any()
     with pytest.raises(RuntimeError):
-        way.rows(one, other[1:])
+        way.pack(one, other[1:])
 
 
 @pytest.mark.parametrize("bias", [None, normal(128, seed=3).bfloat16()], ids=["no bias", "bias"])
 def test_what_is_part_of_a_product_in_bf16_is_what_follows_one_to_the_bit(bias):
     x, weight = normal(640, 128).bfloat16(), normal(128, 128, seed=2).bfloat16()
-    assert torch.equal(RoundedAtOnce().outputs(x, weight, bias), RoundedInSizes().outputs(x, weight, bias))
+    assert torch.equal(FusedBF16().linear(x, weight, bias), PaddedBF16().linear(x, weight, bias))
     if bias is not None:
-        ways = [way.positive_outputs(x, weight, bias) for way in (RoundedAtOnce(), RoundedInSizes())]
+        ways = [way.linear_relu(x, weight, bias) for way in (FusedBF16(), PaddedBF16())]
         assert torch.equal(*ways)
 
 
-@pytest.mark.parametrize(
-    ("machine", "way"), [("x86_64", RoundedAtOnce), ("AMD64", RoundedAtOnce), ("aarch64", RoundedInSizes)]
-)
+@pytest.mark.parametrize(("machine", "way"), [("x86_64", FusedBF16), ("AMD64", FusedBF16), ("aarch64", PaddedBF16)])
 def test_on_arm_nothing_is_part_of_a_product(monkeypatch, machine, way):
     monkeypatch.setattr(cpu_matmul, "_has_bf16", lambda: True)
-    monkeypatch.setattr(cpu_matmul.platform, "machine", lambda: machine)
-    assert type(cpu_matmul.products(torch.device("cpu"), bf16=True)) is way
+    monkeypatch.setattr(torch_internals.platform, "machine", lambda: machine)
+    assert type(cpu_matmul.matmul_for(torch.device("cpu"), bf16=True)) is way
 
 
-@pytest.mark.parametrize(("way", "most"), [(RoundedInSizes(), 60), (RoundedWithin(), 9)], ids=["in bf16", "within"])
+@pytest.mark.parametrize(("way", "most"), [(PaddedBF16(), 60), (RoundedWithin(), 9)], ids=["in bf16", "within"])
 def test_onednn_sees_few_numbers_of_rows_in_bf16(way, most):
     """Of each that is new to it, it compiles code, which takes longer than the product."""
-    sizes = {len(way.rows(torch.ones(rows, 1))) for rows in range(1, 9000)}
+    sizes = {len(way.pack(torch.ones(rows, 1))) for rows in range(1, 9000)}
     assert len(sizes) <= most
-    filled = way.rows(torch.ones(4100, D_IN))
+    filled = way.pack(torch.ones(4100, D_IN))
     assert filled.sum() == 4100 * D_IN
 
 
 @given(st.integers(1, 10**6))
 def test_rows_are_filled_up_by_an_eighth_at_most_and_only_once(rows):
-    size = size_for(rows)
+    size = padded_rows(rows)
     assert rows <= size <= max(64, rows * 9 / 8)
-    assert size_for(size) == size
+    assert padded_rows(size) == size
 
 
 def test_a_processor_without_bf16_rounds_operands_and_makes_the_product_in_fp32(monkeypatch):
     monkeypatch.setattr(cpu_matmul, "_has_bf16", lambda: False)
     for wide in (False, True):
-        way = cpu_matmul.products(torch.device("cpu"), bf16=True, wide=wide)
+        way = cpu_matmul.matmul_for(torch.device("cpu"), bf16=True, wide=wide)
         x, weight = normal(5, D_IN), normal(D_OUT, D_IN, seed=2)
-        out = way.outputs(way.rows(x), way.matrix(weight))
+        out = way.linear(way.pack(x), way.cast(weight))
         torch.testing.assert_close(out, x.bfloat16().float() @ weight.bfloat16().float().T)
         assert not torch.allclose(out, x @ weight.T, rtol=1e-5, atol=1e-6)
 
@@ -117,31 +115,31 @@ def test_a_processor_without_bf16_rounds_operands_and_makes_the_product_in_fp32(
 def test_rounding_within_is_on_for_its_products_and_for_no_other(monkeypatch):
     matmul, seen = torch.backends.mkldnn.matmul, []
     before = matmul.fp32_precision
-    monkeypatch.setattr(Products, "outputs", lambda self, x, weight, bias=None: seen.append(matmul.fp32_precision))
-    RoundedWithin().outputs(normal(64, 64), normal(64, 64, seed=2))
+    monkeypatch.setattr(Matmul, "linear", lambda self, x, weight, bias=None: seen.append(matmul.fp32_precision))
+    RoundedWithin().linear(normal(64, 64), normal(64, 64, seed=2))
     assert seen == ["bf16"] != [before]
     assert matmul.fp32_precision == before
 
 
 def test_onednn_sees_few_numbers_of_rows_in_fp32(monkeypatch):
-    seen, by_onednn = set(), cpu_matmul._by_onednn
+    seen, onednn_product = set(), cpu_matmul._onednn_product
 
     def watched(a, b):
         seen.add((tuple(a.shape), tuple(b.shape)))
-        return by_onednn(a, b)
+        return onednn_product(a, b)
 
-    monkeypatch.setattr(cpu_matmul, "_by_onednn", watched)
+    monkeypatch.setattr(cpu_matmul, "_onednn_product", watched)
     by, weight = OneDNN(), normal(D_OUT, D_IN, seed=2)
     for rows in (1, 63, *range(64, 9000, 419)):
         x, grad = torch.ones(rows, D_IN), torch.ones(rows, D_OUT)
-        assert by.outputs(x, weight).shape == (rows, D_OUT)
-        assert by.to_inputs(grad, weight).shape == (rows, D_IN)
-        assert by.to_weight(grad, x).tolist() == [[rows] * D_IN] * D_OUT  # whole numbers: each row counted once
+        assert by.linear(x, weight).shape == (rows, D_OUT)
+        assert by.grad_input(grad, weight).shape == (rows, D_IN)
+        assert by.grad_weight(grad, x).tolist() == [[rows] * D_IN] * D_OUT  # whole numbers: each row counted once
     assert len(seen) <= 3 * len(by.SIZES)
 
 
 def test_onto_a_total_of_more_precision_a_product_is_added_in_that_precision():
     """As on a GPU, where operands are bf16 and the loss adds up many products in fp32."""
     grad, x, total = normal(5, D_OUT).bfloat16(), normal(5, D_IN).bfloat16(), torch.full((D_OUT, D_IN), 1000.0)
-    Products().to_weight(grad, x, onto=total)
+    Matmul().grad_weight(grad, x, out=total)
     torch.testing.assert_close(total, 1000 + (grad.T @ x).float())

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from ablate.kernels import cpu_matmul
-from ablate.kernels.linear import from_rows, linear, linears, to_rows
+from ablate.kernels.linear import linear, linears, on_packed_rows, pack_rows, unpack_rows
 from tests.model.small import normal
 
 D_IN, D_OUT = 13, 7
@@ -81,10 +81,10 @@ def test_layers_on_rows_that_are_rounded_once_are_those_that_round_for_themselve
     )  # fmt: skip
     given, upstream = [x, up, beside, down, b_up, b_down], normal(sentences, 5, D_IN, seed=5)
     with torch.autocast("cpu", torch.bfloat16):
-        rows = to_rows(x)
+        rows = pack_rows(x)
         assert rows.dtype == torch.bfloat16
         assert rows.dim() == 2
-        out = from_rows(linear(linear(rows, up, b_up).relu() * linear(rows, beside, None), down, b_down), like=x)
+        out = unpack_rows(linear(linear(rows, up, b_up).relu() * linear(rows, beside, None), down, b_down), like=x)
     assert (out.shape, out.dtype) == (x.shape, x.dtype)
     expected = F.linear(F.linear(x, up, b_up).relu() * F.linear(x, beside), down, b_down)
     assert (out - expected).norm() < 0.02 * expected.norm()
@@ -94,15 +94,15 @@ def test_layers_on_rows_that_are_rounded_once_are_those_that_round_for_themselve
         assert (one - other).norm() < 0.05 * other.norm()  # a ReLU at 0 may fall to the other side
 
 
-def test_outside_of_autocast_rows_are_the_tensor_itself():
-    x = normal(2, 3, D_IN)
-    assert to_rows(x) is x
-    assert from_rows(x, like=x) is x
+def test_outside_of_autocast_a_network_meets_the_tensor_itself():
+    x, met = normal(2, 3, D_IN), []
+    assert on_packed_rows(lambda given: met.append(given) or given, x) is x
+    assert met[0] is x
 
 
 def test_where_nothing_is_asked_of_the_input_its_gradient_is_not_made(monkeypatch):
     x, weight = normal(5, D_IN), normal(D_OUT, D_IN, seed=2).requires_grad_()
-    monkeypatch.setattr(cpu_matmul.Products, "to_inputs", None)
+    monkeypatch.setattr(cpu_matmul.Matmul, "grad_input", None)
     out = product(x, weight)
     out.sum().backward()
     torch.testing.assert_close(weight.grad, x.sum(0).expand(D_OUT, -1))
@@ -123,7 +123,7 @@ def test_an_input_of_another_type_is_converted_outside_of_autocast(learning):
 def test_the_output_is_a_tensor_of_its_own_that_an_activation_may_work_in_place_of(low):
     x, weight = normal(2, 3, D_IN).requires_grad_(), normal(D_OUT, D_IN, seed=2).requires_grad_()
     with torch.autocast("cpu", torch.bfloat16, enabled=low):
-        out = F.relu(from_rows(linear(to_rows(x), weight, None), like=x), inplace=True)
+        out = F.relu(on_packed_rows(lambda rows: linear(rows, weight, None), x), inplace=True)
     found = torch.autograd.grad(out.square().sum(), (x, weight))
     expected = torch.autograd.grad(F.relu(F.linear(x, weight)).square().sum(), (x, weight))
     close = {"atol": 0.3, "rtol": 0.05} if low else {}

@@ -5,7 +5,7 @@ import torch
 from ablate.config import resolve_row
 from ablate.data.tokenizer import EOS
 from ablate.model import build
-from ablate.model.parts import ModelBuilder
+from ablate.model.builder import ModelBuilder
 
 V = 31
 SIZES = {

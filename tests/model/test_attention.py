@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from ablate.model.attention import KeysValues
+from ablate.model.attention import KeyValues
 from ablate.model.attention_context import AttentionContext
 from tests.model.small import drawn, normal, parts, places, real
 
@@ -21,8 +21,8 @@ def attention(**fields):
 
 def over(module, x, y, seen=None):
     """Attention of all of x over all of y, or what of it is `seen` (B, 1, 1, S)."""
-    memory = module.keys_values(y, AttentionContext(places(y.shape[1]), places(y.shape[1])))
-    return module.over(x, memory, AttentionContext(places(x.shape[1]), places(y.shape[1]), seen))
+    memory = module.key_values(y, AttentionContext(places(y.shape[1]), places(y.shape[1])))
+    return module.cross_attend(x, memory, AttentionContext(places(x.shape[1]), places(y.shape[1]), seen))
 
 
 def causal(module, x):
@@ -161,7 +161,7 @@ def test_grouped_attention_is_multi_head_attention_whose_groups_have_copies_of_a
 @pytest.mark.parametrize(("self_heads", "cross_heads"), [(3, 1), (2, 6), (1, 4)])
 def test_attention_over_the_source_may_have_another_number_of_heads(self_heads, cross_heads):
     made = parts(n_heads=self_heads, n_cross_heads=cross_heads)
-    cross, own = made.cross_attention(), made.mixer(made.positions(causal=True))
+    cross, own = made.cross_attention(), made.token_mixer(made.positions(causal=True), causal=True)
     assert (cross.h, cross.g, own.h, own.g) == (cross_heads, cross_heads, self_heads, self_heads)
 
 
@@ -172,8 +172,8 @@ def test_keys_and_values_may_come_in_two_parts(split):
         AttentionContext(places(split), places(split)),
         AttentionContext(places(S - split, split), places(S - split, split)),
     )
-    two = module.keys_values(y[:, :split], before).append(module.keys_values(y[:, split:], after))
-    torch.testing.assert_close(module.over(x, two, AttentionContext(places(T), places(S))), over(module, x, y))
+    two = module.key_values(y[:, :split], before).append(module.key_values(y[:, split:], after))
+    torch.testing.assert_close(module.cross_attend(x, two, AttentionContext(places(T), places(S))), over(module, x, y))
 
 
 @pytest.mark.parametrize("kv_heads", [1, 3])
@@ -191,7 +191,7 @@ def test_what_the_past_leaves_is_gone_on_from(kv_heads):
 
 def test_rows_of_keys_and_values_are_selected_in_the_order_asked_for():
     K, V = normal(3, 2, 5, 7), normal(3, 2, 5, 11, seed=2)
-    some = KeysValues(K, V).select(torch.tensor([2, 0, 2, 1]))
+    some = KeyValues(K, V).select(torch.tensor([2, 0, 2, 1]))
     assert torch.equal(some.K, torch.stack([K[2], K[0], K[2], K[1]]))
     assert torch.equal(some.V, torch.stack([V[2], V[0], V[2], V[1]]))
 
@@ -199,7 +199,7 @@ def test_rows_of_keys_and_values_are_selected_in_the_order_asked_for():
 def test_attention_is_computed_in_fp32_on_a_cpu_whatever_the_products_around_it():
     module, x, shown = attention(), normal(2, S, D_MODEL), []
     expected, _ = causal(module, x)
-    module.watch = shown.append
+    module.on_weights = shown.append
     with torch.autocast("cpu", torch.bfloat16):
         out, _ = causal(module, x)
     assert shown[0].dtype == torch.float32
@@ -227,15 +227,15 @@ def self_attention(**fields):
     sizes = {"d_model": D_MODEL, "n_heads": H, "d_k": D_K, "d_v": D_V, "positional_encoding": "none"}
     made = parts(**{**sizes, **fields})
     positions = made.positions(causal=True).requires_grad_(False)
-    return made.mixer(positions).requires_grad_(False).eval(), positions
+    return made.token_mixer(positions, causal=True).requires_grad_(False).eval(), positions
 
 
 def watched(module, *args):
     """What comes out, and the weights that are shown."""
     shown = []
-    module.watch = shown.append
+    module.on_weights = shown.append
     out = module(*args)
-    module.watch = None
+    module.on_weights = None
     (weights,) = shown
     return out[0], weights
 
@@ -243,9 +243,12 @@ def watched(module, *args):
 @every_watched
 def test_watched_weights_sum_to_one_see_nothing_ahead_and_give_the_heads(fields):
     module, positions = self_attention(**fields)
-    x, sight = normal(2, S, D_MODEL), AttentionContext(places(S), places(S), causal=True, order=positions)
-    expected, left = module(x, None, sight)
-    out, weights = watched(module, x, None, sight)
+    x, context = (
+        normal(2, S, D_MODEL),
+        AttentionContext(places(S), places(S), causal=True, positional_encoding=positions),
+    )
+    expected, left = module(x, None, context)
+    out, weights = watched(module, x, None, context)
     torch.testing.assert_close(out, expected, **CLOSE)
     assert weights.shape == (2, H, S, S)
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, H, S))
@@ -258,10 +261,10 @@ def test_watched_weights_sum_to_one_see_nothing_ahead_and_give_the_heads(fields)
 
 def test_watched_weights_are_none_on_padding():
     module, shown = attention(), []
-    module.watch = shown.append
+    module.on_weights = shown.append
     x, y = x_and_y()
     out = over(module, x, y, real(4, 7))
-    module.watch = None
+    module.on_weights = None
     torch.testing.assert_close(out, over(module, x, y, real(4, 7)))
     assert not shown[0][0, :, :, 4:].any()
     assert float(shown[0][1].min()) > 0
@@ -271,17 +274,20 @@ def test_watched_weights_are_none_on_padding():
 @pytest.mark.parametrize("head", range(H))
 def test_a_gate_of_zero_removes_a_head_and_of_one_leaves_it(head, fields):
     module, positions = self_attention(**fields)
-    x, sight = normal(2, S, D_MODEL), AttentionContext(places(S), places(S), causal=True, order=positions)
-    whole, _ = module(x, None, sight)
+    x, context = (
+        normal(2, S, D_MODEL),
+        AttentionContext(places(S), places(S), causal=True, positional_encoding=positions),
+    )
+    whole, _ = module(x, None, context)
     gate = torch.ones(H)
     module.gate = gate.clone()
-    assert torch.equal(module(x, None, sight)[0], whole)
+    assert torch.equal(module(x, None, context)[0], whole)
     gate[head] = 0.0
     module.gate = gate
-    gated, _ = module(x, None, sight)
+    gated, _ = module(x, None, context)
     module.gate = None
     module.W_O.weight[:, head * D_V : (head + 1) * D_V] = 0.0  # what the head's output is multiplied by
-    torch.testing.assert_close(gated, module(x, None, sight)[0], **CLOSE)
+    torch.testing.assert_close(gated, module(x, None, context)[0], **CLOSE)
     assert not torch.allclose(gated, whole, atol=0.01)
 
 
@@ -321,7 +327,7 @@ def test_dropout_on_weights_is_nothing_when_evaluating_and_draws_nothing():
 def test_whoever_watches_sees_the_weights_before_dropout():
     module, shown = revealing(0.5).train(), []
     x, y = normal(1, T, S), torch.eye(S)[None]
-    module.watch = shown.append
+    module.on_weights = shown.append
     out = over(module, x, y)
     torch.testing.assert_close(shown[0].sum(-1), torch.ones(1, 1, T))
     assert (out == 0).any()
@@ -332,5 +338,5 @@ def test_queries_side_by_side_see_each_its_own_keys():
     module, x = attention(), normal(2, S, D_MODEL)
     seen = torch.rand(2, S, S, generator=torch.Generator().manual_seed(1)) < 0.6
     seen |= torch.eye(S, dtype=torch.bool)
-    out, _ = module(x, None, AttentionContext(places(S), places(S), seen=seen[:, None]))
+    out, _ = module(x, None, AttentionContext(places(S), places(S), query_mask=seen[:, None]))
     torch.testing.assert_close(out, by_the_formula(module, x, x, lambda b, t, s: bool(seen[b, t, s])), **CLOSE)

@@ -28,8 +28,8 @@ def language_model(model, tokens):
     at = places(tokens.shape[1])
     x = model.positions.embed(model.embedding(tokens), at)
     for i, layer in enumerate(model.decoder):
-        sight = AttentionContext(at, at, causal=True, order=model.positions, layer=i)
-        x = layer.feed(layer.mix(x, None, sight)[0])
+        context = AttentionContext(at, at, causal=True, positional_encoding=model.positions, layer=i)
+        x = layer.apply_feed_forward(layer.apply_mixer(x, None, context)[0])
     return model.decoder_norm(x)
 
 

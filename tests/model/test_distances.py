@@ -6,8 +6,8 @@ import math
 import pytest
 import torch
 
+from ablate.model.attention import MECHANISMS
 from ablate.model.attention_context import AttentionContext
-from ablate.model.mechanisms import MECHANISMS
 from ablate.model.positions import POSITIONS, T5_DISTANCE, buckets, slopes
 from tests.model.small import drawn, normal, parts, places, real, shape
 
@@ -26,11 +26,13 @@ def attended(encoding, causal, lengths, layer=1, **fields):
     """Self-attention of sentences of these lengths: the module, its positions, the input and what came out of it."""
     made = parts(positional_encoding=encoding, **{**SIZES, **fields})
     positions = made.positions(causal).requires_grad_(False)
-    module = drawn(made.mixer(positions)).requires_grad_(False).eval()
+    module = drawn(made.token_mixer(positions, causal)).requires_grad_(False).eval()
     T = max(lengths)
     x = normal(len(lengths), T, made.config.d_model)
     seen = None if causal else real(*lengths)
-    out, _ = module(x, None, AttentionContext(places(T), places(T), seen, causal=causal, order=positions, layer=layer))
+    out, _ = module(
+        x, None, AttentionContext(places(T), places(T), seen, causal=causal, positional_encoding=positions, layer=layer)
+    )
     return module, positions, x, out
 
 
@@ -264,7 +266,7 @@ def test_local_attention_takes_the_same_biases_within_its_window(causal, encodin
     positions = positions_of(encoding, causal)
     Q, K, V = normal(2, H, T, D_K), normal(2, H, T, D_K, seed=2), normal(2, H, T, D_V, seed=3)
     out = MECHANISMS["local"](shape(attention="local", attention_window=window, **SIZES))(
-        Q, K, V, AttentionContext(places(T), places(T), causal=causal, order=positions, layer=1)
+        Q, K, V, AttentionContext(places(T), places(T), causal=causal, positional_encoding=positions, layer=1)
     )
     far = (torch.arange(T)[:, None] - torch.arange(T)).abs() > window
     scores = Q @ K.transpose(-1, -2) + positions.bias(1, Q, places(T), places(T))

@@ -7,9 +7,10 @@ import torch
 
 from ablate.config import resolve_row
 from ablate.kernels import cpu_matmul
-from ablate.kernels.linear import from_rows, to_rows
-from ablate.kernels.relu_network import _relu_backward
+from ablate.kernels.linear import pack_rows, unpack_rows
+from ablate.kernels.torch_internals import relu_backward_
 from ablate.model.feed_forward import ACTIVATIONS, Activation
+from ablate.model.feed_forward import feed_forward as network
 from tests.model.small import drawn, normal, parts, shape
 
 D_MODEL, D_FF = 26, 19
@@ -128,11 +129,11 @@ def test_relu_has_the_gradient_of_every_number_that_bf16_knows():
     y = y[~y.isnan()]
     grad = normal(len(y)).bfloat16()
     expected = torch.where(y.float() > 0, grad, 0)
-    _relu_backward(grad, y)
+    relu_backward_(grad, y)
     assert torch.equal(grad, expected)
 
 
-def test_in_fp32_the_network_in_one_step_is_its_layers_one_after_another_to_the_bit():
+def test_in_fp32_the_network_is_its_layers_one_after_another_to_the_bit():
     module, x = drawn(parts().feed_forward()), normal(3, 5, D_MODEL).requires_grad_()
     given, upstream = [x, *module.parameters()], normal(3, 5, D_MODEL, seed=2)
     ways = module(x), module.W_2(torch.relu(module.W_1(x)))
@@ -142,23 +143,23 @@ def test_in_fp32_the_network_in_one_step_is_its_layers_one_after_another_to_the_
 
 
 @pytest.mark.parametrize("bf16", [True, False])
-def test_the_network_in_one_step_is_its_layers_one_after_another(monkeypatch, bf16):
+def test_in_bf16_the_kernel_is_the_layers_one_after_another(monkeypatch, bf16):
     """Rounded where they are rounded, so values agree where a sum is not rounded to the other side."""
     monkeypatch.setattr(cpu_matmul, "_has_bf16", lambda: bf16)
     module, x = drawn(parts().feed_forward()), normal(3, 5, D_MODEL).requires_grad_()
     given, upstream = [x, *module.parameters()], normal(3, 5, D_MODEL, seed=2)
     with torch.autocast("cpu", torch.bfloat16):
         at_once = module(x)
-        rows = torch.relu(module.W_1(to_rows(x)))
-        one_by_one = from_rows(module.W_2(rows), like=x)
+        rows = torch.relu(module.W_1(pack_rows(x)))
+        one_by_one = unpack_rows(module.W_2(rows), like=x)
     assert (at_once - one_by_one).norm() <= 0.004 * one_by_one.norm()
     for one, other in zip(*(torch.autograd.grad(y, given, upstream) for y in (at_once, one_by_one)), strict=True):
         assert one.dtype == torch.float32
         assert (one - other).norm() <= 0.01 * other.norm()
 
 
-def test_a_function_of_ones_own_is_given_what_there_is_and_nothing_else():
-    """Rows that products are filled up with would be 0 after the first layer, where a root has no gradient."""
+def test_an_activation_that_is_not_elementwise_meets_no_padding_rows():
+    """They would be 0 after the first layer, where a root has no gradient."""
     given = []
 
     class Root(Activation):
@@ -166,8 +167,8 @@ def test_a_function_of_ones_own_is_given_what_there_is_and_nothing_else():
             given.append((tuple(x.shape), x.dtype))
             return x.sign() * x.abs().sqrt()
 
-    module = drawn(parts().feed_forward())
-    module.activation = Root()
+    init = torch.Generator().manual_seed(1)
+    module = drawn(network(shape(), Root(), init, init))
     with torch.no_grad():
         module.W_1.bias.zero_()
     with torch.autocast("cpu", torch.bfloat16):

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablate.model.growable_tensor import LEAST_ROOM, GrowableTensor
+from ablate.model.kv_cache import MIN_CAPACITY, GrowableTensor
 
 B, G, D = 3, 2, 5
 
@@ -13,7 +13,7 @@ def normal(n, seed):
     return torch.randn(B, G, n, D, generator=torch.Generator().manual_seed(seed))
 
 
-@given(parts=st.lists(st.integers(1, LEAST_ROOM + 3), min_size=1, max_size=6))
+@given(parts=st.lists(st.integers(1, MIN_CAPACITY + 3), min_size=1, max_size=6))
 def test_a_series_is_its_parts_one_after_another(parts):
     drawn = [normal(n, seed) for seed, n in enumerate(parts)]
     series = GrowableTensor.of(drawn[0])
@@ -27,7 +27,7 @@ def test_a_series_that_grows_leaves_the_one_before_it_as_it_was():
     series = GrowableTensor.of(first)
     grown = series.append(second)
     assert torch.equal(series.tensor, first)
-    assert grown.memory.data_ptr() == series.memory.data_ptr()  # and no memory was asked for
+    assert grown.buffer.data_ptr() == series.buffer.data_ptr()  # and no memory was asked for
 
 
 def test_rows_are_selected_in_the_order_asked_for_and_grow_apart():

@@ -63,7 +63,7 @@ def test_dropout_drops_at_its_rate_and_keeps_the_expectation(rate):
 def test_in_bf16_the_expectation_is_kept_too(added):
     """Where no product of a kept element can be off by its own rounding alone: of many different ones."""
     x = normal(N).abs().bfloat16()
-    out = Dropout(0.1, generator())(x, onto=torch.zeros(N) if added else None)
+    out = Dropout(0.1, generator())(x, residual=torch.zeros(N) if added else None)
     kept = out != 0
     ratio = float(out[kept].double().sum() / x[kept].double().sum())
     assert ratio == pytest.approx(1 / 0.9, rel=5e-4)  # 10/9 itself is 1.109 in bf16, off by 1.6e-3
@@ -145,7 +145,7 @@ def test_dropout_keeps_the_type(dtype):
 def test_dropout_onto_a_residual_is_their_sum_with_its_gradients(dtype, training):
     residual, x = normal(3, 5, 7).requires_grad_(), normal(3, 5, 7, seed=2).to(dtype).requires_grad_()
     upstream = normal(3, 5, 7, seed=3)
-    out = Dropout(0.4, generator()).train(training)(x, onto=residual)
+    out = Dropout(0.4, generator()).train(training)(x, residual=residual)
     expected = residual + Dropout(0.4, generator()).train(training)(x.float())
     assert torch.equal(out, expected)
     found, exact = (torch.autograd.grad(y, (residual, x), upstream) for y in (out, expected))

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from ablate.config.model import LINEAR_CHUNK
-from ablate.model import mechanisms
+from ablate.model import attention
+from ablate.model.attention import MECHANISMS
 from ablate.model.attention_context import AttentionContext
-from ablate.model.mechanisms import MECHANISMS
 from ablate.model.positions import POSITIONS
 from tests.model.small import normal, places, real, shape, small_model
 
@@ -64,12 +64,12 @@ every_way = pytest.mark.parametrize("watch", [None, watch_nothing], ids=["fused"
 def test_local_attention_reaches_so_many_tokens_to_either_side_and_no_further(watch, causal, window):
     T = 11
     Q, K, V = queries_keys_values(T, T)
-    sight = AttentionContext(places(T), places(T), causal=causal, scale=SCALE, watch=watch)
+    context = AttentionContext(places(T), places(T), causal=causal, scale=SCALE, on_weights=watch)
     expected = naive(Q, K, V, softmaxed, lambda b, t, s: abs(t - s) <= window and (s <= t or not causal))
     local = mechanism("local", attention_window=window)
-    torch.testing.assert_close(local(Q, K, V, sight), expected.float(), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(local(Q, K, V, context), expected.float(), atol=1e-5, rtol=1e-5)
     if window >= T - 1:
-        torch.testing.assert_close(local(Q, K, V, sight), mechanism("full")(Q, K, V, sight))
+        torch.testing.assert_close(local(Q, K, V, context), mechanism("full")(Q, K, V, context))
 
 
 @every_way
@@ -77,9 +77,9 @@ def test_local_attention_sees_no_padding_and_padding_never_makes_anything_nan(wa
     """Of 11 places the first sentence has 4: from the fifth on, a window of 2 reaches none of its tokens."""
     T, lengths, window = 11, (4, 11), 2
     Q, K, V = queries_keys_values(T, T)
-    sight = AttentionContext(places(T), places(T), real(*lengths), scale=SCALE, watch=watch)
+    context = AttentionContext(places(T), places(T), real(*lengths), scale=SCALE, on_weights=watch)
     inputs = [x.requires_grad_() for x in (Q, K, V)]
-    out = mechanism("local", attention_window=window)(*inputs, sight)
+    out = mechanism("local", attention_window=window)(*inputs, context)
     near = [[abs(t - s) <= window and s < n for s in range(T)] for n in lengths for t in range(T)]
     assert not all(any(row) for row in near)
     expected = naive(Q[:, :, :4], K, V, softmaxed, lambda b, t, s: abs(t - s) <= window and s < lengths[b])
@@ -96,10 +96,10 @@ def test_local_attention_goes_by_places_and_not_by_columns(watch):
     queries = torch.tensor([[4], [3]])
     seen = torch.tensor([[True] * 5, [True, True, False, True, True]])
     Q, K, V = queries_keys_values(1, 5)
-    sight = AttentionContext(queries, keys, seen[:, None, None, :], scale=SCALE, watch=watch)
+    context = AttentionContext(queries, keys, seen[:, None, None, :], scale=SCALE, on_weights=watch)
     near = [[False, False, True, True, True], [False, True, False, True, True]]
     expected = naive(Q, K, V, softmaxed, lambda b, t, s: near[b][s])
-    out = mechanism("local", attention_window=2)(Q, K, V, sight)
+    out = mechanism("local", attention_window=2)(Q, K, V, context)
     torch.testing.assert_close(out, expected.float(), atol=1e-5, rtol=1e-5)
 
 
@@ -108,24 +108,24 @@ def test_local_attention_goes_by_places_and_not_by_columns(watch):
 def test_linear_attention_is_its_quadratic_form(watch, T):
     lengths = (6, 9)
     Q, K, V = queries_keys_values(T, 9)
-    sight = AttentionContext(places(T), places(9), real(*lengths), watch=watch)
+    context = AttentionContext(places(T), places(9), real(*lengths), on_weights=watch)
     expected = naive(Q, K, V, kernel, lambda b, t, s: s < lengths[b])
-    torch.testing.assert_close(mechanism("linear")(Q, K, V, sight), expected.float(), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(mechanism("linear")(Q, K, V, context), expected.float(), atol=1e-5, rtol=1e-5)
 
 
 @every_way
 @pytest.mark.parametrize("chunk", [1, 2, 3, 5, 10, 11, 12, 64])
 def test_causal_linear_attention_is_its_quadratic_form_however_it_is_cut(monkeypatch, watch, chunk):
     T = 11
-    monkeypatch.setattr(mechanisms, "LINEAR_CHUNK", chunk)
+    monkeypatch.setattr(attention, "LINEAR_CHUNK", chunk)
     Q, K, V = queries_keys_values(T, T)
-    sight = AttentionContext(places(T), places(T), causal=True, watch=watch)
+    context = AttentionContext(places(T), places(T), causal=True, on_weights=watch)
     expected = naive(Q, K, V, kernel, lambda b, t, s: s <= t)
-    torch.testing.assert_close(mechanism("linear")(Q, K, V, sight), expected.float(), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(mechanism("linear")(Q, K, V, context), expected.float(), atol=1e-5, rtol=1e-5)
 
 
 def test_causal_linear_attention_leaves_padding_out_too(monkeypatch):
-    monkeypatch.setattr(mechanisms, "LINEAR_CHUNK", 3)
+    monkeypatch.setattr(attention, "LINEAR_CHUNK", 3)
     T, lengths = 7, (4, 7)
     Q, K, V = queries_keys_values(T, T)
     out = mechanism("linear")(Q, K, V, AttentionContext(places(T), places(T), real(*lengths), causal=True))
@@ -140,7 +140,7 @@ def test_the_chunks_of_a_long_sequence_join(T):
     out = mechanism("linear")(Q, K, V, AttentionContext(places(T), places(T), causal=True))
     phi_Q, phi_K = (torch.where(x > 0, x + 1, x.exp()) for x in (Q, K))
     weights = torch.einsum("bhtd,bhsd->bhts", phi_Q, phi_K) * torch.ones(T, T).tril()
-    expected = weights @ V / (weights.sum(-1, keepdim=True) + mechanisms.EPS)
+    expected = weights @ V / (weights.sum(-1, keepdim=True) + attention.EPS)
     torch.testing.assert_close(out, expected, atol=1e-10, rtol=1e-10)
 
 
@@ -151,7 +151,7 @@ def test_linear_weights_that_are_all_zero_give_zeros_and_finite_gradients(watch,
     T = 5
     Q, K, V = queries_keys_values(T, T)
     inputs = [x.detach().requires_grad_() for x in (Q, K - 40, V)]
-    out = mechanism("linear")(*inputs, AttentionContext(places(T), places(T), causal=causal, watch=watch))
+    out = mechanism("linear")(*inputs, AttentionContext(places(T), places(T), causal=causal, on_weights=watch))
     assert not out.any()
     out.sum().backward()
     assert all(bool(x.grad.isfinite().all()) for x in inputs)
@@ -168,9 +168,9 @@ def test_queries_keys_and_values_in_bf16_give_heads_in_bf16(name, encoding):
     order = POSITIONS[encoding](config, True, torch.Generator().manual_seed(1)).requires_grad_(False)
     T = 11
     Q, K, V = queries_keys_values(T, T)
-    sight = AttentionContext(places(T), places(T), causal=True, order=order, scale=SCALE)
-    expected = MECHANISMS[name](config)(Q, K, V, sight)
-    out = MECHANISMS[name](config)(*(x.bfloat16() for x in (Q, K, V)), sight)
+    context = AttentionContext(places(T), places(T), causal=True, positional_encoding=order, scale=SCALE)
+    expected = MECHANISMS[name](config)(Q, K, V, context)
+    out = MECHANISMS[name](config)(*(x.bfloat16() for x in (Q, K, V)), context)
     assert out.dtype == torch.bfloat16
     torch.testing.assert_close(out.float(), expected, atol=0.05, rtol=0.05)
 
@@ -189,8 +189,8 @@ def test_a_layer_reaches_as_far_as_its_attention(attention, reach):
 
 
 def test_attention_over_the_source_is_full_whatever_self_attention_is():
-    for attention in ("local", "linear"):
-        model = small_model(attention=attention, attention_window=1)
+    for name in ("local", "linear"):
+        model = small_model(attention=name, attention_window=1)
         kinds = {type(layer.cross_attention.mechanism) for layer in model.decoder}
         assert kinds == {MECHANISMS["full"]}
-        assert {type(layer.mixer.mechanism) for layer in model.decoder} == {MECHANISMS[attention]}
+        assert {type(layer.mixer.mechanism) for layer in model.decoder} == {MECHANISMS[name]}

@@ -101,7 +101,7 @@ def sublayer(x):
 @pytest.mark.parametrize("residual", [True, False])
 @pytest.mark.parametrize("position", ["post", "pre", "none"])
 def test_a_configuration_gives_the_formula_of_its_fields(norm, residual, position):
-    module, x = parts(norm=norm, residual=residual, norm_position=position).around(), normal(3, 5, D_MODEL)
+    module, x = parts(norm=norm, residual=residual, norm_position=position).residual(), normal(3, 5, D_MODEL)
 
     def f(y):
         of = y - y.mean(-1, keepdim=True) if norm == "layernorm" else y
@@ -152,7 +152,7 @@ def test_without_residuals_and_norms_a_layer_is_its_sublayers_one_after_another(
     layer = model.encoder[0]
     layer.mixer.register_forward_hook(lambda module, args, out: seen.update(mixed=out[0]))
     layer.feed_forward.register_forward_hook(lambda module, args, out: seen.update(given=args[0], made=out))
-    monkeypatch.setattr(model.decoder[0].cross_attention, "keys_values", lambda x, sight: seen.update(memory=x))
+    monkeypatch.setattr(model.decoder[0].cross_attention, "key_values", lambda x, context: seen.update(memory=x))
     model.encode(torch.tensor([[5, 7, 3]]))
     assert torch.equal(seen["given"], seen["mixed"])
     assert torch.equal(seen["memory"], seen["made"])

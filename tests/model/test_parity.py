@@ -121,8 +121,8 @@ def test_the_encoder_layer_is_torchs(padded, with_padding, fields):
     theirs = torch_encoder_layer(ours, fields)
     x = normal(B, S, HEADS["d_model"]).requires_grad_()
     tokens = padded if with_padding else torch.ones_like(padded)
-    sight = AttentionContext(places(S), places(S), padded[:, None, None, :] if with_padding else None)
-    mine = ours.feed(ours.mix(x, None, sight)[0])[tokens]
+    context = AttentionContext(places(S), places(S), padded[:, None, None, :] if with_padding else None)
+    mine = ours.apply_feed_forward(ours.apply_mixer(x, None, context)[0])[tokens]
     other = theirs(x, src_key_padding_mask=~padded if with_padding else None)[tokens]
     torch.testing.assert_close(mine, other, **EQUAL)
     assert_gradients_equal(mine, other, x)
@@ -137,9 +137,9 @@ def test_the_decoder_layer_is_torchs(padded, with_padding, fields):
     x = normal(B, T, HEADS["d_model"]).requires_grad_()
     source = normal(B, S, HEADS["d_model"], seed=2).requires_grad_()
     of_source = AttentionContext(places(T), places(S), padded[:, None, None, :] if with_padding else None)
-    memory = ours.cross_attention.keys_values(source, AttentionContext(places(S), places(S)))
-    mixed, _ = ours.mix(x, None, AttentionContext(places(T), places(T), causal=True))
-    mine = ours.feed(ours.ask(mixed, memory, of_source))
+    memory = ours.cross_attention.key_values(source, AttentionContext(places(S), places(S)))
+    mixed, _ = ours.apply_mixer(x, None, AttentionContext(places(T), places(T), causal=True))
+    mine = ours.apply_feed_forward(ours.apply_cross_attention(mixed, memory, of_source))
     other = theirs(
         x, source, tgt_mask=not_ahead(T), memory_key_padding_mask=~padded if with_padding else None
     )  # fmt: skip

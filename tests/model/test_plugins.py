@@ -9,7 +9,7 @@ import torch
 from ablate.config.plugins import source_hash
 from ablate.errors import StoreError, StudyError
 from ablate.model import build
-from ablate.model.plugin_check import try_out
+from ablate.model.plugin_check import check_plugins
 from ablate.model.plugins import PREFIX
 from tests.model.small import V, sentences, shape
 
@@ -18,9 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ablate.model.feed_forward import Activation
-from ablate.model.mechanisms import Full, Mechanism
-from ablate.model.positions import PositionalEncoding
+from ablate.components import Activation, AttentionMechanism, FullAttention, PositionalEncoding
 """
 ARCHITECTURES = ("encoder-decoder", "decoder-only")
 
@@ -43,7 +41,7 @@ def refused(tmp_path, kept):
 
     def line(field, source, error=StudyError, **fields):
         with pytest.raises(error) as caught:
-            try_out(shape(**{field: kept(source)}, **fields), tmp_path)
+            check_plugins(shape(**{field: kept(source)}, **fields), tmp_path)
         (message,) = caught.value.lines
         assert "\n" not in message
         return message
@@ -53,17 +51,17 @@ def refused(tmp_path, kept):
 
 GOOD = {
     "attention": """
-        class Mine(Mechanism):
-            takes_bias = True
+        class Mine(AttentionMechanism):
+            supports_bias = True
 
             def __init__(self, config):
                 super().__init__(config)
                 self.gain = nn.Parameter(torch.tensor(3.0))
 
-            def forward(self, Q, K, V, sight):
+            def forward(self, Q, K, V, context):
                 scores = self.gain * F.normalize(Q, dim=-1) @ F.normalize(K, dim=-1).transpose(-1, -2)
-                bias = sight.bias(Q)
-                return sight.weights(scores if bias is None else scores + bias) @ V
+                bias = context.bias(Q)
+                return context.weights(scores if bias is None else scores + bias) @ V
         """,
     "positional_encoding": """
         class Mine(PositionalEncoding):
@@ -95,13 +93,13 @@ both = pytest.mark.parametrize("architecture", ARCHITECTURES)
 @every_field
 @pytest.mark.parametrize("others", [{}, {"positional_encoding": "alibi"}, {"norm_position": "pre"}], ids=str)
 def test_a_good_one_passes(tmp_path, kept, field, architecture, others):
-    try_out(shape(architecture=architecture, **{**others, field: kept(GOOD[field])}), tmp_path)
+    check_plugins(shape(architecture=architecture, **{**others, field: kept(GOOD[field])}), tmp_path)
 
 
 @both
 def test_all_four_may_be_ones_own_at_once(tmp_path, kept, architecture):
     fields = {field: kept(source) for field, source in GOOD.items()}
-    try_out(shape(architecture=architecture, max_positions=8, n_layers=5, dropout=0.5, **fields), tmp_path)
+    check_plugins(shape(architecture=architecture, max_positions=8, n_layers=5, dropout=0.5, **fields), tmp_path)
 
 
 @every_field
@@ -109,7 +107,7 @@ def test_what_it_does_is_what_the_model_does(tmp_path, kept, field):
     """Its parameters are the model's, and its code has a part in every state."""
     config = shape(**{field: kept(GOOD[field])})
     model, plain = build(config, V, 1, sources=tmp_path).eval(), build(shape(), V, 1).eval()
-    assert type(next(m for m in model.modules() if type(m).__name__ == "Mine")).__module__.startswith("ablate_own_")
+    assert type(next(m for m in model.modules() if type(m).__name__ == "Mine")).__module__.startswith("ablate_plugin_")
     source, target = sentences(5, 3), sentences(7, 2, seed=2)
     difference = (model(source, target) - plain(source, target)).detach().abs().amax(-1)
     assert bool((difference[target != 0] > 1e-4).all())
@@ -122,33 +120,38 @@ def test_what_an_encoding_has_to_say_on_scores_is_asked_for_where_it_is_defined(
     """And nothing else says that it is there, which might be forgotten."""
     pinned = kept(f"class Mine(PositionalEncoding):\n    def {method}(self, *given):\n        raise AssertionError\n")
     model = build(shape(positional_encoding=pinned), V, 1, sources=tmp_path)
-    assert (model.source_positions.biases, model.target_positions.biases) == (asked, asked)
+    assert (model.source_positions.acts_on_scores, model.target_positions.acts_on_scores) == (asked, asked)
 
 
 def test_a_class_derived_from_one_of_ours_is_a_variant_too(tmp_path, kept):
     source = """
-        class Mine(Full):
-            def forward(self, Q, K, V, sight):
-                return 2 * super().forward(Q, K, V, sight)
+        class Mine(FullAttention):
+            def forward(self, Q, K, V, context):
+                return 2 * super().forward(Q, K, V, context)
         """
     for encoding in ("sinusoidal", "rope", "relative", "t5", "alibi"):
-        try_out(shape(attention=kept(source), positional_encoding=encoding), tmp_path)
+        check_plugins(shape(attention=kept(source), positional_encoding=encoding), tmp_path)
 
 
 # What is wrong with it
 
-FUTURE = "lets a token see those after it; `sight.allowed` says what may be seen"
-PADDING = "lets padding change a sentence; `sight.allowed` says what may be seen"
-STEPS = "gives other states token by token than at once; places are in `sight.queries`, `sight.keys`"
+FUTURE = "lets a token depend on later ones; `context.mask()` has the allowed keys"
+PADDING = "lets padding change a sentence; `context.mask()` has the allowed keys"
+STEPS = (
+    "incremental decoding disagrees with the full forward pass; "
+    "positions are `context.query_positions` and `context.key_positions`"
+)
 
 
 @both
 def test_attention_that_sees_the_future_is_refused(refused, architecture):
     source = """
-        class Mine(Mechanism):
-            def forward(self, Q, K, V, sight):
+        class Mine(AttentionMechanism):
+            def forward(self, Q, K, V, context):
                 scores = Q @ K.transpose(-1, -2)
-                return (scores if sight.real is None else scores.masked_fill(~sight.real, -1e9)).softmax(-1) @ V
+                if context.key_mask is not None:
+                    scores = scores.masked_fill(~context.key_mask, -1e9)
+                return scores.softmax(-1) @ V
         """
     assert refused("attention", source, architecture=architecture) == f"mymodule:Mine: {FUTURE}"
 
@@ -164,25 +167,25 @@ def test_a_norm_over_the_tokens_of_a_sentence_sees_the_future(refused, architect
                 return x - x.mean(1, keepdim=True)
         """
     line = refused("norm", source, architecture=architecture)
-    assert line == "mymodule:Mine: lets a token see those after it; each token must be treated alone"
+    assert line == "mymodule:Mine: lets a token depend on later ones; each token must be treated alone"
 
 
 ATTENTION = """
-    class Mine(Mechanism):
-        def forward(self, Q, K, V, sight):
+    class Mine(AttentionMechanism):
+        def forward(self, Q, K, V, context):
             return {}
     """
-FORMULA = "sight.weights(Q @ K.transpose(-1, -2)) @ V"
+FORMULA = "context.weights(Q @ K.transpose(-1, -2)) @ V"
 
 
 @pytest.mark.parametrize(
     ("heads", "fault"),
     [
-        (f"({FORMULA}).detach()", "what it gives has no gradient with respect to V, so nothing before it would learn"),
-        (f"F.dropout({FORMULA}, 0.1)", "gives other states when asked again: nothing may be random when evaluating"),
+        (f"({FORMULA}).detach()", "its output has no gradient with respect to V, so nothing before it would learn"),
+        (f"F.dropout({FORMULA}, 0.1)", "gives other states when called again: nothing may be random when evaluating"),
         (
             f"F.dropout({FORMULA}, 0.1, self.training)",
-            "draws from torch's own generator while training, so no run could be resumed; see `sight.weights`",
+            "draws from torch's own generator while training, so no run could be resumed; see `context.weights`",
         ),
     ],
 )
@@ -206,7 +209,7 @@ def test_a_parameter_that_nothing_asks_for_is_refused(refused):
 
 @pytest.mark.parametrize("body", ["    pass\n", "    def embedd(self, x, positions):\n        return x + 1\n"])
 def test_a_positional_encoding_that_says_nothing_is_refused(refused, body):
-    expected = "mymodule:Mine: defines none of embed, rotate, bias, values, so it says nothing of positions"
+    expected = "mymodule:Mine: defines none of embed, rotate, bias, values, so it has no effect"
     assert refused("positional_encoding", "class Mine(PositionalEncoding):\n" + body) == expected
 
 
@@ -233,21 +236,21 @@ def test_what_it_draws_by_torchs_own_generator_follows_from_the_seed(tmp_path, k
 def test_attention_that_says_it_takes_what_is_seen_and_does_not_is_refused(refused, tmp_path, kept, architecture):
     """Hypotheses side by side would see one another."""
     source = """
-        class Mine(Mechanism):
-            takes_seen = {}
+        class Mine(AttentionMechanism):
+            supports_query_masks = {}
 
-            def forward(self, Q, K, V, sight):
+            def forward(self, Q, K, V, context):
                 scores = Q @ K.transpose(-1, -2)
-                if sight.real is not None:
-                    scores = scores.masked_fill(~sight.real, -1e9)
-                if sight.causal:
-                    scores = scores.masked_fill(sight.queries[:, None] < sight.keys, -1e9)
+                if context.key_mask is not None:
+                    scores = scores.masked_fill(~context.key_mask, -1e9)
+                if context.causal:
+                    scores = scores.masked_fill(context.query_positions[:, None] < context.key_positions, -1e9)
                 return scores.softmax(-1) @ V
         """
-    promise = "`takes_seen` promises that what `sight.allowed` leaves out is left out"
+    promise = "with `supports_query_masks`, all that `context.mask()` leaves out must be left out"
     line = refused("attention", source.format(True), architecture=architecture)
     assert line == f"mymodule:Mine: {STEPS}; {promise}"
-    try_out(shape(attention=kept(source.format(False)), architecture=architecture), tmp_path)
+    check_plugins(shape(attention=kept(source.format(False)), architecture=architecture), tmp_path)
 
 
 # In a causal stack padding is behind every token, until tokens are decoded one by one after a padded source.
@@ -257,10 +260,10 @@ IGNORES_PADDING = {"encoder-decoder": PADDING, "decoder-only": STEPS}
 @both
 def test_attention_that_ignores_padding_is_refused(refused, architecture):
     source = """
-        class Mine(Mechanism):
-            def forward(self, Q, K, V, sight):
+        class Mine(AttentionMechanism):
+            def forward(self, Q, K, V, context):
                 scores = Q @ K.transpose(-1, -2)
-                if sight.causal:
+                if context.causal:
                     scores = scores + torch.full_like(scores, -1e9).triu(1)
                 return scores.softmax(-1) @ V
         """
@@ -279,7 +282,7 @@ def test_positions_that_are_counted_from_what_comes_at_once_are_refused(refused,
 
 
 BODIES = {
-    "attention": "class Mine(Mechanism):\n    def forward(self, Q, K, V, sight):\n",
+    "attention": "class Mine(AttentionMechanism):\n    def forward(self, Q, K, V, context):\n",
     "positional_encoding": "class Mine(PositionalEncoding):\n    def embed(self, x, positions):\n",
     "activation": "class Mine(Activation):\n    def forward(self, x):\n",
     "norm": "class Mine(nn.Module):\n    def __init__(self, d_model):\n        super().__init__()\n"
@@ -336,10 +339,10 @@ def test_a_constructor_that_does_not_take_what_it_is_given_is_told(refused):
 @pytest.mark.parametrize(
     ("field", "interface"),
     [
-        ("attention", "ablate.model.mechanisms.Mechanism"),
-        ("positional_encoding", "ablate.model.positions.PositionalEncoding"),
-        ("activation", "ablate.model.feed_forward.Activation"),
-        ("norm", "torch.nn.modules.module.Module"),
+        ("attention", "ablate.components.AttentionMechanism"),
+        ("positional_encoding", "ablate.components.PositionalEncoding"),
+        ("activation", "ablate.components.Activation"),
+        ("norm", "torch.nn.Module"),
     ],
 )
 def test_a_wrong_base_class_is_told_with_the_right_one(refused, field, interface):
@@ -350,24 +353,24 @@ def test_a_wrong_base_class_is_told_with_the_right_one(refused, field, interface
 
 
 def test_a_name_that_is_no_class_any_more_is_told(refused):
-    source = "class Mine(Mechanism):\n    pass\n\ndel Mine\n"
-    assert refused("attention", source) == "mymodule:Mine does not derive from ablate.model.mechanisms.Mechanism"
+    source = "class Mine(AttentionMechanism):\n    pass\n\ndel Mine\n"
+    assert refused("attention", source) == "mymodule:Mine does not derive from ablate.components.AttentionMechanism"
 
 
 @pytest.mark.parametrize("encoding", ["relative", "t5", "alibi"])
 def test_attention_that_takes_no_bias_is_refused_beside_an_encoding_that_has_one(refused, encoding):
-    source = GOOD["attention"].replace("takes_bias = True", "takes_bias = False")
+    source = GOOD["attention"].replace("supports_bias = True", "supports_bias = False")
     line = refused("attention", source, positional_encoding=encoding)
     assert line.startswith("attention=mymodule:Mine adds no bias")
     assert line.endswith(
-        f"adds no bias to its scores (takes_bias is False), which positional_encoding={encoding} needs"
+        f"adds no bias to its scores (supports_bias is False), which positional_encoding={encoding} needs"
     )
 
 
 @pytest.mark.parametrize("encoding", ["sinusoidal", "rope"])
 def test_attention_that_takes_no_bias_goes_with_an_encoding_that_has_none(tmp_path, kept, encoding):
-    source = GOOD["attention"].replace("takes_bias = True", "takes_bias = False")
-    try_out(shape(attention=kept(source), positional_encoding=encoding), tmp_path)
+    source = GOOD["attention"].replace("supports_bias = True", "supports_bias = False")
+    check_plugins(shape(attention=kept(source), positional_encoding=encoding), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -382,7 +385,7 @@ def test_attention_that_takes_no_bias_goes_with_an_encoding_that_has_none(tmp_pa
     ],
 )
 def test_a_module_that_does_not_load_is_told_each_time(refused, first, expected):
-    source = first + "class Mine(Mechanism):\n    pass\n"
+    source = first + "class Mine(AttentionMechanism):\n    pass\n"
     for _ in range(2):  # and what has half loaded is not taken for loaded
         assert refused("attention", source) == f"mymodule:Mine: {expected.format(IMPORTS.count(chr(10)) + 1)}"
 
@@ -399,7 +402,7 @@ def test_a_source_that_is_not_the_one_that_was_pinned_is_refused(tmp_path, kept,
     build(config, V, 1, sources=tmp_path)
     path.write_bytes(path.read_bytes() + b"#") if change == "tampered" else path.unlink()
     with pytest.raises(StoreError) as caught:
-        try_out(config, tmp_path)
+        check_plugins(config, tmp_path)
     expected = f"{path}: is not the source of {pinned}; remove the run to start it anew"
     assert caught.value.lines == (expected,)
 

@@ -119,5 +119,5 @@ def test_the_last_position_can_be_used_and_none_beyond_it(encoding):
 def test_an_encoding_says_whether_it_has_something_to_say_on_scores(encoding):
     positions = positions_of(encoding, d_k=10)
     bias = positions.bias(0, normal(2, 3, 5, 10), places(5), places(7))
-    assert (bias is not None) == positions.biases == (encoding in ("relative", "t5", "alibi"))
+    assert (bias is not None) == positions.acts_on_scores == (encoding in ("relative", "t5", "alibi"))
     assert (positions.values(0, normal(2, 3, 5, 7), places(5), places(7)) is not None) == (encoding == "relative")

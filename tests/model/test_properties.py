@@ -12,8 +12,8 @@ from safetensors.torch import load, save
 
 from ablate.config import ModelConfig, resolve_row
 from ablate.config.cost import parameters
+from ablate.kernels.cross_entropy import smoothed_cross_entropy
 from ablate.model import build
-from ablate.training.loss import smoothed_cross_entropy
 from ablate.training.optimizer import Optimizer
 from ablate.training.precision import autocast
 from ablate.training.schedule import learning_rate

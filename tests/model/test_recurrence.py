@@ -6,7 +6,7 @@ from torch import nn
 
 from ablate.model.attention import MultiHeadAttention
 from ablate.model.attention_context import AttentionContext
-from ablate.model.recurrence import LSTM, Recurrent
+from ablate.model.token_mixer import LSTM, RecurrentState
 from tests.model.small import normal, parts, places, real, sentences, small_model
 
 D_MODEL = 26
@@ -16,7 +16,8 @@ CLOSE = {"atol": 1e-6, "rtol": 1e-5}
 
 
 def recurrence(causal):
-    return parts(mixer="lstm").recurrence(causal).requires_grad_(False)
+    made = parts(mixer="lstm")
+    return made.token_mixer(made.positions(causal), causal).requires_grad_(False)
 
 
 def torchs(ours, causal):
@@ -37,7 +38,7 @@ def test_padded_sentences_come_out_as_torchs_lstm_gives_them_one_by_one(causal):
         alone, (state, cell) = theirs(x[b : b + 1, :length])
         torch.testing.assert_close(out[b : b + 1, :length], alone, **CLOSE)
         if causal:
-            torch.testing.assert_close(left.state[:, b : b + 1], state, **CLOSE)
+            torch.testing.assert_close(left.hidden[:, b : b + 1], state, **CLOSE)
             torch.testing.assert_close(left.cell[:, b : b + 1], cell, **CLOSE)
 
 
@@ -55,13 +56,13 @@ def test_what_the_past_leaves_is_gone_on_from(split):
     first, left = ours(x[:, :split], None, AttentionContext(places(split), places(split), causal=True))
     second, both = ours(x[:, split:], left, AttentionContext(places(T - split, split), places(T)))
     torch.testing.assert_close(torch.cat([first, second], dim=1), whole, **CLOSE)
-    torch.testing.assert_close((both.state, both.cell), (end.state, end.cell), **CLOSE)
+    torch.testing.assert_close((both.hidden, both.cell), (end.hidden, end.cell), **CLOSE)
 
 
 def test_rows_of_the_past_are_selected_in_the_order_asked_for():
     state, cell = normal(1, 3, 5), normal(1, 3, 5, seed=2)
-    some = Recurrent(state, cell).select(torch.tensor([2, 0, 2, 1]))
-    assert torch.equal(some.state[0], torch.stack([state[0, i] for i in (2, 0, 2, 1)]))
+    some = RecurrentState(state, cell).select(torch.tensor([2, 0, 2, 1]))
+    assert torch.equal(some.hidden[0], torch.stack([state[0, i] for i in (2, 0, 2, 1)]))
     assert torch.equal(some.cell[0], torch.stack([cell[0, i] for i in (2, 0, 2, 1)]))
 
 

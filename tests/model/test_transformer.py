@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ablate.model import build
-from ablate.model.cache import MOST_BESIDE
+from ablate.model.decoding_cache import MAX_SIDE_BY_SIDE
 from ablate.model.layers import Dropout
 from tests.model.small import ENCODINGS, V, normal, sentences, shape, small_model
 
@@ -116,7 +116,7 @@ def test_the_cache_follows_hypotheses_that_are_reordered_and_sentences_that_leav
     ids=str,
 )  # fmt: skip
 @pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
-@pytest.mark.parametrize("K", [3, MOST_BESIDE + 1])
+@pytest.mark.parametrize("K", [3, MAX_SIDE_BY_SIDE + 1])
 def test_a_reordering_moves_no_past_where_hypotheses_are_side_by_side(architecture, fields, beside, K):
     """And where they are many, or a mixer cannot be shown less than all, each has a row."""
     model = small_model(architecture=architecture, **fields).eval()
@@ -138,9 +138,9 @@ def test_hypotheses_do_not_become_more_or_fewer_by_themselves():
 
 def test_the_mask_is_none_where_no_sentence_is_padded_and_survives_selection():
     model = small_model()
-    assert model.encode(sentences(7, 7)).real is None
-    assert model.encode(sentences(7, 7)).select(torch.tensor([1])).real is None
-    seen = model.encode(sentences(3, 7)).select(torch.tensor([1, 0, 0])).real
+    assert model.encode(sentences(7, 7)).key_mask is None
+    assert model.encode(sentences(7, 7)).select(torch.tensor([1])).key_mask is None
+    seen = model.encode(sentences(3, 7)).select(torch.tensor([1, 0, 0])).key_mask
     assert seen[:, 0, 0].sum(1).tolist() == [7, 3, 3]
 
 
@@ -225,10 +225,10 @@ def names_of_dropout(monkeypatch, **fields):
     """Where dropout acts in one forward pass, in this order."""
     acted = []
 
-    def recorded(self, x, onto=None):
+    def recorded(self, x, residual=None):
         if self.rate > 0:
             acted.append(next(name for name, module in model.named_modules() if module is self))
-        return x if onto is None else onto + x
+        return x if residual is None else residual + x
 
     model = small_model(**fields).train()
     monkeypatch.setattr(Dropout, "forward", recorded)

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from ablate.config.training import LOGIT_ROWS
-from ablate.training.loss import negative_log_likelihood, smoothed_cross_entropy
+from ablate.kernels.cross_entropy import negative_log_likelihood, smoothed_cross_entropy
 
 D_MODEL = 13
 CHUNK = LOGIT_ROWS["cpu"]

@@ -1,0 +1,44 @@
+"""The public interface for plug-in classes: attention, positional encodings, activations and norms (docs/own.md).
+
+Import it in a plug-in module; `import ablate` does not load it, because it loads torch. Its names keep their meaning
+within a major version of ablate. A norm needs nothing from here: it is any torch.nn.Module made with `d_model`.
+"""
+
+from ablate.config import ModelConfig
+from ablate.model.attention import AttentionMechanism, FullAttention, LinearAttention, LocalAttention
+from ablate.model.attention_context import AttentionContext
+from ablate.model.feed_forward import GELU, Activation, ReLU, SwiGLU
+from ablate.model.layers import Dropout
+from ablate.model.norms import LayerNorm, RMSNorm
+from ablate.model.positions import (
+    AlibiPositions,
+    LearnedPositions,
+    PositionalEncoding,
+    RelativePositions,
+    RotaryPositions,
+    SinusoidalPositions,
+    T5Positions,
+)
+
+__all__ = [
+    "GELU",
+    "Activation",
+    "AlibiPositions",
+    "AttentionContext",
+    "AttentionMechanism",
+    "Dropout",
+    "FullAttention",
+    "LayerNorm",
+    "LearnedPositions",
+    "LinearAttention",
+    "LocalAttention",
+    "ModelConfig",
+    "PositionalEncoding",
+    "RMSNorm",
+    "ReLU",
+    "RelativePositions",
+    "RotaryPositions",
+    "SinusoidalPositions",
+    "SwiGLU",
+    "T5Positions",
+]

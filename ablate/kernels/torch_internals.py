@@ -1,0 +1,67 @@
+"""Operators of torch without a public Python name: the only place in the project that calls them.
+
+Each has a reason to be here and a check in tests/kernels/test_torch_internals.py, which fails when torch drops the
+operator, and when a public one has come to do the same.
+"""
+
+from __future__ import annotations
+
+import platform
+
+import torch
+from torch import Tensor
+
+
+def linear_pointwise(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str) -> Tensor:
+    """X W^T + b by oneDNN with an activation, `none` or `relu`, in the same pass over the output.
+
+    torch.nn.functional.linear has no activation, and for fp32 it always takes MKL.
+
+    Args:
+        x: (M, d_in).
+        weight: (d_out, d_in).
+        bias: (d_out) or None.
+        activation: applied to each entry of the output.
+
+    Returns:
+        (M, d_out).
+    """
+    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, activation, [], "")
+    return y
+
+
+def relu_backward_(grad: Tensor, y: Tensor) -> Tensor:
+    """Set `grad` to 0 in place where y = max(0, ...) is 0; both of one shape. y must not be NaN.
+
+    The public ways to do this (`masked_fill_`, `mul_`) need a mask, in a pass and a tensor of its own.
+    """
+    if y.dtype == torch.bfloat16:
+        # A bf16 number is above 0 where the integer of the same bits is, and torch compares integers twice as fast,
+        # because it converts bf16 to fp32 and back (benchmarks/LOG.md, 2026-11-22, at last).
+        torch.ops.aten.threshold_backward.grad_input(
+            grad.view(torch.int16), y.view(torch.int16), 0, grad_input=grad.view(torch.int16)
+        )
+    else:
+        torch.ops.aten.threshold_backward.grad_input(grad, y, 0, grad_input=grad)
+    return grad
+
+
+def reshape_unaliased(y: Tensor, leading: torch.Size) -> Tensor:
+    """Reshape without aliasing, so that later operations may work in place: (M, d) -> (*leading, d).
+
+    Autograd refuses in-place operations on a view that was made while gradients were off, as inside of an
+    autograd.Function. `y` itself must not be used afterwards.
+    """
+    return torch.ops.aten._unsafe_view(y, (*leading, y.shape[-1]))
+
+
+def has_bf16_matmul() -> bool:
+    """Whether this processor has instructions for bf16 products; without them oneDNN emulates them slowly."""
+    if not (torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()):
+        return False
+    return not is_x86() or torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+
+
+def is_x86() -> bool:
+    """Whether this processor is of Intel's or AMD's 64-bit architecture."""
+    return platform.machine() in ("x86_64", "AMD64")

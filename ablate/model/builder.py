@@ -1,0 +1,118 @@
+"""Makes the parts of a model from its configuration: every variant is looked up here, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from ablate.config import ModelConfig
+from ablate.config.plugins import parse_reference, without_digest
+from ablate.errors import StudyError
+from ablate.model.attention import MECHANISMS, AttentionMechanism, FullAttention, MultiHeadAttention
+from ablate.model.feed_forward import ACTIVATIONS, Activation, FeedForward, feed_forward
+from ablate.model.layers import Dropout, Embedding
+from ablate.model.norms import NORMS, PostNorm, PreNorm
+from ablate.model.plugins import load
+from ablate.model.positions import POSITIONS, PositionalEncoding
+from ablate.model.token_mixer import LSTM, TokenMixer
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+class ModelBuilder:
+    """Makes the parts of one model. Their initial weights are drawn in the order of the calls."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        vocab_size: int,
+        init: torch.Generator,
+        random: torch.Generator,
+        sources: Path | None = None,
+    ) -> None:
+        """Keep what all parts have in common.
+
+        Args:
+            config: the fields of the model.
+            vocab_size: V.
+            init: draws the initial weights; on the CPU, so that every device starts from the same ones.
+            random: draws dropout masks; on the device that the model will run on.
+            sources: folder with the sources of plug-in classes.
+        """
+        self.config, self.vocab_size, self.init, self.random, self.sources = config, vocab_size, init, random, sources
+
+    def embedding(self) -> Embedding:
+        """A matrix (V, d_model)."""
+        return Embedding(self.vocab_size, self.config.d_model, self.init)
+
+    def dropout(self) -> Dropout:
+        """Dropout at P_drop."""
+        return Dropout(self.config.dropout, self.random)
+
+    def positions(self, causal: bool) -> PositionalEncoding:
+        """The positional encoding of a stack."""
+        return self._variant(
+            "positional_encoding", POSITIONS, PositionalEncoding, self.config, causal=causal, init=self.init
+        )
+
+    def token_mixer(self, positions: PositionalEncoding, causal: bool) -> TokenMixer:
+        """Self-attention with the positional encoding of its stack, or an LSTM."""
+        if self.config.mixer == "lstm":
+            return LSTM(self.config.d_model, causal, self.init)
+        mechanism = self._variant("attention", MECHANISMS, AttentionMechanism, self.config)
+        if positions.acts_on_scores and not mechanism.supports_bias:
+            raise StudyError(
+                f"attention={without_digest(self.config.attention)} adds no bias to its scores "
+                f"(supports_bias is False), which positional_encoding="
+                f"{without_digest(self.config.positional_encoding)} needs"
+            )
+        return MultiHeadAttention(self.config, self.config.n_heads, mechanism, self.init, self.random)
+
+    def cross_attention(self) -> MultiHeadAttention:
+        """Attention over the source."""
+        mechanism = FullAttention(self.config)
+        return MultiHeadAttention(self.config, self.config.cross_heads, mechanism, self.init, self.random)
+
+    def feed_forward(self) -> FeedForward:
+        """The feed-forward network of a layer."""
+        activation = self._variant("activation", ACTIVATIONS, Activation)
+        return feed_forward(self.config, activation, self.init, self.random)
+
+    def norm(self) -> nn.Module:
+        """A normalisation; the identity where the model has none."""
+        if self.config.norm_position == "none":
+            return nn.Identity()
+        return self._variant("norm", NORMS, nn.Module, self.config.d_model)
+
+    def residual(self) -> PostNorm:
+        """Residual connection, dropout and norm around a sub-layer."""
+        cls = PreNorm if self.config.norm_position == "pre" else PostNorm
+        return cls(self.norm(), self.config.residual, self.config.dropout, self.random)
+
+    def final_norm(self) -> nn.Module:
+        """The norm at the end of a stack of pre-norm layers; else the identity."""
+        return self.norm() if self.config.norm_position == "pre" else nn.Identity()
+
+    def _variant(
+        self,
+        field: str,
+        table: Mapping[str, Callable[..., Module]],
+        interface: type[Module],
+        *args: Any,
+        **keywords: Any,
+    ) -> Module:
+        """The class that a field names, in a table or as a plug-in, called with these arguments."""
+        value = getattr(self.config, field)
+        plugin = parse_reference(value)
+        if plugin is None:
+            return table[value](*args, **keywords)
+        assert self.sources is not None, f"{field}={value} needs its source"
+        cls = load(plugin, self.sources, interface)
+        # A plug-in may draw from torch's global generator, which must then follow from the seed of the run.
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(int(torch.randint(2**62, (), generator=self.init)))
+            return cls(*args, **keywords)

@@ -1,0 +1,95 @@
+"""Projected keys and values, kept while a sentence is decoded token by token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+MIN_CAPACITY = 16  # positions
+
+
+@dataclass(frozen=True)
+class GrowableTensor:
+    """A tensor (B, g, S, d) that grows along S, in a buffer that is larger than its present contents.
+
+    Attributes:
+        buffer: (B, capacity, g, d), of which the first `length` positions are filled. Shared with the tensors that
+            have grown from this one, so each can grow only once.
+        length: S.
+    """
+
+    buffer: Tensor
+    length: int
+
+    @classmethod
+    def of(cls, x: Tensor) -> GrowableTensor:
+        """Start with x (B, g, S, d)."""
+        B, g, S, d = x.shape
+        return cls(x.new_empty(B, _capacity(S + 1), g, d), 0).append(x)
+
+    @property
+    def tensor(self) -> Tensor:
+        """(B, g, S, d), a view of the buffer."""
+        return self.buffer[:, : self.length].transpose(1, 2)
+
+    def append(self, later: Tensor) -> GrowableTensor:
+        """Write a later part (B, g, n, d) into the buffer, without gradients -> (B, g, S + n, d)."""
+        B, capacity, g, d = self.buffer.shape
+        length, buffer = self.length + later.shape[2], self.buffer
+        if length > capacity:
+            buffer = buffer.new_empty(B, _capacity(length), g, d)
+            buffer[:, : self.length] = self.buffer[:, : self.length]
+        buffer[:, self.length : length] = later.transpose(1, 2)
+        return GrowableTensor(buffer, length)
+
+    def select(self, rows: Tensor) -> GrowableTensor:
+        """Rows (B') of the batch, in this order."""
+        return GrowableTensor(self.buffer.index_select(0, rows), self.length)
+
+
+def _capacity(positions: int) -> int:
+    """The smallest power of two that holds so many positions."""
+    return max(MIN_CAPACITY, 1 << (positions - 1).bit_length())
+
+
+@dataclass(frozen=True)
+class KeyValues:
+    """Projected keys (B, g, S, d_k) and values (B, g, S, d_v) of g heads."""
+
+    K: Tensor
+    V: Tensor
+
+    def select(self, rows: Tensor) -> KeyValues:
+        """Rows (B') of the batch, in this order."""
+        return KeyValues(self.K.index_select(0, rows), self.V.index_select(0, rows))
+
+    def append(self, later: KeyValues) -> GrowingKeyValues:
+        """These and later ones, along S."""
+        return GrowingKeyValues(GrowableTensor.of(self.K), GrowableTensor.of(self.V)).append(later)
+
+
+@dataclass(frozen=True)
+class GrowingKeyValues:
+    """Keys and values that grow by a position in each decoding step."""
+
+    keys: GrowableTensor
+    values: GrowableTensor
+
+    @property
+    def K(self) -> Tensor:
+        """(B, g, S, d_k)."""
+        return self.keys.tensor
+
+    @property
+    def V(self) -> Tensor:
+        """(B, g, S, d_v)."""
+        return self.values.tensor
+
+    def append(self, later: KeyValues) -> GrowingKeyValues:
+        """These and later ones, along S."""
+        return GrowingKeyValues(self.keys.append(later.K), self.values.append(later.V))
+
+    def select(self, rows: Tensor) -> GrowingKeyValues:
+        """Rows (B') of the batch, in this order."""
+        return GrowingKeyValues(self.keys.select(rows), self.values.select(rows))

@@ -1,0 +1,83 @@
+"""Operators of torch without a public name: each still exists, does what is said of it, and has no public equal."""
+
+import inspect
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from ablate.kernels import torch_internals
+from ablate.kernels.torch_internals import linear_pointwise, relu_backward_, reshape_unaliased
+from tests.model.small import normal
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("biased", [False, True])
+def test_a_linear_layer_with_an_activation_is_both_one_after_the_other(dtype, biased):
+    x, weight = normal(64, 13).to(dtype), normal(7, 13, seed=2).to(dtype)
+    bias = normal(7, seed=3).to(dtype) if biased else None
+    expected = F.linear(x.float(), weight.float(), None if bias is None else bias.float())
+    close = {"atol": 0.05, "rtol": 0.02} if dtype == torch.bfloat16 else {}
+    torch.testing.assert_close(linear_pointwise(x, weight, bias, "none").float(), expected, **close)
+    torch.testing.assert_close(linear_pointwise(x, weight, bias, "relu").float(), expected.relu(), **close)
+
+
+def test_torch_has_no_public_linear_layer_with_an_activation():
+    """If this fails, use that in the place of `linear_pointwise`."""
+    assert not {"activation", "pointwise", "post_op"} & set(inspect.signature(torch.nn.Linear.__init__).parameters)
+    assert not [name for name in dir(F) if "linear" in name.lower() and ("relu" in name or "pointwise" in name)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_gradient_of_relu_overwrites_the_gradient_that_it_is_made_from(dtype):
+    y, grad = normal(5, 7).relu().to(dtype), normal(5, 7, seed=2).to(dtype)
+    expected = torch.where(y > 0, grad, 0)
+    assert relu_backward_(grad, y) is grad
+    assert torch.equal(grad, expected)
+
+
+def test_relu_has_the_gradient_of_every_number_of_bf16():
+    y = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(torch.bfloat16)
+    y = y[~y.isnan()]
+    grad = normal(len(y)).bfloat16()
+    expected = torch.where(y.float() > 0, grad, 0)
+    assert torch.equal(relu_backward_(grad, y), expected)
+
+
+def test_torch_has_no_public_relu_backward_in_place():
+    """If this fails, use that in the place of `relu_backward_`."""
+    assert not [name for name in dir(F) if "backward" in name and "relu" in name]
+
+
+class Doubled(torch.autograd.Function):
+    """Twice x, returned in another shape by the function `reshape`."""
+
+    @staticmethod
+    def forward(ctx, x, reshape):
+        ctx.shape = x.shape
+        return reshape(2 * x, torch.Size([2, 3]))
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 2 * grad.reshape(ctx.shape), None
+
+
+def test_what_is_reshaped_without_aliasing_may_be_changed_in_place():
+    x = normal(6, 5).requires_grad_()
+    out = Doubled.apply(x, reshape_unaliased)
+    assert out.shape == (2, 3, 5)
+    out.relu_().sum().backward()
+    assert torch.equal(x.grad, 2.0 * (x > 0))
+
+
+def test_a_view_may_not_be_changed_in_place_there():
+    """If this fails, use `view` in the place of `reshape_unaliased`."""
+    out = Doubled.apply(normal(6, 5).requires_grad_(), lambda y, leading: y.view(*leading, -1))
+    with pytest.raises(RuntimeError, match="view"):
+        out.relu_()
+
+
+def test_torch_says_nothing_in_public_of_products_in_bf16():
+    """If this fails, use that in the place of the private names in `has_bf16_matmul`."""
+    assert torch_internals.has_bf16_matmul() in (True, False)
+    assert not [name for name in dir(torch.backends.mkldnn) if "bf16" in name]
