@@ -1,11 +1,11 @@
-"""Preparing a corpus: seconds and peak memory by the number of pairs, beside SentencePiece's own batch encoder.
+"""Preparation of a corpus: seconds and peak memory by the number of pairs, beside SentencePiece's batch encoder.
 
     python benchmarks/prepare.py --text DIR --pairs 100000 1000000 5000000
 
-DIR holds train.en and train.de (or .gz). Its pairs are repeated as often as it takes, each time with a word changed on
-either side, so that sentences differ and the vocabulary of words grows. Every measurement is a process of its own; its
-peak memory is the resident set's, looked at 20 times a second, the processes that encode included. Phases are told
-apart by what the preparation says. The first batch is the median of five processes in a worker's environment.
+DIR holds train.en and train.de (or .gz). Its pairs are repeated as often as needed, with a word changed on either side
+from the second time on, so that sentences differ and the number of distinct words grows. Each measurement is a separate
+process; its peak memory is the resident set of the process and its children, sampled 20 times a second. Phases begin at
+the log lines of the preparation. The first batch is the median of five processes in a worker's environment.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pathlib import Path
 import psutil
 
 from ablate.config import resolve_data
+from ablate.config.data import TextFields
 from ablate.data.corpus import Corpus
 from ablate.data.prepare import prepare
 from ablate.data.resolve_sources import files_source
@@ -34,24 +35,25 @@ from ablate.launch.devices import worker_environment
 from ablate.store.machine import cores
 
 LANGUAGES = ("en", "de")
-AT_ONCE = 10_000
+FIELDS = TextFields(("source", "target"), LANGUAGES)
+CHUNK = 10_000  # records
 HELD = 1000  # pairs of dev and of test
 
 
 def perturbed(folder: Path, pairs: int) -> Iterator[tuple[str, str]]:
-    """So many pairs: the folder's, over and over, a word changed at random from the second time on."""
+    """The folder's pairs, repeated to this number, with a word changed at random from the second time on."""
     draw = random.Random(1)
-    originals = [pair for _, *pair in files_source(str(folder / "train"), LANGUAGES).pairs()]
+    originals = [texts for _, texts in files_source(str(folder / "train"), FIELDS).records()]
     for number in range(pairs):
         pair = originals[number % len(originals)]
         if number >= len(originals):
-            pair = [_changed(text, originals[int(draw.random() * len(originals))][side], draw)
-                    for side, text in enumerate(pair)]  # fmt: skip
+            pair = tuple(_changed(text, originals[int(draw.random() * len(originals))][side], draw)
+                         for side, text in enumerate(pair))  # fmt: skip
         yield pair[0], pair[1]
 
 
 def _changed(text: str, other: str, draw: random.Random) -> str:
-    """A word in the place of another: one of another sentence, or a number."""
+    """Replace a random word by one of another sentence or by a number."""
     words, others = text.split(), other.split()
     word = others[int(draw.random() * len(others))] if draw.random() < 0.9 else str(int(draw.random() * 1_000_000))
     words[int(draw.random() * len(words))] = word
@@ -59,7 +61,7 @@ def _changed(text: str, other: str, draw: random.Random) -> str:
 
 
 def write(folder: Path, text: Path, pairs: int) -> None:
-    """A corpus of files of so many training pairs."""
+    """Write a corpus of this many training pairs as files."""
     folder.mkdir()
     for split, size in (("train", pairs), ("dev", HELD), ("test", HELD)):
         files = [(folder / f"{split}.{language}").open("w", encoding="utf-8") for language in LANGUAGES]
@@ -75,12 +77,12 @@ def settings(folder: Path, vocab_size: int) -> dict[str, object]:
 
 
 def ours(folder: Path, vocab_size: int) -> dict[str, float]:
-    """Prepare the corpus; seconds in all and of each phase, and megabytes at the peak."""
+    """Prepare the corpus; returns seconds in total, of each phase, and of opening it again."""
     said: list[tuple[float, str]] = []
     began = time.monotonic()
     pairs = prepare(
         resolve_data(settings(folder, vocab_size)), folder, folder / "corpora",
-        tell=lambda line: said.append((time.monotonic(), line.partition(" ")[0].strip(":"))),
+        log=lambda line: said.append((time.monotonic(), line.partition(" ")[0].strip(":"))),
     ).manifest["pairs"]["train"]  # fmt: skip
     end = time.monotonic()
     starts = [(began, "hashing"), *said, (end, "")]
@@ -107,7 +109,7 @@ def first_batch(folder: Path) -> dict[str, float]:
 
 
 def sentencepiece(folder: Path, threads: int) -> dict[str, float]:
-    """Seconds in which SentencePiece's batch encoder does the training side; reading is not counted."""
+    """Seconds in which SentencePiece's batch encoder encodes the training split, without reading it."""
     from sentencepiece import SentencePieceProcessor
 
     (model,) = (folder / "corpora").glob("*/tokenizer.model")
@@ -122,10 +124,10 @@ def sentencepiece(folder: Path, threads: int) -> dict[str, float]:
             seconds += time.monotonic() - began
             side.clear()
 
-    for _, *pair in files_source(str(folder / "train"), LANGUAGES).pairs():
-        for side, text in zip(texts, pair, strict=True):
+    for _, record in files_source(str(folder / "train"), FIELDS).records():
+        for side, text in zip(texts, record, strict=True):
             side.append(text)
-        if len(texts[0]) == AT_ONCE:
+        if len(texts[0]) == CHUNK:
             encode()
     encode()
     return {"sentencepiece": seconds}
@@ -135,9 +137,9 @@ WORK = {"ours": ours, "first_batch": first_batch, "sentencepiece": sentencepiece
 
 
 def in_a_process(work: str, *given: object) -> dict[str, float]:
-    """What a measurement says, and its megabytes at the peak, those of its processes included.
+    """Run a measurement in a process; returns its values and its peak memory in megabytes, children included.
 
-    A first batch is made in the environment of a worker, the rest in the one at hand, as a launcher prepares.
+    The first batch is measured in the environment of a worker, the rest in the current one, as a launcher prepares.
     """
     words = [sys.executable, __file__, "--work", work, *map(str, given)]
     environment = worker_environment(cores()) if work == "first_batch" else dict(os.environ)

@@ -87,7 +87,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _pointer(data: DataConfig, corpora: Path) -> Path:
-    values = data.model_dump(exclude={"folder"})
+    values = {**data.model_dump(exclude={"folder"}), **fields_entry(data.fields)}
     later = {name for name, default in INTRODUCED_DATA.items() if name in values and values[name] == default} - _FIRST
     settings = json.dumps({name: value for name, value in values.items() if name not in later}, sort_keys=True)
     return corpora / f"{hashlib.sha256(settings.encode()).hexdigest()[:12]}.json"

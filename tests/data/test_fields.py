@@ -1,0 +1,122 @@
+"""Corpora of other text fields than sentence pairs, from files to batches."""
+
+import json
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from ablate.config.data import DataConfig, PairRules
+from ablate.data.batches import BatchOrder, pad_sequences
+from ablate.data.listing import describe
+from ablate.data.prepare import prepare
+from ablate.data.tokenizer import EOS
+from ablate.errors import DataError
+from ablate.store.corpora import lengths_in
+from tests.data.small import PAIRS
+
+SETTINGS = {"corpus": "files", "train": "train", "dev": "dev", "test": "test", "vocab_size": 80}
+
+
+def write_text(folder, pairs=PAIRS):
+    folder.mkdir(exist_ok=True)
+    for split, records in pairs.items():
+        (folder / f"{split}.text").write_text("".join(f"{source}\n" for source, _ in records))
+
+
+class Labelled(DataConfig):
+    """Texts with a label, whose vocabularies are separate, and which may not be the same."""
+
+    fields: ClassVar = ("text", "label", "note")
+
+    @property
+    def labels(self):
+        return ("sentence", "label", "note")
+
+    @property
+    def separate_vocabularies(self):
+        return ("label",)
+
+    @property
+    def pair_rules(self):
+        return PairRules("text", "note", 50.0, drop_identical=True)
+
+
+def test_text_alone(tmp_path):
+    write_text(tmp_path / "files")
+    corpus = prepare(DataConfig(**SETTINGS), tmp_path / "files", tmp_path / "corpora")
+    train, texts = corpus.split("train"), [source for source, _ in PAIRS["train"]]
+    assert corpus.fields == train.fields == ("text",)
+    assert [train["text"][i].tolist() for i in range(len(train))] == corpus.tokenizer.encode(texts)
+    assert corpus.text("test", "text") == [source for source, _ in PAIRS["test"]]
+    assert describe(corpus)["sample"][0] == [texts[0]]
+    lengths = lengths_in(tmp_path / "corpora", corpus.id)
+    assert (lengths.pairs, lengths.source_tokens, lengths.products) == (200, 0, 0)
+    assert lengths.target_tokens == lengths.longer_tokens == train["text"].lengths.sum()
+    batch = BatchOrder(train, 100, seed=1).at(1)
+    assert pad_sequences(train["text"], batch, end=EOS).shape == (len(batch), train.lengths(batch).max())
+
+
+def test_the_same_text_in_other_fields_is_another_corpus(tmp_path):
+    """A TSV of one column is known by its text, which says nothing of fields."""
+    for split, pairs in PAIRS.items():
+        (tmp_path / f"{split}.tsv").write_text("".join(f"{source}\n" for source, _ in pairs))
+
+    class Renamed(DataConfig):
+        fields: ClassVar = ("sentence",)
+
+    settings = {**SETTINGS, **{split: f"{split}.tsv" for split in PAIRS}}
+    one, other = (prepare(data(**settings), tmp_path, tmp_path / "corpora") for data in (DataConfig, Renamed))
+    assert one.id != other.id
+    assert (one.fields, other.fields) == (("text",), ("sentence",))
+
+
+def test_another_test_split_takes_over_the_rest(tmp_path):
+    write_text(tmp_path / "files")
+    first = prepare(DataConfig(**SETTINGS), tmp_path / "files", tmp_path / "corpora")
+    write_text(tmp_path / "files", {**PAIRS, "test": PAIRS["test"][:5]})
+    lines = []
+    second = prepare(DataConfig(**SETTINGS), tmp_path / "files", tmp_path / "corpora", lines.append)
+    assert lines == [f"taking the training side, dev and the vocabulary from {first.id}"]
+    assert (second.training, len(second.split("test"))) == (first.training, 5)
+
+
+def write_rows(folder, **changed):
+    for split, pairs in PAIRS.items():
+        rows = [{"sentence": source, "label": target, "note": "a note"} for source, target in pairs]
+        rows[0] |= changed.get(split, {})
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return Labelled(**{**SETTINGS, **{split: f"{split}.jsonl" for split in PAIRS}})
+
+
+def test_three_fields_with_rules_and_a_separate_vocabulary(tmp_path):
+    data = write_rows(tmp_path, train={"sentence": "a note"})
+    corpus = prepare(data, tmp_path, tmp_path / "corpora")
+    assert corpus.fields == ("text", "label", "note")
+    assert corpus.manifest["left_out"] == {"identical sides": 1}
+    assert corpus.tokenizer_of("text") is corpus.tokenizer_of("note") is corpus.tokenizer
+    label = corpus.tokenizer_of("label")
+    assert label.model != corpus.tokenizer.model
+    train = corpus.split("train")
+    targets = [target for _, target in PAIRS["train"][1:]]
+    assert label.decode([train["label"][i].tolist() for i in range(len(train))]) == targets
+    assert corpus.manifest["lengths"]["text_label"] == np.prod(train.lengths(range(199))[:2].astype(int), axis=0).sum()
+
+
+@pytest.mark.parametrize(
+    ("changed", "line"),
+    [
+        ({"dev": {"note": ""}}, "dev.jsonl:1: the note side is empty; dev must be complete"),
+        ({"dev": {"label": 3}}, 'dev.jsonl:1: "label" is not text'),
+        ({"dev": {"note": "a " * 300}}, "dev.jsonl:1: is longer than data.max_length=256 tokens; raise it"),
+    ],
+)
+def test_a_fault_names_the_field(tmp_path, changed, line):
+    with pytest.raises(DataError) as caught:
+        prepare(write_rows(tmp_path, **changed), tmp_path, tmp_path / "corpora")
+    assert str(caught.value).replace(f"{tmp_path}/", "") == line
+
+
+def test_a_text_file_that_is_missing_is_named_by_its_label(tmp_path):
+    with pytest.raises(DataError, match=r"train\.text\(\.gz\) not found; set data\.folder"):
+        prepare(DataConfig(**SETTINGS), tmp_path, tmp_path / "corpora")
