@@ -1,1 +1,5 @@
-"""Corpora: read, checked, tokenized, prepared once, and served as batches. Only batches.py needs torch."""
+"""Corpora of named text fields: reading, filtering, tokenizing, preparing once, and batching.
+
+`prepare.prepare` gives a `corpus.Corpus`; `batches` and `seq2seq` make its batches, and are the only modules that need
+torch. From text to batches: resolve_sources, sources (readers, remote), builder (filters, tokenizer, encoding), corpus.
+"""

@@ -1,8 +1,8 @@
-"""Data sets of the Hugging Face Hub: what a revision holds, and its files, downloaded once and verified.
+"""Data sets of the Hugging Face Hub: the files of a revision, downloaded once and verified.
 
-Files lie in the Hub's own cache (HF_HOME), which resumes what broke and lets one process at a time download a file.
-What a revision was found to be is recorded beside the prepared corpora, so that a branch means the same commit ever
-after, and nothing is asked of the network again.
+Files are in the Hub's cache (HF_HOME), which resumes interrupted downloads and lets one process at a time download a
+file. The commit and the files of a revision are recorded beside the prepared corpora: a branch then always means the
+same commit, and the network is not used again.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from ablate.store.files import read_json, write_json
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _BLOCK = 1 << 20
 
-Tell = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 class Repository:
     """A data set of the Hub at one revision."""
 
-    def __init__(self, name: str, revision: str, records: Path, tell: Tell, known: Mapping[str, str]) -> None:
-        """Nothing is asked of the network yet.
+    def __init__(self, name: str, revision: str, records: Path, log: Log, known: Mapping[str, str]) -> None:
+        """Name a data set; the network is not used yet.
 
         Args:
             name: `owner/name`.
             revision: a commit, a branch or a tag.
-            records: the folder of what was found.
-            tell: told what is downloaded.
+            records: the folder of recorded revisions.
+            log: receives a line before a download.
             known: SHA-256 of files, where this version knows them.
         """
-        self.name, self.revision, self.tell, self.known = name, revision, tell, known
+        self.name, self.revision, self.log, self.known = name, revision, log, known
         self.record_file = records / f"{name.replace('/', '--')}@{revision.replace('/', '--')}.json"
 
     @property
@@ -46,52 +46,52 @@ class Repository:
         return f"hf:{self.name}@{self.revision}"
 
     def record(self) -> dict[str, Any]:
-        """The commit, the licence as stated and the files with their sizes and hashes; asked for once.
+        """The commit, the stated licence, and the files with sizes and hashes; requested once and recorded.
 
         Raises:
-            DataError: the Hub does not have it, or cannot be reached.
+            DataError: the Hub does not have the revision, or cannot be reached.
         """
         recorded = read_json(self.record_file)
         if recorded is None:
-            recorded = self._ask()
+            recorded = self._request()
             write_json(self.record_file, recorded)
         return recorded
 
-    def files(self, beginning: str) -> list[str]:
-        """The files of a split, such as train-00000-of-00003.parquet for `train`.
+    def files(self, prefix: str) -> list[str]:
+        """The files of a split, such as train-00000-of-00003.parquet for the prefix `train`.
 
         Raises:
-            DataError: there are none.
+            DataError: no file that can be read begins so.
         """
-        there = self.record()["files"]
-        pattern = re.compile(rf"(?:data/)?{re.escape(beginning)}(?:[-./][^/]*|/.*)?")
-        found = [file for file in there if suffix_of(file) in SUFFIXES and pattern.fullmatch(_stem(file))]
-        if found:
-            return sorted(found)
-        readable = sorted({_stem(file) for file in there if suffix_of(file) in SUFFIXES})
+        names = self.record()["files"]
+        pattern = re.compile(rf"(?:data/)?{re.escape(prefix)}(?:[-./][^/]*|/.*)?")
+        matches = [name for name in names if suffix_of(name) in SUFFIXES and pattern.fullmatch(_stem(name))]
+        if matches:
+            return sorted(matches)
+        readable = sorted({_stem(name) for name in names if suffix_of(name) in SUFFIXES})
         if not readable:
-            script = any(file.endswith(".py") for file in there)
+            script = any(name.endswith(".py") for name in names)
             why = (
                 "is a script that would have to be executed; its revision refs/convert/parquet may hold its data"
                 if script
                 else f"holds no file that ends in {listed(SUFFIXES)}"
             )
             raise DataError(f"{self.shown}: {why}")
-        near = did_you_mean(beginning, readable) or f"; there are {', '.join(readable[:10])}"
-        raise DataError(f'{self.shown}: has no split "{beginning}"{near}')
+        near = did_you_mean(prefix, readable) or f"; there are {', '.join(readable[:10])}"
+        raise DataError(f'{self.shown}: has no split "{prefix}"{near}')
 
     def download(self, files: list[str]) -> list[str]:
-        """The files' paths in the Hub's cache, downloaded where they are missing, and verified once.
+        """Paths of files in the Hub's cache; missing files are downloaded, and each is verified once.
 
         Raises:
-            DataError: the Hub cannot be reached, a file is not there, or its content is not what it should be.
+            DataError: the Hub cannot be reached, or a file is missing or has another hash.
         """
         record = self.record()
         missing = [file for file in files if not self._cached(file, record["commit"])]
         if missing:
             size = sum(record["files"][file]["size"] or 0 for file in missing) / 1e6
             licence = record["licence"] or "none stated"
-            self.tell(f"downloading {len(missing)} files of {self.shown}, {size:,.1f} MB, licence: {licence}")
+            self.log(f"downloading {len(missing)} files of {self.shown}, {size:,.1f} MB, licence: {licence}")
         return [self._download(file, record) for file in files]
 
     def _download(self, file: str, record: dict[str, Any]) -> str:
@@ -104,12 +104,12 @@ class Repository:
         if about.get("verified") == stamp:
             return str(path)
         for kind, expected in (("SHA-256", self.known.get(file)), ("SHA-256", about["sha256"]), ("git", about["git"])):
-            found = _digest(path, kind) if expected else expected
-            if found != expected:
+            digest = _digest(path, kind) if expected else expected
+            if digest != expected:
                 path.resolve().unlink()
                 path.unlink(missing_ok=True)
                 raise DataError(
-                    f"{self.shown}: {file} has the {kind} hash {found}, and should have {expected}; it was removed: "
+                    f"{self.shown}: {file} has the {kind} hash {digest}, and should have {expected}; it was removed: "
                     "run again to download it anew"
                 )
         about["verified"] = stamp
@@ -121,7 +121,7 @@ class Repository:
 
         return isinstance(try_to_load_from_cache(self.name, file, repo_type="dataset", revision=commit), str)
 
-    def _ask(self) -> dict[str, Any]:
+    def _request(self) -> dict[str, Any]:
         from huggingface_hub import HfApi
 
         with self._faults(None):
@@ -147,10 +147,10 @@ class Repository:
 
     @contextmanager
     def _faults(self, file: str | None) -> Iterator[None]:
-        """Turn what the Hub's library raises into one line.
+        """Context manager that replaces errors of the Hub's library.
 
         Raises:
-            DataError: always, in its place.
+            DataError: with one line that says what to do.
         """
         from huggingface_hub import errors
 
@@ -204,12 +204,12 @@ def _first_line(error: BaseException) -> str:
 
 
 def _stem(file: str) -> str:
-    """A file's path without the endings of its kind."""
+    """A file's path without the suffix of its format."""
     return file.removesuffix(".gz").rpartition(".")[0]
 
 
 def _digest(path: Path, kind: str) -> str:
-    """The SHA-256 of a file, or the hash by which git knows its content."""
+    """SHA-256 of a file, or its git blob hash."""
     digest = hashlib.sha256()
     if kind == "git":
         digest = hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False)

@@ -1,4 +1,4 @@
-"""Files to read: on this machine or at any address that fsspec opens, plain or compressed with gzip."""
+"""Opens and hashes text files: local paths or addresses that fsspec opens, plain or compressed with gzip."""
 
 from __future__ import annotations
 
@@ -16,46 +16,46 @@ BLOCK = 1 << 20
 
 
 def is_address(name: str) -> bool:
-    """Whether a name is an address such as s3://bucket/train.en, and not a path on this machine."""
+    """Whether a name is an address, such as s3://bucket/train.en, and not a local path."""
     return "://" in name
 
 
 def joined(folder: Path, name: str) -> str:
-    """A split's name as a path: addresses stand for themselves, others lie in the folder."""
+    """The path of a split: an address as it is, any other name relative to the folder."""
     return name if is_address(name) else str(folder / Path(name).expanduser())
 
 
 def is_file(path: str) -> bool:
-    """Whether there is such a file."""
+    """Whether the path or address is a file."""
     return _filesystem(path).isfile(path) if is_address(path) else Path(path).is_file()
 
 
 def files_in(path: str) -> list[str] | None:
-    """The files in a folder, by name, without hidden ones; None where there is no such folder."""
+    """The visible files of a folder, sorted by name; None if the folder does not exist."""
     if is_address(path):
         system = _filesystem(path)
         if not system.isdir(path):
             return None
-        found = [system.unstrip_protocol(entry["name"]) for entry in system.ls(path) if entry["type"] == "file"]
+        files = [system.unstrip_protocol(entry["name"]) for entry in system.ls(path) if entry["type"] == "file"]
     else:
         if not Path(path).is_dir():
             return None
-        found = [str(entry) for entry in Path(path).iterdir() if entry.is_file()]
-    return sorted(name for name in found if not name.rpartition("/")[2].startswith((".", "_")))
+        files = [str(entry) for entry in Path(path).iterdir() if entry.is_file()]
+    return sorted(name for name in files if not name.rpartition("/")[2].startswith((".", "_")))
 
 
 def signature(path: str) -> list[Any]:
-    """What changes when a file does, known without reading it."""
+    """A value that changes with a file's content, known without reading it: path, size, times, inode."""
     with readable(path):
         if is_address(path):
             return [path, str(_filesystem(path).ukey(path))]
-        found = Path(path).stat()
-        return [str(Path(path).resolve()), found.st_size, found.st_mtime_ns, found.st_ino]
+        stat = Path(path).stat()
+        return [str(Path(path).resolve()), stat.st_size, stat.st_mtime_ns, stat.st_ino]
 
 
 @contextmanager
 def open_bytes(path: str) -> Iterator[IO[bytes]]:
-    """The file's content, taken out of its archive where the name ends in .gz."""
+    """Open a file for reading bytes; a name that ends in .gz is decompressed."""
     with _filesystem(path).open(path, "rb") if is_address(path) else Path(path).open("rb") as stream:
         if not path.endswith(".gz"):
             yield stream
@@ -66,10 +66,10 @@ def open_bytes(path: str) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def readable(path: str) -> Iterator[None]:
-    """Turn what reading a file may raise into one line.
+    """Context manager that replaces errors of reading a file.
 
     Raises:
-        DataError: it is not a whole archive, or cannot be read.
+        DataError: the archive is broken, or the file cannot be read.
     """
     try:
         yield
@@ -80,10 +80,10 @@ def readable(path: str) -> Iterator[None]:
 
 
 def text_hash(path: str) -> str:
-    """The SHA-256 of a file's text, the same plain and compressed.
+    """SHA-256 of a file's content after decompression.
 
     Raises:
-        DataError: it cannot be read, or is a broken archive.
+        DataError: the file cannot be read, or is a broken archive.
     """
     digest = hashlib.sha256()
     with readable(path), open_bytes(path) as stream:
@@ -93,10 +93,10 @@ def text_hash(path: str) -> str:
 
 
 def _filesystem(path: str) -> Any:
-    """The file system that an address belongs to.
+    """The file system of an address.
 
     Raises:
-        DataError: what it needs is not installed.
+        DataError: the protocol is unknown, or its package is not installed.
     """
     try:
         import fsspec

@@ -1,13 +1,13 @@
-"""The toy corpus: a generated language pair, small enough to learn in seconds, in which parts matter.
+"""The toy corpus: a generated language pair that a small Transformer learns in seconds, if its parts work.
 
-The source is a scrap of English, `the tall dog near these rivers quickly feeds a crane`. The target
-is invented, and its grammar asks something of each part of a Transformer:
+The source is simple English, such as `the tall dog near these rivers quickly feeds a crane`. The target language is
+invented. Its grammar needs each part of a Transformer:
 
-- order: the verb comes last, adjectives and determiners follow their noun, prepositions follow
-  their phrase, and only the order of the source tells who does what to whom;
-- agreement over distance: the verb carries the gender and number of a subject that may stand
-  several phrases away, and adjectives and determiners carry their noun's gender;
-- context: some nouns have two translations, and only the kind of verb tells which is meant.
+- order: the verb comes last, adjectives and determiners follow their noun, prepositions follow their phrase, and only
+  the order of the source separates subject and object;
+- agreement over distance: the verb has the gender and number of a subject that may be several phrases away, and
+  adjectives and determiners have the gender of their noun;
+- context: some nouns have two translations, and the kind of verb decides between them.
 
 Every source sentence has exactly one translation, so a perfect model scores 100 BLEU.
 """
@@ -19,19 +19,19 @@ from dataclasses import dataclass
 
 SPLITS = {"train": 8000, "dev": 300, "test": 300}
 SEED = 20170612  # the day the paper appeared
-VERSION = 1  # raised when the sentences change, so that old corpora are not taken for new ones
+VERSION = 1  # raised when the sentences change; part of the id of prepared corpora
 
 
 @dataclass(frozen=True)
 class Noun:
-    """A noun; `stem` its translation, or one for each kind of verb where it is ambiguous."""
+    """A noun; `stem` is its translation, or one for each kind of verb if it is ambiguous."""
 
     word: str
     stem: str | tuple[str, str]
-    gender: int  # 0 or 1: the target's adjectives, determiners and verbs agree with it
+    gender: int  # 0 or 1; adjectives, determiners and verbs of the target agree with it
 
     def translate(self, plural: bool, kind: int) -> str:
-        """The noun in the target language, where the verb is of this kind."""
+        """The noun in the target language, beside a verb of this kind."""
         stem = self.stem if isinstance(self.stem, str) else self.stem[kind]
         return stem + ("a", "o")[self.gender] + ("s" if plural else "")
 
@@ -48,7 +48,7 @@ _ADJECTIVES = {
     "tall": "vet", "young": "jun", "red": "rub", "small": "parv", "big": "gran", "quiet": "kvet", "wet": "humid",
     "tired": "lac",
 }  # fmt: skip
-# Two kinds of verb: of the living, and of tools. The kind decides the sense of an ambiguous noun.
+# Two kinds of verb, with living objects and with things. The kind decides the sense of an ambiguous noun.
 _VERBS = (
     {"feed": "nutr", "chase": "kur", "hear": "aud", "love": "am"},
     {"buy": "kup", "repair": "fiks", "lift": "lev", "sell": "vend"},
@@ -60,7 +60,7 @@ _DETERMINERS = {"the": "l", "a": "un", "these": "est"}
 
 @dataclass(frozen=True)
 class _Phrase:
-    """A noun phrase: what it says, and what others agree with."""
+    """A noun phrase, in both languages."""
 
     noun: Noun
     plural: bool
@@ -82,7 +82,7 @@ def _plural(word: str) -> str:
 
 
 def generate() -> dict[str, list[tuple[str, str]]]:
-    """Sentence pairs of every split; no source sentence stands in two of them."""
+    """Sentence pairs by split; each source sentence occurs once."""
     draw = random.Random(SEED)
     seen: set[str] = set()
     corpus: dict[str, list[tuple[str, str]]] = {}
@@ -100,8 +100,8 @@ def generate() -> dict[str, list[tuple[str, str]]]:
 def _sentence(draw: random.Random) -> tuple[str, str]:
     kind = int(draw.random() < 0.5)
     verb = _pick(draw, list(_VERBS[kind]))
-    subject, source_subject, target_subject = _place(draw, kind)
-    _, source_object, target_object = _place(draw, kind)
+    subject, source_subject, target_subject = _noun_phrase(draw, kind)
+    _, source_object, target_object = _noun_phrase(draw, kind)
     adverb = _pick(draw, list(_ADVERBS)) if draw.random() < 0.5 else None
     agreeing = _VERBS[kind][verb] + ("a", "o")[subject.noun.gender] + ("nt" if subject.plural else "t")
     source = [
@@ -114,14 +114,14 @@ def _sentence(draw: random.Random) -> tuple[str, str]:
     return " ".join(source), " ".join(target)
 
 
-def _place(draw: random.Random, kind: int) -> tuple[_Phrase, list[str], list[str]]:
-    """A noun phrase, at times with a place: `the dog near a river`."""
+def _noun_phrase(draw: random.Random, kind: int) -> tuple[_Phrase, list[str], list[str]]:
+    """A noun phrase, in 2 of 5 cases with a location: `the dog near a river`. Returns it and its words."""
     phrase = _phrase(draw)
     if draw.random() >= 0.4:
         return phrase, phrase.source(), phrase.target(kind)
-    preposition, where = _pick(draw, list(_PREPOSITIONS)), _phrase(draw)
-    source = [*phrase.source(), preposition, *where.source()]
-    target = [*where.target(kind), _PREPOSITIONS[preposition], *phrase.target(kind)]
+    preposition, location = _pick(draw, list(_PREPOSITIONS)), _phrase(draw)
+    source = [*phrase.source(), preposition, *location.source()]
+    target = [*location.target(kind), _PREPOSITIONS[preposition], *phrase.target(kind)]
     return phrase, source, target
 
 
@@ -133,5 +133,5 @@ def _phrase(draw: random.Random) -> _Phrase:
 
 
 def _pick(draw: random.Random, words: list[str]) -> str:
-    """One of the words; `random()` alone is the same in every version of Python."""
+    """One of the words, drawn by `random()`, whose values do not depend on the version of Python."""
     return words[int(draw.random() * len(words))]
