@@ -128,7 +128,7 @@ class CorpusBuilder:
 
     def _take_over(self, similar: Corpus, test: list[Record]) -> None:
         """Link or copy everything but the test split from a similar corpus."""
-        self.log(f"taking the training side, dev and the vocabulary from {similar.id}")
+        self.log(f"taking training split, dev split and vocabulary from {similar.id}")
         for name in similar.manifest["files"]:
             if not name.startswith("test."):
                 (self.folder / name).unlink(missing_ok=True)
@@ -158,7 +158,7 @@ class CorpusBuilder:
         for split, records in held_out.items():
             self._check(split, records, warnings)
         sample = ReservoirSample[Record](self.data.tokenizer_pairs)
-        self.log("reading the training side")
+        self.log("reading the training split")
         for record in training_records(source, self.data, left_out):
             sample.add(record)
         if not sample.added:
@@ -178,7 +178,7 @@ class CorpusBuilder:
         """Add warnings about dev or test; each line begins with the split's name."""
         warnings.check(split, records, self.data.labels)
         if self.about[split]["sha256"] == self.about["train"]["sha256"]:
-            warnings.add(f"{split} is the training side itself: what is measured on it says nothing of other text")
+            warnings.add(f"{split} is the same text as the training split: scores on it do not apply to other text")
 
     def _learn(self, records: list[Record], total: int) -> None:
         """Train one vocabulary on each group of fields that share it."""

@@ -41,7 +41,7 @@ class Repository:
         self.record_file = records / f"{name.replace('/', '--')}@{revision.replace('/', '--')}.json"
 
     @property
-    def shown(self) -> str:
+    def display_name(self) -> str:
         """`hf:owner/name@revision`."""
         return f"hf:{self.name}@{self.revision}"
 
@@ -76,9 +76,9 @@ class Repository:
                 if script
                 else f"holds no file that ends in {listed(SUFFIXES)}"
             )
-            raise DataError(f"{self.shown}: {why}")
+            raise DataError(f"{self.display_name}: {why}")
         near = did_you_mean(prefix, readable) or f"; there are {', '.join(readable[:10])}"
-        raise DataError(f'{self.shown}: has no split "{prefix}"{near}')
+        raise DataError(f'{self.display_name}: has no split "{prefix}"{near}')
 
     def download(self, files: list[str]) -> list[str]:
         """Paths of files in the Hub's cache; missing files are downloaded, and each is verified once.
@@ -91,13 +91,13 @@ class Repository:
         if missing:
             size = sum(record["files"][file]["size"] or 0 for file in missing) / 1e6
             licence = record["licence"] or "none stated"
-            self.log(f"downloading {len(missing)} files of {self.shown}, {size:,.1f} MB, licence: {licence}")
+            self.log(f"downloading {len(missing)} files of {self.display_name}, {size:,.1f} MB, licence: {licence}")
         return [self._download(file, record) for file in files]
 
     def _download(self, file: str, record: dict[str, Any]) -> str:
         from huggingface_hub import hf_hub_download
 
-        with self._faults(file):
+        with self._translate_errors(file):
             path = Path(hf_hub_download(self.name, file, repo_type="dataset", revision=record["commit"]))
         about = record["files"][file]
         stamp = [path.stat().st_size, path.stat().st_mtime_ns]
@@ -109,7 +109,7 @@ class Repository:
                 path.resolve().unlink()
                 path.unlink(missing_ok=True)
                 raise DataError(
-                    f"{self.shown}: {file} has the {kind} hash {digest}, and should have {expected}; it was removed: "
+                    f"{self.display_name}: {file} has the {kind} hash {digest}, and should have {expected}; it was removed: "
                     "run again to download it anew"
                 )
         about["verified"] = stamp
@@ -124,10 +124,10 @@ class Repository:
     def _request(self) -> dict[str, Any]:
         from huggingface_hub import HfApi
 
-        with self._faults(None):
+        with self._translate_errors(None):
             info = HfApi().dataset_info(self.name, revision=self.revision, files_metadata=True)
         if not info.sha or not _COMMIT.fullmatch(info.sha):
-            raise DataError(f"{self.shown}: the Hub does not say which commit this is")
+            raise DataError(f"{self.display_name}: the Hub does not say which commit this is")
         licence = getattr(info.card_data, "license", None) if info.card_data else None
         files = {
             each.rfilename: {
@@ -146,7 +146,7 @@ class Repository:
         }
 
     @contextmanager
-    def _faults(self, file: str | None) -> Iterator[None]:
+    def _translate_errors(self, file: str | None) -> Iterator[None]:
         """Context manager that replaces errors of the Hub's library.
 
         Raises:
@@ -154,7 +154,7 @@ class Repository:
         """
         from huggingface_hub import errors
 
-        what = self.shown if file is None else f"{self.shown}: {file}"
+        what = self.display_name if file is None else f"{self.display_name}: {file}"
         try:
             yield
         except errors.GatedRepoError:

@@ -94,21 +94,21 @@ class SacrebleuSet(_Downloaded):
         from sacrebleu.dataset import DATASETS
 
         if self.name not in DATASETS:
-            raise DataError(f"{self.shown}: sacreBLEU has no such test set{did_you_mean(self.name, DATASETS)}")
+            raise DataError(f"{self.display_name}: sacreBLEU has no such test set{did_you_mean(self.name, DATASETS)}")
         self._set = DATASETS[self.name]
         self._pair = "-".join(self.languages)
         if self._pair not in self._set.langpairs:
-            raise DataError(f"{self.shown}: has no {self._pair}; it has {listed(sorted(self._set.langpairs))}")
+            raise DataError(f"{self.display_name}: has no {self._pair}; it has {listed(sorted(self._set.langpairs))}")
 
     @property
-    def shown(self) -> str:
+    def display_name(self) -> str:
         """The name as a study writes it."""
         return f"{SACREBLEU}{self.name}"
 
     def _download(self) -> TextSource:
         wanted = [self._set._get_txt_file_path(self._pair, name) for name in self._set.fieldnames(self._pair)]
         if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") and not all(Path(path).exists() for path in wanted):
-            raise DataError(f"{self.shown}: is not in sacreBLEU's cache, and this is offline")
+            raise DataError(f"{self.display_name}: is not in sacreBLEU's cache, and this is offline")
         try:
             source = self._set.get_source_file(self._pair)
             reference = self._set.get_reference_files(self._pair)[0]
@@ -116,12 +116,12 @@ class SacrebleuSet(_Downloaded):
             why = getattr(error, "reason", None) or error.__class__.__name__
             if isinstance(error, SystemExit):
                 why = "what came is not what sacreBLEU expects; remove it from its cache and run again"
-            raise DataError(f"{self.shown}: sacreBLEU could not fetch it: {why}") from None
+            raise DataError(f"{self.display_name}: sacreBLEU could not fetch it: {why}") from None
         return Aligned(((source,), (reference,)))
 
     def about(self) -> dict[str, Any]:
         """The test set's name."""
-        return {"test set": self.shown, **self._source.about()}
+        return {"test set": self.display_name, **self._source.about()}
 
     def signature(self) -> list[Any]:
         """Signatures of the files in sacreBLEU's cache."""

@@ -135,8 +135,10 @@ def train_tokenizer(
 def _reason(message: str, vocab_size: int) -> str:
     too_high = re.search(r"Vocabulary size too high.*?<= (\d+)", message)
     if too_high:
-        return f"data.vocab_size={vocab_size} is more than the training side has pieces for: at most {too_high[1]}"
+        return f"data.vocab_size={vocab_size} is more pieces than the training split has: at most {too_high[1]}"
     too_low = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
     if too_low:
-        return f"data.vocab_size={vocab_size} cannot hold every character of the training side: at least {too_low[1]}"
+        return (
+            f"data.vocab_size={vocab_size} is too small for the characters of the training split: at least {too_low[1]}"
+        )
     return f"the vocabulary could not be trained with data.vocab_size={vocab_size}: {message.strip().splitlines()[-1]}"

@@ -43,7 +43,7 @@ def print_portrait(shown: Mapping[str, Any]) -> None:
         table.add_row(name, f"{split['pairs']:,}", *cells)
     print_wide(table)
     left_out = ", ".join(f"{count:,} {why}" for why, count in shown["left_out"].items())
-    console.print(f"left out of the training side: {left_out or 'nothing'}")
+    console.print(f"dropped from the training split: {left_out or 'nothing'}")
     for split, mended in shown["repaired"].items():
         console.print(f"mended in {split}: {', '.join(f'{count:,} {what}' for what, count in mended.items())}")
     for line in shown["noticed"]:

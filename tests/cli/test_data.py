@@ -63,7 +63,13 @@ def test_prepare_compares_every_byte_and_makes_what_is_damaged_again(written):
 def test_show_says_what_a_corpus_holds(written):
     done = inside("data", "show", "own.yaml")
     assert done.code == 0
-    for part in ("files, en-de", "200", "left out of the training side: nothing", "80 pieces, bpe, joint", "train.en"):
+    for part in (
+        "files, en-de",
+        "200",
+        "dropped from the training split: nothing",
+        "80 pieces, bpe, joint",
+        "train.en",
+    ):
         assert part in done.out
     shown = json.loads(inside("data", "show", "own.yaml", "--format", "json").out)
     assert shown["splits"]["dev"]["pairs"] == 20

@@ -234,7 +234,7 @@ def test_a_budget_below_the_longest_sentence_is_refused():
         BatchOrder(split_of_lengths([(9, 4), (2, 2), (1, 30)]), 29, seed=1)
 
 
-# A share of the training side
+# A share of the training split
 
 
 @given(LENGTHS, st.floats(0.01, 1), SEEDS)

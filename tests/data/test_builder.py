@@ -1,4 +1,4 @@
-"""What is left out of a training side and counted, the sample a vocabulary is learned on, and what is noticed."""
+"""Filters of training records, the sample that a vocabulary is learned on, and warnings about text."""
 
 import random
 from collections import Counter
@@ -143,7 +143,7 @@ def test_a_large_corpus_is_encoded_by_processes_to_the_same_bytes(files, corpus,
     assert {name: other.manifest["files"][name] for name in corpus.manifest["files"]} == corpus.manifest["files"]
 
 
-# Shares of the training side
+# Shares of the training split
 
 
 @given(st.integers(1, 500), st.floats(0.001, 1), st.floats(0.001, 1))

@@ -77,7 +77,7 @@ def test_another_test_split_takes_over_the_rest(tmp_path):
     write_text(tmp_path / "files", {**PAIRS, "test": PAIRS["test"][:5]})
     lines = []
     second = prepare(DataConfig(**SETTINGS), tmp_path / "files", tmp_path / "corpora", lines.append)
-    assert lines == [f"taking the training side, dev and the vocabulary from {first.id}"]
+    assert lines == [f"taking training split, dev split and vocabulary from {first.id}"]
     assert (second.training, len(second.split("test"))) == (first.training, 5)
 
 

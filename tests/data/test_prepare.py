@@ -379,11 +379,11 @@ def test_a_missing_split_is_an_error(files):
     assert fault(files) == "test.de(.gz) not found; set data.folder"
 
 
-# Another test side
+# Another test split
 
 
 def without_test(corpus):
-    """Every file but those of the test side, and what the manifest says of the others."""
+    """Every file but those of the test split, and what the manifest says of the others."""
     names = [name for name in corpus.manifest["files"] if not name.startswith("test.")]
     facts = {key: corpus.manifest[key] for key in ("training", "left_out", "longest", "lengths")}
     return {name: (corpus.folder / name).read_bytes() for name in names}, facts
@@ -424,8 +424,8 @@ def test_a_file_that_two_corpora_share_is_replaced_and_not_written_into(files):
 
 
 def test_a_test_side_that_is_the_training_side_is_noticed_and_only_then(files):
-    """Also where the rest is taken over from another corpus, whose own notices of its test side do not come along."""
-    line = "test is the training side itself: what is measured on it says nothing of other text"
+    """Also where the rest is taken over from another corpus, whose own notices of its test split do not come along."""
+    line = "test is the same text as the training split: scores on it do not apply to other text"
     files.write()
     assert files.prepare().manifest["noticed"] == []
     assert files.prepare(test="train").manifest["noticed"] == [line]

@@ -67,7 +67,7 @@ def fault(sentences, vocab_size):
 def test_a_vocabulary_larger_than_the_text_has_pieces_for_is_refused_with_the_largest():
     line = fault(TEXT, 5000)
     limit = int(re.search(r"at most (\d+)$", line)[1])
-    assert line == f"data.vocab_size=5000 is more than the training side has pieces for: at most {limit}"
+    assert line == f"data.vocab_size=5000 is more pieces than the training split has: at most {limit}"
     assert train_tokenizer(TEXT, limit).vocab_size == limit
     assert fault(TEXT, limit + 1).endswith(f"at most {limit}")
 
@@ -76,7 +76,7 @@ def test_a_vocabulary_smaller_than_the_alphabet_is_refused_with_the_smallest():
     characters = len(set("".join(TEXT)) - {" "}) + 1  # the space is a piece of its own
     needed = characters + 4
     line = fault(TEXT, 8)
-    assert line == f"data.vocab_size=8 cannot hold every character of the training side: at least {needed}"
+    assert line == f"data.vocab_size=8 is too small for the characters of the training split: at least {needed}"
     assert train_tokenizer(TEXT, needed).vocab_size == needed
     assert fault(TEXT, needed - 1).endswith(f"at least {needed}")
 

@@ -1,4 +1,4 @@
-"""Rows that change the data: the size of the vocabulary, and the share of the training side."""
+"""Rows that change the data: the size of the vocabulary, and the share of the training split."""
 
 import pytest
 
