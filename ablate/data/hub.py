@@ -109,8 +109,8 @@ class Repository:
                 path.resolve().unlink()
                 path.unlink(missing_ok=True)
                 raise DataError(
-                    f"{self.display_name}: {file} has the {kind} hash {digest}, and should have {expected}; it was removed: "
-                    "run again to download it anew"
+                    f"{self.display_name}: {file} has the {kind} hash {digest}, and should have {expected}; it was "
+                    "removed: run again to download it anew"
                 )
         about["verified"] = stamp
         write_json(self.record_file, record)
