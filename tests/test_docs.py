@@ -21,7 +21,7 @@ from ablate.config.resolve import SYMBOL_OF
 from ablate.config.translation_data import CORPORA
 from tests.cli.inside import inside
 from tests.commands import PAGE, commands, page
-from tests.config.test_inactive import IDLE
+from tests.config.test_inactive import INACTIVE
 from tests.fields import SECTIONS
 
 ROOT = Path(__file__).parent.parent
@@ -90,7 +90,7 @@ def test_the_source_of_each_variant_is_documented():
     assert [name for name in sorted(named - base - others) if f"| {name} |" not in table] == []
 
 
-@pytest.mark.parametrize("name", sorted({name for name, *_ in IDLE}))
+@pytest.mark.parametrize("name", sorted({name for name, *_ in INACTIVE}))
 def test_every_setting_without_effect_is_documented(name):
     page = section("Settings without effect")
     assert f"`{name}`" in page

@@ -1,4 +1,4 @@
-"""Costs in closed form, against the paper, against the model itself, and against the machine."""
+"""Cost formulas against the paper, the model, torch's FLOP counter and measured memory."""
 
 import json
 import subprocess
@@ -80,7 +80,7 @@ SIZES = {"n_layers": 3, "d_model": 34, "d_ff": 41, "n_heads": 5, "d_k": 7, "d_v"
 
 
 @pytest.mark.parametrize("encoding", ["sinusoidal", "learned", "none"])
-def test_parameters_are_those_of_the_model(encoding):
+def test_parameters_match_the_model(encoding):
     config = resolve_row({**SIZES, "positional_encoding": encoding, "max_positions": 50})
     assert parameters(config, 97) == sum(p.numel() for p in build(config, 97, seed=1).parameters())
 
@@ -121,7 +121,7 @@ EVEN = {**SIZES, "d_ff": 42, "n_heads": 4, "d_k": 6}  # heads that can be shared
 
 
 @pytest.mark.parametrize("variant", VARIANTS | ROUNDED)
-def test_parameters_of_every_variant_are_those_of_the_model(variant):
+def test_parameters_of_every_variant_match_the_model(variant):
     config = resolve_row({**EVEN, **(VARIANTS | ROUNDED)[variant]})
     assert parameters(config, 97) == sum(p.numel() for p in build(config, 97, seed=1).parameters())
 
@@ -164,7 +164,7 @@ def counted_products(monkeypatch):
 
 @pytest.mark.usefixtures("counted_products")
 @pytest.mark.parametrize("variant", ["base", *VARIANTS])
-def test_flops_are_those_that_torch_counts_in_the_model(variant):
+def test_flops_match_those_that_torch_counts(variant):
     found, expected = counted(resolve_row({**EVEN, **VARIANTS.get(variant, {})}))
     assert found == expected
 
@@ -172,7 +172,7 @@ def test_flops_are_those_that_torch_counts_in_the_model(variant):
 @pytest.mark.usefixtures("counted_products")
 @pytest.mark.filterwarnings("ignore:TF32")
 @pytest.mark.parametrize("variant", ROUNDED)
-def test_flops_of_sums_and_recurrences_are_nearly_those_that_torch_counts(variant):
+def test_flops_of_linear_attention_and_lstm_are_close_to_those_that_torch_counts(variant):
     with torch.backends.mkldnn.flags(enabled=False):  # whose LSTM is a single operation that torch does not count
         found, expected = counted(resolve_row({**EVEN, **ROUNDED[variant]}))
     assert 0.97 * expected < found < expected
@@ -243,7 +243,7 @@ def trained(tmp_path_factory):
     return folder / "checkpoints", config, vocab_size
 
 
-def test_a_checkpoint_takes_what_is_foretold(trained):
+def test_checkpoint_bytes_match_a_written_checkpoint(trained):
     folder, config, vocab_size = trained
     generation, _ = checkpoints.newest(folder)
     files = (generation.weights, generation.state, generation.manifest)

@@ -1,4 +1,4 @@
-"""A run is its training: what enters its id, and what must never."""
+"""Fields that change a run's id, and fields that must not."""
 
 import hashlib
 import re
@@ -76,17 +76,17 @@ def test_the_tables_of_this_test_name_every_field():
     assert ({*CORPUS, *TEST}, set(PLACE)) == (set(INTRODUCED_DATA), NOT_IDENTITY_DATA)
 
 
-def test_each_field_of_model_and_training_makes_an_id_of_its_own():
+def test_every_model_and_training_field_changes_the_id():
     ids = {run_id(DATA, changed(*item), SEED) for item in TRAINING.items()}
     assert len(ids | {run_id(DATA, BASE, SEED)}) == len(TRAINING) + 1
 
 
-def test_each_field_of_the_data_makes_an_id_of_its_own():
+def test_every_data_field_changes_the_id():
     ids = {run_id(changed(*item, DATA), BASE, SEED) for item in CORPUS.items()}
     assert len(ids | {run_id(DATA, BASE, SEED)}) == len(CORPUS) + 1
 
 
-def test_each_seed_makes_an_id_of_its_own():
+def test_the_seed_changes_the_id():
     assert len({run_id(DATA, BASE, seed) for seed in range(100)}) == 100
 
 

@@ -1,4 +1,4 @@
-"""What has no effect is refused where it is written, and makes no run of its own where it is inherited."""
+"""Inactive settings are errors where they are written, and do not change run ids where they are inherited."""
 
 import pytest
 
@@ -10,7 +10,7 @@ NO_ATTENTION = "mixer=lstm in a decoder-only model, which has no attention"
 OTHER = {"architecture": "decoder-only", "mixer": "lstm"}
 
 # (the field, a value, what stands beside it, why it has no effect)
-IDLE = [
+INACTIVE = [
     ("attention_window", 4, {}, "attention other than local"),
     ("attention_window", 4, {"attention": "linear"}, "attention other than local"),
     ("relative_clip", 4, {}, "positional_encoding other than relative"),
@@ -40,15 +40,15 @@ IDLE = [
     ("attention_dropout", 0.1, OTHER, NO_ATTENTION),
 ]  # fmt: skip
 # Those without a default of their own keep what they are set to.
-RESET = [item for item in IDLE if item[0] not in ("n_heads", "d_k", "d_v")]
+RESET = [item for item in INACTIVE if item[0] not in ("n_heads", "d_k", "d_v")]
 
 
 def identity(settings):
     return run_id(DATA, resolve_row(settings), 1)
 
 
-@pytest.mark.parametrize(("name", "value", "beside", "why"), IDLE)
-def test_a_written_setting_without_effect_is_refused_with_what_leaves_it_so(name, value, beside, why):
+@pytest.mark.parametrize(("name", "value", "beside", "why"), INACTIVE)
+def test_a_written_inactive_setting_is_an_error_with_the_reason(name, value, beside, why):
     with pytest.raises(InactiveSettings) as caught:
         resolve_row({**beside, name: value}, written=[name])
     shown = "true" if value is True else value
@@ -56,12 +56,12 @@ def test_a_written_setting_without_effect_is_refused_with_what_leaves_it_so(name
 
 
 @pytest.mark.parametrize("name", ["n_kv_heads", "n_cross_heads", "encoder_layers"])
-def test_to_write_that_it_is_unset_is_not_to_set_it(name):
+def test_an_inactive_field_may_be_written_as_unset(name):
     assert getattr(resolve_row({**OTHER, name: None}, written=[name]), name) is None
 
 
 @pytest.mark.parametrize(("name", "value", "beside", "why"), RESET)
-def test_an_inherited_setting_without_effect_makes_no_run_of_its_own(name, value, beside, why):
+def test_an_inherited_inactive_setting_does_not_change_the_run_id(name, value, beside, why):
     assert identity({**beside, name: value}) == identity(beside)
 
 
@@ -84,7 +84,7 @@ def test_an_inherited_setting_without_effect_makes_no_run_of_its_own(name, value
         ("attention_bias", True, {"mixer": "lstm"}),
     ],
 )
-def test_a_setting_with_an_effect_is_allowed_and_makes_another_run(name, value, beside):
+def test_an_active_setting_changes_the_run_id(name, value, beside):
     assert getattr(resolve_row({**beside, name: value}, written=[name]), name) == value
     assert identity({**beside, name: value}) != identity(beside)
 
@@ -106,7 +106,7 @@ def test_a_setting_with_an_effect_is_allowed_and_makes_another_run(name, value, 
          {"architecture": "decoder-only", "n_layers": 3}),
     ],
 )  # fmt: skip
-def test_two_ways_to_write_one_model_are_one_run(one, other):
+def test_equivalent_settings_have_one_run_id(one, other):
     assert resolve_row(one) == resolve_row(other)
     assert identity(one) == identity(other)
 
@@ -137,7 +137,7 @@ def test_a_schedule_that_may_come_to_act_is_a_run_of_its_own(beside):
 @pytest.mark.parametrize(
     ("field", "own"), [("attention_window", "attention"), ("relative_clip", "positional_encoding")]
 )
-def test_a_class_of_ones_own_may_ask_for_any_field_of_the_model(field, own):
+def test_no_field_is_inactive_because_of_a_custom_class(field, own):
     assert getattr(resolve_row({own: "module:Class", field: 4}, written=[field]), field) == 4
 
 
@@ -152,8 +152,8 @@ def test_as_many_heads_of_keys_as_of_queries_are_told_from_fewer_over_the_source
     assert identity(grouped) != identity(all_apart)
 
 
-def test_what_has_no_effect_is_the_same_after_it_was_reset():
-    for name, value, beside, _ in IDLE:
+def test_resetting_inactive_fields_is_idempotent():
+    for name, value, beside, _ in INACTIVE:
         settled = resolve_row({**beside, name: value})
         again = type(settled)(**settled.model_dump())
         assert again == settled

@@ -1,4 +1,4 @@
-"""What of the model can go together, and what follows from it."""
+"""Compatibility of model settings, and values derived from them."""
 
 import pytest
 from pydantic import ValidationError
@@ -7,7 +7,7 @@ from ablate.config import resolve_row
 from ablate.config.fields import field_errors
 
 # (settings that cannot go together, why)
-IMPOSSIBLE = [
+INCOMPATIBLE = [
     ({"d_model": 15, "n_heads": 3}, "d_model=15 is odd, and sinusoidal positions pair a sine with a cosine"),
     ({"positional_encoding": "rope", "d_k": 7}, "d_k=7 is odd, and rope rotates pairs of a head's entries"),
     ({"n_kv_heads": 3}, "n_kv_heads=3 does not divide h=8: groups of query heads must be equal"),
@@ -46,7 +46,7 @@ IMPOSSIBLE = [
 ]  # fmt: skip
 
 # What is next to it, and can.
-POSSIBLE = [
+COMPATIBLE = [
     {"positional_encoding": "rope", "d_k": 8, "d_v": 7},
     {"n_kv_heads": 1, "n_cross_heads": 3},
     {"n_kv_heads": 4, "n_cross_heads": 12},
@@ -62,15 +62,15 @@ POSSIBLE = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "reason"), IMPOSSIBLE)
-def test_what_cannot_go_together_is_refused_with_the_reason(settings, reason):
+@pytest.mark.parametrize(("settings", "reason"), INCOMPATIBLE)
+def test_incompatible_settings_are_errors(settings, reason):
     with pytest.raises(ValidationError) as caught:
         resolve_row(settings)
     assert field_errors(caught.value) == [("", reason)]
 
 
-@pytest.mark.parametrize("settings", POSSIBLE, ids=str)
-def test_what_can_is_not(settings):
+@pytest.mark.parametrize("settings", COMPATIBLE, ids=str)
+def test_compatible_settings_are_accepted(settings):
     config = resolve_row(settings)
     assert {name: getattr(config, name) for name in settings} == settings
 
@@ -126,7 +126,7 @@ def test_depths_are_n_unless_one_side_says_otherwise(settings, depths):
     assert resolve_row(settings).depths == depths
 
 
-def test_a_pair_takes_the_places_of_its_longer_side_or_of_both_in_a_row_with_their_marks():
+def test_positions_of_a_pair_with_begin_and_end_tokens():
     """Side by side, `5 tokens </s>` and `<s> 7 tokens`; in a row, `5 tokens </s> <s> 7 tokens`."""
     assert resolve_row({}).places(5, 7) == 8
     assert resolve_row({}).places(9, 7) == 10

@@ -1,4 +1,4 @@
-"""A class of the user's own is found and hashed without being imported."""
+"""Custom classes are found and hashed without importing them."""
 
 import hashlib
 import sys
@@ -64,15 +64,15 @@ def test_a_reference_is_a_module_a_colon_and_a_class(written, expected):
 
 
 @pytest.mark.parametrize("written", ["mymodule:Mine", f"mymodule:Mine@{PIN}"])
-def test_a_pin_is_not_shown(written):
+def test_without_digest_removes_the_hash(written):
     assert without_digest(written) == "mymodule:Mine"
 
 
-def test_what_is_no_reference_is_shown_as_it_is():
+def test_without_digest_keeps_other_text():
     assert without_digest("1/sqrt(d_k)") == "1/sqrt(d_k)"
 
 
-def test_four_fields_take_a_class_of_ones_own():
+def test_four_fields_accept_a_custom_class():
     assert (
         plugin_fields(ModelConfig)
         == plugin_fields(RowConfig)
@@ -81,12 +81,12 @@ def test_four_fields_take_a_class_of_ones_own():
 
 
 @pytest.mark.parametrize("name", sorted(plugin_fields(ModelConfig)))
-def test_each_of_them_has_it_among_its_references(name):
+def test_references_lists_the_custom_classes_of_a_config(name):
     assert references(resolve_row({name: f"mymodule:Mine@{PIN}"})) == (Reference("mymodule", "Mine", PIN),)
     assert references(resolve_row({})) == ()
 
 
-def test_another_value_is_refused_with_what_is_allowed_and_what_is_near():
+def test_other_values_are_errors_with_the_nearest_match():
     with pytest.raises(ValueError) as caught:
         VariantName(("full", "local")).check("locall")
     assert str(caught.value) == (
@@ -103,9 +103,7 @@ def test_a_module_beside_the_study_is_pinned_to_the_hash_of_its_source(folder):
     assert Reference("mymodule", "Mine", PIN).file == f"{PIN}.py"
 
 
-def test_it_is_looked_for_beside_the_study_then_in_the_current_folder_then_on_pythons_path(
-    folder, tmp_path, monkeypatch
-):
+def test_search_order_is_study_folder_then_working_directory_then_path(folder, tmp_path, monkeypatch):
     on_path = tmp_path / "path"
     on_path.mkdir()
     monkeypatch.syspath_prepend(on_path)
@@ -120,7 +118,7 @@ def test_it_is_looked_for_beside_the_study_then_in_the_current_folder_then_on_py
 
 
 @pytest.mark.parametrize("marked", [True, False], ids=["with __init__.py", "without"])
-def test_it_may_lie_deep_in_a_package(folder, marked):
+def test_a_module_may_be_nested_in_packages(folder, marked):
     (folder / "pack" / "deep").mkdir(parents=True)
     (folder / "pack" / "deep" / "mine.py").write_bytes(MINE)
     if marked:
@@ -129,25 +127,25 @@ def test_it_may_lie_deep_in_a_package(folder, marked):
     assert pin_reference(Reference("pack.deep.mine", "Mine"), folder)[1] == MINE
 
 
-def test_it_may_be_a_package_itself(folder):
+def test_a_module_may_be_a_package(folder):
     (folder / "pack").mkdir()
     (folder / "pack" / "__init__.py").write_bytes(MINE)
     assert pin_reference(Reference("pack", "Other"), folder)[1] == MINE
 
 
-def test_nothing_is_imported(folder):
+def test_pinning_imports_nothing(folder):
     (folder / "explodes.py").write_bytes(EXPLODES)
     before = set(sys.modules)
     assert pin_reference(Reference("explodes", "Mine"), folder)[0].digest == source_hash(EXPLODES)
     assert set(sys.modules) == before
 
 
-def test_a_source_that_changes_is_pinned_anew(folder):
+def test_a_changed_source_has_another_hash(folder):
     (folder / "mymodule.py").write_bytes(MINE + b"# another thought\n")
     assert pin_reference(Reference("mymodule", "Mine"), folder)[0].digest != PIN
 
 
-def test_a_pin_that_is_written_must_be_that_of_the_source(folder):
+def test_a_written_hash_must_match_the_source(folder):
     assert pin_reference(Reference("mymodule", "Mine", PIN), folder)[0].digest == PIN
     (folder / "mymodule.py").write_bytes(MINE + b"#")
     now = source_hash(MINE + b"#")
@@ -160,7 +158,7 @@ def test_a_pin_that_is_written_must_be_that_of_the_source(folder):
 # --- what is wrong with it ---
 
 
-def test_a_module_that_is_not_there_is_told_with_the_nearest_beside_the_study_or_here(folder):
+def test_a_missing_module_is_an_error_with_the_nearest_match(folder):
     nowhere = "not found beside the study or on Python's path"
     assert fault("mymodul:Mine", folder) == f'module mymodul {nowhere}; did you mean "mymodule"?'
     assert fault("zzz:Mine", folder) == f"module zzz {nowhere}"
@@ -168,7 +166,7 @@ def test_a_module_that_is_not_there_is_told_with_the_nearest_beside_the_study_or
     assert fault("zzz:Mine", folder) == f'module zzz {nowhere}; did you mean "zzzz"?'
 
 
-def test_a_part_of_a_package_that_is_not_there_is_told_with_the_nearest_in_it(folder):
+def test_a_missing_submodule_is_an_error_with_the_nearest_match(folder):
     (folder / "pack").mkdir()
     (folder / "pack" / "mine.py").write_bytes(MINE)
     expected = "module pack.mime not found beside the study or on Python's path"
@@ -188,18 +186,18 @@ def test_a_part_of_a_package_that_is_not_there_is_told_with_the_nearest_in_it(fo
         ),
     ],
 )
-def test_a_class_that_is_not_there_is_told_with_those_that_are(folder, written, message):
+def test_a_missing_class_is_an_error_with_the_existing_ones(folder, written, message):
     (folder / "empty.py").write_bytes(b"")
     assert fault(written, folder) == message
 
 
 @pytest.mark.parametrize("source", [b"class Mine(:\n", b"class Mine: pass\n\0", b"\xff\xfe", b"# coding: nonsense\n"])
-def test_a_module_that_is_not_python_is_told(folder, source):
+def test_a_module_with_invalid_source_is_an_error(folder, source):
     (folder / "broken.py").write_bytes(source)
     assert fault("broken:Mine", folder).startswith("broken:Mine: module broken is not valid Python: ")
 
 
-def test_a_folder_alone_has_no_source_nor_has_the_interpreter_itself(folder):
+def test_namespace_packages_and_builtin_modules_have_no_source(folder):
     (folder / "hollow").mkdir()
     assert fault("hollow:Mine", folder) == "module hollow has no Python source file"
     assert fault("sys:Mine", folder) == "module sys has no Python source file"
@@ -218,7 +216,7 @@ def test_a_module_that_only_a_finder_of_its_own_knows_is_found(folder, monkeypat
     assert pin_reference(Reference("hooked", "Mine"), folder)[1] == b"class Mine:\n    pass\n"
 
 
-def test_the_name_of_a_file_is_told_from_that_of_a_module(folder):
+def test_a_file_name_instead_of_a_module_name_is_an_error(folder):
     assert (folder / "mine.py").write_bytes(b"") == 0
     assert fault("mine.py:Mine", folder) == "module mine.py not found; write the module's name without .py"
 

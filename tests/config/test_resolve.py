@@ -1,4 +1,4 @@
-"""Settings as written become a configuration: presets, symbols, derived fields, bounds."""
+"""Resolving settings: presets, symbols, derived fields, bounds."""
 
 import pytest
 from hypothesis import given

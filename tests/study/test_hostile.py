@@ -90,7 +90,7 @@ def grid_of(lists, length):
     ],
     ids=lambda value: "" if not isinstance(value, str) or "table3" not in value else value[13:50],
 )  # fmt: skip
-def test_a_hostile_file_is_refused_in_one_line(faults, content, line):
+def test_a_hostile_file_is_one_error_line(faults, content, line):
     assert faults(content) == [line]
 
 
@@ -109,13 +109,13 @@ def test_a_hostile_file_is_refused_in_one_line(faults, content, line):
     ],
     ids=range(9),
 )
-def test_a_megabyte_of_one_word_is_not_said_back(faults, content):
+def test_long_values_are_shortened_in_messages(faults, content):
     [line] = faults(content)
     assert line.startswith("table3.yaml:")
     assert len(line) < 1200
 
 
-def test_a_thousand_faults_are_a_hundred_lines_and_a_count(faults):
+def test_at_most_100_errors_are_printed_with_a_count_of_the_rest(faults):
     lines = faults(HEAD + "base:\n" + "".join(f"  k{i}: 1\n" for i in range(60_000)))
     assert len(lines) == 101
     assert lines[-1] == "table3.yaml: 900 more errors (reading stopped there)"
@@ -131,7 +131,7 @@ def one_line(path):
     return line
 
 
-def test_a_folder_and_a_missing_file_are_said_to_be_that(tmp_path):
+def test_a_folder_and_a_missing_file_are_errors(tmp_path):
     assert one_line(tmp_path) == f"{tmp_path}: is a folder; expected a YAML file"
     assert one_line(tmp_path / "no.yaml") == f"{tmp_path}/no.yaml: no such file"
 
@@ -159,7 +159,7 @@ def at_most(megabytes):
         tracemalloc.stop()
 
 
-def test_a_file_of_100_megabytes_is_refused_unread(tmp_path):
+def test_a_file_of_100_megabytes_is_an_error_before_reading_it(tmp_path):
     path = tmp_path / "big.yaml"
     with path.open("wb") as file:
         file.truncate(100 * 2**20)  # sparse: it takes no disk

@@ -1,4 +1,4 @@
-"""A study file becomes rows and runs; what is wrong with it is said at once, with its place."""
+"""Reading a study: rows, runs, `--set`, and errors with their positions."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def row(study, label):
 # --- rows ----------------------------------------------------------------------------------------
 
 
-def test_the_papers_table_is_read_as_the_paper_means_it(read):
+def test_the_study_of_table_3_has_the_rows_of_the_paper(read):
     study = read(TABLE_3)
     assert labels(study) == [
         "base",
@@ -71,7 +71,7 @@ def test_the_papers_table_is_read_as_the_paper_means_it(read):
         ),
     ],
 )
-def test_a_row_knows_what_differs_from_base_under_standard_names(read, label, changed):
+def test_changed_holds_the_differences_from_base_by_standard_name(read, label, changed):
     assert row(read(TABLE_3), label).changed == changed
 
 
@@ -81,7 +81,7 @@ def test_a_study_without_rows_is_base_alone_with_seed_1(read):
 
 
 @pytest.mark.parametrize("base", ["{d_model: 64}", "{preset: base, d_model: 64}", "{d_model: 64, preset: base}"])
-def test_a_preset_in_a_row_undoes_what_base_has_set_wherever_that_stands(read, base):
+def test_a_preset_in_a_row_overrides_the_settings_of_base(read, base):
     study = read(f"{HEAD}base: {base}\nrows: {{A: {{each: {{preset: [big]}}}}}}")
     assert (study.base.config.d_model, study.rows[1].config.d_model) == (64, 1024)
 
@@ -108,7 +108,7 @@ def test_rows_written_twice_in_a_group_appear_once(read):
 # --- runs ----------------------------------------------------------------------------------------
 
 
-def test_a_row_equal_to_base_is_bases_run(read):
+def test_a_row_equal_to_base_shares_its_run(read):
     study = read(HEAD + "rows: {A: {each: {h: [8, 4]}}, B: {each: {d_k: [64]}}}")
     base = [run.id for run in study.runs_of(study.base)]
     assert [run.id for run in study.runs_of(row(study, "A h=8"))] == base
@@ -122,7 +122,7 @@ def test_the_same_configuration_in_two_groups_is_one_run(read):
     assert len(list(study.runs())) == 2
 
 
-def test_rows_that_only_decode_otherwise_share_a_run_and_are_decoded_each(read):
+def test_rows_that_differ_in_decoding_share_a_run_with_several_decodings(read):
     study = read(HEAD + "rows: {beam: {each: {beam: [1, 10], alpha: [1.0], average_checkpoints: [5]}}}")
     [run] = study.runs()
     assert len(study.rows) == 5
@@ -131,7 +131,7 @@ def test_rows_that_only_decode_otherwise_share_a_run_and_are_decoded_each(read):
     assert set(study.decodings[run.id]) == {row.decoding for row in study.rows}
 
 
-def test_runs_come_breadth_first_base_foremost(read):
+def test_runs_are_ordered_by_seed_then_row(read):
     study = read(HEAD + "seeds: [3, 1]\nrows: {A: {each: {h: [4, 8, 2]}}}")
     assert [(run.seed, run.config.n_heads) for run in study.runs()] == [(3, 8), (3, 4), (3, 2), (1, 8), (1, 4), (1, 2)]
 
@@ -150,7 +150,7 @@ def test_a_row_keeps_its_run_when_the_study_around_it_changes(read):
     assert before.runs_of(row(before, "B d_k=16")) == after.runs_of(row(after, "B2 d_k=16"))
 
 
-def test_the_data_lie_beside_the_study_unless_it_says_where(read, study_file):
+def test_data_folder_defaults_to_the_folder_of_the_study(read, study_file):
     files = "study: t\ndata: {corpus: files, direction: en-de, train: a, dev: b, test: c%s}"
     assert read(files % "").data_folder == study_file.parent
     assert str(read(files % ", folder: /corpora/mine").data_folder) == "/corpora/mine"
@@ -194,7 +194,7 @@ def test_set_makes_the_sections_that_are_missing(read):
     assert (study.data.corpus, study.base.config.train_steps) == ("toy", 200)
 
 
-def test_set_mends_a_fault_that_it_replaces(read):
+def test_set_can_replace_an_invalid_value(read):
     assert read(HEAD + "base: {train_steps: many}", overrides=["train_steps=200"]).base.config.train_steps == 200
 
 
@@ -217,19 +217,19 @@ def test_set_mends_a_fault_that_it_replaces(read):
         ("h=1e999", '"1e999" is not a finite number'),
     ],
 )  # fmt: skip
-def test_a_fault_of_set_is_placed_at_the_option(faults, override, message):
+def test_errors_of_set_are_reported_at_the_option(faults, override, message):
     assert faults(WITH_BASE, overrides=[override]) == [f"--set {override}: {message}"]
 
 
 @pytest.mark.parametrize("override", ["h=1\n2", "h\x1b[2J=3", "h=\udcff", "x" * 10**5 + "=3", "h=" + "[" * 10**5])
-def test_a_fault_of_set_is_one_short_printable_line(faults, override):
+def test_an_error_of_set_is_one_short_printable_line(faults, override):
     [line] = faults(WITH_BASE, overrides=[override])
     assert line.startswith("--set ")
     assert line.isprintable()
     assert len(line) < 1200
 
 
-def test_faults_of_set_and_of_the_file_come_together(faults):
+def test_errors_of_set_and_of_the_file_are_reported_together(faults):
     assert faults(HEAD + "base: {drop_out: 0.1}", overrides=["h", "d_modle=3", "beam=0"]) == [
         "--set h: is not of the form FIELD=VALUE, such as train_steps=200",
         '--set d_modle=3: unknown field "d_modle"; did you mean "d_model"?',
@@ -239,7 +239,7 @@ def test_faults_of_set_and_of_the_file_come_together(faults):
 
 
 @pytest.mark.parametrize("section", ["data: 3", "base: 3"])
-def test_set_does_not_hide_a_section_that_is_none(faults, section):
+def test_set_does_not_hide_an_invalid_section(faults, section):
     text = f"study: t\n{section}\n" + ("" if section.startswith("data") else "data: {corpus: toy}")
     [line] = faults(text, overrides=["data.corpus=toy", "h=4"])
     assert line.startswith("table3.yaml:2:7: ")
@@ -276,7 +276,7 @@ def test_picking_every_row_changes_nothing(read):
         ("Z9*", '--rows: study "table3" has no row or group "Z9*"; groups: base, A, B, D, E, warm, big'),
     ],
 )
-def test_a_row_that_the_study_has_not_is_refused_with_the_nearest(faults, pattern, line):
+def test_an_unknown_row_is_an_error_with_the_nearest_match(faults, pattern, line):
     assert faults(TABLE_3, rows=[pattern]) == [line]
 
 
@@ -293,7 +293,7 @@ def test_seeds_are_numbers_and_ranges_each_once(read, text, seeds):
 @pytest.mark.parametrize(
     "text", ["", "x", "1,,2", "-1", "1-", "3-1", "1.5", str(2**32), "9" * 50, "0-1000", "1-99999999999"]
 )
-def test_what_is_no_seed_is_refused(faults, text):
+def test_invalid_seeds_are_errors(faults, text):
     [line] = faults(TABLE_3, seeds=text)
     assert line.startswith("--seeds: ")
 
@@ -331,7 +331,7 @@ rows:
 """
 
 
-def test_every_fault_comes_at_once_in_the_files_order(faults):
+def test_all_errors_are_reported_at_once_in_the_files_order(faults):
     assert faults(MANY) == [
         'table3.yaml:1:8: "../table3" is not a valid study name; allowed: letters, digits, "-", "_" and "." '
         "(at most 64 characters)",
@@ -406,11 +406,11 @@ def test_every_fault_comes_at_once_in_the_files_order(faults):
         (HEAD + f"seeds: {list(range(1001))}", ["table3.yaml:3:8: a study has 1 to 1000 seeds; got 1001"]),
     ],
 )  # fmt: skip
-def test_a_section_that_cannot_be_is_pointed_to(faults, text, lines):
+def test_invalid_sections_are_reported_at_their_position(faults, text, lines):
     assert faults(text) == lines
 
 
-def test_base_at_fault_is_reported_once_and_not_again_for_its_rows(faults):
+def test_errors_of_base_are_not_repeated_for_its_rows(faults):
     assert faults(HEAD + "base: {beam: 0, d_model: wide}\nrows: {A: {each: {h: [2, 4, 16]}}}") == [
         "table3.yaml:3:14: beam: 0 is not allowed: must be greater than or equal to 1",
         'table3.yaml:3:26: d_model: "wide" is not allowed: must be a valid integer',
@@ -418,7 +418,7 @@ def test_base_at_fault_is_reported_once_and_not_again_for_its_rows(faults):
 
 
 @pytest.mark.parametrize("name", ["table3", "a.b-c_d", "3", "2017", "A" * 64])
-def test_a_name_that_can_name_a_folder_names_a_study(read, name):
+def test_valid_study_names(read, name):
     assert read(f"study: {name}\ndata: {{corpus: toy}}").name == name
 
 
@@ -426,12 +426,12 @@ def test_a_name_that_can_name_a_folder_names_a_study(read, name):
     "name",
     ["..", ".hidden", "a..b", "a/b", "/etc", "../up", r"a\b", "a b", "-a", "A" * 65, "é", "runs", "corpora", "[a]"],
 )
-def test_a_name_that_could_leave_or_upset_the_results_root_is_refused(faults, name):
+def test_names_unsafe_as_folders_are_errors(faults, name):
     [line] = faults(f"study: {name}\ndata: {{corpus: toy}}")
     assert line.startswith("table3.yaml:1:8: ")
 
 
 @pytest.mark.parametrize("group", ["A/B", "../A", "A..B", "base", "", "A=1", "A,B", "A*", " A", "é", "A" * 41])
-def test_a_group_that_would_make_labels_ambiguous_is_refused(faults, group):
+def test_invalid_group_names_are_errors(faults, group):
     [line] = faults(f'{HEAD}rows: {{"{group}": {{each: {{h: [4]}}}}}}')
     assert line.startswith(f'table3.yaml:3:8: "{group}" is not a valid group name')

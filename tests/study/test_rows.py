@@ -1,4 +1,4 @@
-"""each, zip, grid and set: which rows a group makes, and which it cannot make."""
+"""The rows of a group: each, zip, grid and set."""
 
 import math
 
@@ -104,11 +104,11 @@ def test_a_list_of_ways_makes_the_rows_of_all_of_them(parts):
         ("{each: {h: [1, 4]}, require: h > 9 or h.x}", 's:1:30: require: "h.x" is not allowed in a condition'),
     ],
 )  # fmt: skip
-def test_what_makes_no_rows_is_one_fault_at_its_place(text, fault):
+def test_an_invalid_group_is_one_error_at_its_position(text, fault):
     assert written(text)[1] == [fault]
 
 
-def test_a_fault_in_one_field_does_not_hide_the_next():
+def test_an_error_in_one_field_does_not_hide_the_next():
     rows, found = written("{each: {x: [1], h: [4, [1]], N: 3, d_k: [2]}}")
     assert rows == [{"d_k": 2}]
     assert [line.split(":")[2] for line in found] == ["9", "24", "33"]
@@ -144,7 +144,7 @@ def test_a_label_is_the_group_and_what_the_row_sets_as_written(read, rows, label
 # --- require and where ---------------------------------------------------------------------------
 
 
-def test_a_violated_requirement_is_a_fault_of_the_row_with_the_values(faults):
+def test_a_violated_require_is_an_error_with_the_values(faults):
     text = HEAD + "rows:\n  A:\n    zip:\n      h: [8, 4]\n      d_k: [64, 64]\n    require: h * d_k == d_model\n"
     assert faults(text) == [
         'table3.yaml:6:14: row "A h=4 d_k=64" violates require: h * d_k == d_model (h=4, d_k=64, d_model=512)'
@@ -174,11 +174,11 @@ def test_a_row_that_where_drops_need_not_meet_the_requirement(read):
     assert ([row.label for row in study.rows], study.dropped) == (["base", "A h=8"], 1)
 
 
-def test_a_condition_that_fails_on_a_row_is_a_fault_of_that_row(faults):
+def test_a_condition_that_cannot_be_evaluated_is_an_error_of_its_row(faults):
     text = HEAD + "rows: {A: {each: {h: [4, 8]}, where: d_model / (h - 8) != 0}}"
     assert faults(text) == ['table3.yaml:3:26: row "A h=8": "d_model / (h - 8) != 0" divides by zero or overflows']
 
 
-def test_a_condition_at_fault_is_reported_once_however_many_rows_it_has(faults):
+def test_an_invalid_condition_is_reported_once_per_group(faults):
     text = HEAD + "rows: {A: {each: {h: [1, 2, 4]}, where: d_kk > 1}}"
     assert faults(text) == ['table3.yaml:3:41: where: unknown field "d_kk" in "d_kk > 1"; did you mean "d_k"?']

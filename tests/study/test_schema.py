@@ -1,4 +1,4 @@
-"""The schema for editors: it takes every study that is read, and refuses what the reader refuses of single values."""
+"""The JSON Schema accepts every valid study and rejects invalid values of single fields."""
 
 import json
 import re
@@ -34,17 +34,17 @@ def faults(text):
     return [error.message for error in CHECK.iter_errors(content(text))]
 
 
-def test_it_is_a_schema():
+def test_the_schema_is_valid_json_schema():
     jsonschema.Draft7Validator.check_schema(SCHEMA)
     assert json.loads(json.dumps(SCHEMA)) == SCHEMA
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_every_study_is_one(path):
+def test_every_study_of_the_repository_is_valid(path):
     assert faults(path.read_text()) == []
 
 
-def test_every_study_of_the_documentation_is_one():
+def test_every_study_in_the_documentation_is_valid():
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
     blocks = [block for page in pages for block in re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL)]
     found = [block for block in blocks if block.startswith("study:")]
@@ -153,7 +153,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_what_the_reader_refuses_of_single_values_it_refuses_too(text, tmp_path):
+def test_invalid_values_are_errors_in_the_reader_and_in_the_schema(text, tmp_path):
     path = tmp_path / "study.yaml"
     path.write_text(text)
     with pytest.raises(StudyError):
@@ -161,6 +161,6 @@ def test_what_the_reader_refuses_of_single_values_it_refuses_too(text, tmp_path)
     assert faults(text)
 
 
-def test_the_first_comment_of_a_template_does_not_disturb_yaml():
+def test_templates_are_valid_yaml():
     for path in TEMPLATES.glob("*.yaml"):
         assert yaml.safe_load(path.read_text())["study"] == "<name>"

@@ -1,4 +1,4 @@
-"""YAML as values that know their place: the core schema of YAML 1.2, and nothing beyond it."""
+"""YAML nodes with positions: the core schema of YAML 1.2 and nothing beyond it."""
 
 import pytest
 import yaml
@@ -64,7 +64,7 @@ TREES = st.recursive(
 
 @settings(max_examples=50)
 @given(st.dictionaries(WORDS, TREES), st.booleans())
-def test_what_a_yaml_writer_wrote_is_read_back(tree, flow):
+def test_yaml_written_by_pyyaml_is_read_back(tree, flow):
     assert value(yaml.safe_dump(tree, default_flow_style=flow, allow_unicode=True, sort_keys=False)) == tree
 
 
@@ -81,7 +81,7 @@ def test_what_a_yaml_writer_wrote_is_read_back(tree, flow):
         "é: 语\nrows: [x, é, {y: 2}]",
     ],
 )
-def test_every_key_and_value_knows_where_it_stands(text):
+def test_keys_and_values_have_their_positions(text):
     lines = text.splitlines()
 
     def visit(node):
@@ -105,17 +105,17 @@ def test_keys_keep_the_files_order():
 @pytest.mark.parametrize(
     ("mark", "shown"), [(Mark("s.yaml", 14, 7), "s.yaml:14:7: no"), (Mark("--set h=3"), "--set h=3: no")]
 )
-def test_a_fault_names_its_place_as_a_compiler_does(mark, shown):
+def test_a_mark_is_printed_as_compilers_do(mark, shown):
     assert mark.error_line("no") == shown
 
 
 @pytest.mark.parametrize("text", ["a\nb", "a\rb", "a\u2028b", "\x1b[31m", "\x00", "\udcff", "\u202eb"])
-def test_a_fault_is_one_line_and_printable_whatever_it_quotes(text):
+def test_error_lines_are_single_and_printable(text):
     for line in (Mark("s.yaml", 1, 1).error_line(f'"{text}"'), Mark(f"a{text}.yaml", 1, 1).error_line("no")):
         assert line.isprintable()
 
 
-def test_a_fault_does_not_repeat_a_megabyte():
+def test_error_lines_are_limited_in_length():
     assert len(Mark("s.yaml", 1, 1).error_line("x" * 10**6)) < MAX_MESSAGE + 50
 
 
@@ -144,7 +144,7 @@ def test_a_fault_does_not_repeat_a_megabyte():
         ("[" * 14, "s.yaml:1:14: nested more than 12 levels deep"),
     ],
 )  # fmt: skip
-def test_a_refusal_says_where_and_what(text, line):
+def test_unsupported_yaml_is_an_error_with_its_position(text, line):
     assert fault(text) == line
 
 
@@ -159,7 +159,7 @@ def test_a_refusal_says_where_and_what(text, line):
         ("\ta: 1", "1:1"),
     ],
 )
-def test_text_that_is_not_yaml_is_pointed_to(text, place):
+def test_invalid_yaml_is_an_error_with_its_position(text, place):
     assert fault(text).startswith(f"s.yaml:{place}: not valid YAML: ")
 
 

@@ -1,4 +1,4 @@
-"""A study that names classes of the user's own: pinned when it is read, imported by nobody."""
+"""Studies with custom classes: pinned to the hash of their source without importing them."""
 
 import json
 import subprocess
@@ -54,7 +54,7 @@ def ids(study):
 # --- pinned ---
 
 
-def test_a_row_names_it_as_it_is_written_and_holds_it_pinned(read):
+def test_the_label_has_the_class_as_written_and_the_config_its_hash(read):
     study = read(ROW)
     base, row = study.rows
     assert row.label == "A attention=mine:Mine"
@@ -65,7 +65,7 @@ def test_a_row_names_it_as_it_is_written_and_holds_it_pinned(read):
 
 
 @pytest.mark.parametrize("name", ["attention", "positional_encoding", "activation", "norm"])
-def test_every_field_that_takes_one_is_pinned_in_base_in_rows_and_by_set(read, name):
+def test_custom_classes_are_pinned_in_base_in_rows_and_by_set(read, name):
     in_base = read(f"{HEAD}base: {{{name}: 'mine:Mine'}}")
     in_row = read(f"{HEAD}rows: {{A: {{set: {{{name}: 'mine:Mine'}}}}}}")
     by_set = read(HEAD, overrides=(f"{name}=mine:Mine",))
@@ -79,7 +79,7 @@ def test_two_classes_of_one_module_are_two_runs_of_one_source(read):
     assert list(study.plugin_sources) == [PIN]
 
 
-def test_another_source_makes_other_runs_of_the_rows_that_use_it_and_of_no_others(read, folder):
+def test_a_changed_source_changes_only_the_runs_that_use_it(read, folder):
     before = ids(read(ROW))
     assert ids(read(ROW)) == before
     (folder / "mine.py").write_text(SOURCE + "# another thought\n")
@@ -90,20 +90,20 @@ def test_another_source_makes_other_runs_of_the_rows_that_use_it_and_of_no_other
     assert ids(read(ROW)) == before
 
 
-def test_where_the_module_lies_makes_no_other_run(read, folder):
+def test_the_folder_of_the_module_does_not_change_run_ids(read, folder):
     before = ids(read(ROW))
     (folder / "mine.py").rename(folder / "here" / "mine.py")
     assert ids(read(ROW)) == before
 
 
-def test_a_base_that_a_row_leaves_without_effect_is_not_in_the_rows_run(read):
+def test_a_custom_class_that_is_inactive_in_a_row_does_not_change_its_run(read):
     text = HEAD + "base: {norm: 'mine:Mine'}\nrows: {A: {set: {norm_position: none}}}"
     plain = read(text.replace("mine:Mine", "layernorm"))
     assert ids(read(text))[1] == ids(plain)[1]
     assert ids(read(text))[0] != ids(plain)[0]
 
 
-def test_a_study_that_names_none_looks_for_none(read, monkeypatch):
+def test_a_study_without_custom_classes_searches_no_modules(read, monkeypatch):
     monkeypatch.setattr(config_plugins, "PathFinder", None)
     study = read(HEAD + "rows: {A: {each: {attention: [local]}}}")
     assert (len(study.rows), study.plugin_sources) == (2, {})
@@ -112,7 +112,7 @@ def test_a_study_that_names_none_looks_for_none(read, monkeypatch):
 # --- at fault ---
 
 
-def test_a_module_or_class_that_is_not_there_is_one_line_at_its_place_with_the_nearest(faults):
+def test_missing_modules_and_classes_are_reported_at_their_position(faults):
     text = HEAD + (
         "base:\n  norm: 'mime:Mine'\nrows:\n"
         "  A: {each: {attention: ['mine:Mine', 'mine:Min'], activation: ['zzz:Mine']}}\n"
@@ -124,19 +124,19 @@ def test_a_module_or_class_that_is_not_there_is_one_line_at_its_place_with_the_n
     ]  # fmt: skip
 
 
-def test_so_it_is_by_set(faults):
+def test_a_missing_class_of_set_is_reported_at_the_option(faults):
     assert faults(HEAD, overrides=("norm=mine:Min",)) == [
         '--set norm=mine:Min: mine:Min: module mine has no class Min; it has Mine or Other; did you mean "Mine"?'
     ]
 
 
-def test_a_module_that_is_not_python_is_one_line(faults, folder):
+def test_a_module_with_a_syntax_error_is_one_error_line(faults, folder):
     (folder / "mine.py").write_text("class Mine(:\n")
     [line] = faults(ROW)
     assert line.startswith("own.yaml:4:26: mine:Mine: module mine is not valid Python: invalid syntax")
 
 
-def test_fields_that_take_none_say_what_they_take_and_look_for_nothing(faults):
+def test_fields_without_custom_classes_report_their_allowed_values(faults):
     text = HEAD + "base: {optimizer: 'mine:Mine', mixer: 'zzz:Mine'}"
     assert faults(text) == [
         'own.yaml:3:19: optimizer: "mine:Mine" is not allowed: must be adam or adamw',
@@ -147,7 +147,7 @@ def test_fields_that_take_none_say_what_they_take_and_look_for_nothing(faults):
 # --- what plans and tables make of it ---
 
 
-def test_the_table_shows_it_without_its_pin(read, folder):
+def test_the_table_shows_a_custom_class_without_its_hash(read, folder):
     study = read(ROW)
     shown = inside("table", study.path, "--results", folder / "results")
     assert (shown.code, shown.err) == (0, "")
@@ -155,13 +155,13 @@ def test_the_table_shows_it_without_its_pin(read, folder):
     assert PIN not in shown.out
 
 
-def test_the_plan_says_what_it_cannot_count(read, folder):
+def test_the_plan_names_rows_whose_custom_classes_are_not_counted(read, folder):
     shown = inside("plan", read(ROW).path, "--results", folder / "results")
     assert (shown.code, shown.err) == (0, "")
     assert "Classes of your own are not counted in params, FLOPs and memory of: A attention=mine:Mine." in shown.out
 
 
-def test_plan_status_and_table_import_neither_it_nor_torch(read, folder):
+def test_plan_status_and_table_import_neither_custom_modules_nor_torch(read, folder):
     study = read(ROW)
     words = [[verb, str(study.path), "--results", str(folder / "results")] for verb in ("plan", "status", "table")]
     probe = (

@@ -1,4 +1,4 @@
-"""Settings that cannot go together, or that do nothing: told when the study is read, at their place."""
+"""Incompatible and inactive settings are reported when the study is read, with their position."""
 
 import json
 
@@ -6,11 +6,11 @@ import pytest
 
 from ablate.config import ModelConfig, TrainingConfig
 from tests.config.test_identity import TRAINING
-from tests.config.test_inactive import IDLE
-from tests.config.test_model import IMPOSSIBLE
+from tests.config.test_inactive import INACTIVE
+from tests.config.test_model import INCOMPATIBLE
 
 HEAD = "study: table3\ndata: {corpus: toy, max_length: 100}\n"
-FOUND = [item for item in IDLE if "module:Class" not in (item[1], *item[2].values())]  # there is no such module
+FOUND = [item for item in INACTIVE if "module:Class" not in (item[1], *item[2].values())]  # there is no such module
 
 
 def flow(settings):
@@ -21,20 +21,20 @@ def flow(settings):
 # --- what cannot go together ---
 
 
-@pytest.mark.parametrize(("settings", "reason"), IMPOSSIBLE)
-def test_what_cannot_go_together_is_refused_in_a_row_at_its_first_value(faults, settings, reason):
+@pytest.mark.parametrize(("settings", "reason"), INCOMPATIBLE)
+def test_incompatible_settings_of_a_row_are_reported_at_its_first_value(faults, settings, reason):
     first = next(iter(settings))
     line = f"rows: {{A: {{set: {flow(settings)}}}}}"
     column = line.index(f'"{first}": ') + len(f'"{first}": ') + 1
     assert faults(f"{HEAD}{line}") == [f"table3.yaml:3:{column}: {reason}"]
 
 
-@pytest.mark.parametrize(("settings", "reason"), IMPOSSIBLE)
-def test_so_it_is_in_base_at_its_beginning(faults, settings, reason):
+@pytest.mark.parametrize(("settings", "reason"), INCOMPATIBLE)
+def test_incompatible_settings_of_base_are_reported_at_its_start(faults, settings, reason):
     assert faults(f"{HEAD}base: {flow(settings)}") == [f"table3.yaml:3:7: {reason}"]
 
 
-def test_a_row_is_refused_for_what_it_makes_of_what_it_inherits(faults):
+def test_a_row_incompatible_with_inherited_settings_is_reported(faults):
     text = HEAD + "base: {positional_encoding: rope}\nrows:\n  A: {each: {d_k: [8, 7], mixer: [lstm]}}\n"
     assert faults(text) == [
         "table3.yaml:5:23: d_k=7 is odd, and rope rotates pairs of a head's entries",
@@ -42,12 +42,12 @@ def test_a_row_is_refused_for_what_it_makes_of_what_it_inherits(faults):
     ]
 
 
-def test_a_row_may_mend_what_would_not_go_with_base(read):
+def test_a_row_may_override_an_incompatible_setting_of_base(read):
     study = read(HEAD + "base: {attention: linear}\nrows: {A: {set: {positional_encoding: t5, attention: full}}}")
     assert study.rows[1].config.positional_encoding == "t5"
 
 
-def test_where_leaves_out_combinations_that_cannot_be(read):
+def test_where_can_drop_incompatible_combinations(read):
     text = HEAD + (
         "rows:\n  A: {grid: {positional_encoding: [none, rope], attention: [full, linear]},"
         " where: positional_encoding != 'rope' or attention != 'linear'}\n"
@@ -60,7 +60,7 @@ def test_where_leaves_out_combinations_that_cannot_be(read):
 
 
 @pytest.mark.parametrize(("name", "value", "beside", "why"), FOUND)
-def test_a_setting_without_effect_is_refused_in_a_row_at_its_value(faults, name, value, beside, why):
+def test_an_inactive_setting_of_a_row_is_reported_at_its_value(faults, name, value, beside, why):
     line = f"rows: {{A: {{set: {flow({**beside, name: value})}}}}}"
     column = line.index(f'"{name}": ') + len(f'"{name}": ') + 1
     shown = "true" if value is True else value
@@ -70,7 +70,7 @@ def test_a_setting_without_effect_is_refused_in_a_row_at_its_value(faults, name,
     assert len(found) == 1 + len(others)
 
 
-def test_so_it_is_in_base_and_by_set_each_at_its_own_place(faults):
+def test_inactive_settings_of_base_and_of_set_are_reported_at_their_positions(faults):
     text = HEAD + "base: {N: 2, attention_window: 3, relative_clip: 4}"
     window, clip = (
         "attention_window: 3 has no effect with attention other than local; remove it",
@@ -80,12 +80,12 @@ def test_so_it_is_in_base_and_by_set_each_at_its_own_place(faults):
     assert faults(HEAD, overrides=("attention_window=3",)) == [f"--set attention_window=3: {window}"]
 
 
-def test_a_value_at_the_default_is_written_too_and_refused(faults):
+def test_an_inactive_setting_at_its_default_is_reported_too(faults):
     [line] = faults(HEAD + "rows: {A: {each: {relative_clip: [16]}}}")
     assert line.startswith("table3.yaml:3:35: relative_clip: 16 has no effect")
 
 
-def test_what_base_needs_and_a_row_does_not_is_inherited_without_a_word(read):
+def test_inherited_inactive_settings_are_reset_without_an_error(read):
     text = HEAD + (
         "base: {attention: local, attention_window: 3, norm: rmsnorm, encoder_layers: 2}\nrows:\n"
         "  A: {each: {attention: [full], norm_position: [none], architecture: [decoder-only], mixer: [lstm]}}\n"
@@ -98,7 +98,7 @@ def test_what_base_needs_and_a_row_does_not_is_inherited_without_a_word(read):
     assert (lstm.attention, lstm.attention_window, lstm.encoder_layers) == ("full", 16, 2)
 
 
-def test_a_row_that_undoes_base_is_the_run_that_base_would_be_without_it(read):
+def test_a_row_that_resets_a_setting_of_base_shares_the_run_of_a_plain_base(read):
     plain = read(HEAD + "base: {N: 2}")
     undone = read(HEAD + "base: {N: 2, attention: local, attention_window: 3}\nrows: {A: {set: {attention: full}}}")
     assert [run.id for run in undone.runs_of(undone.rows[1])] == [run.id for run in plain.runs_of(plain.base)]
@@ -116,7 +116,7 @@ BESIDE = {
 
 
 @pytest.mark.parametrize("name", [*ModelConfig.model_fields, *TrainingConfig.model_fields])
-def test_every_field_of_model_and_training_can_be_set_by_a_row_and_comes_out_as_written(read, name):
+def test_every_model_and_training_field_can_be_set_by_a_row(read, name):
     value = {**TRAINING, "checkpoint_minutes": 1.0, "micro_batch_tokens": 1000}[name]
     settings = {**BESIDE.get(name, {}), name: value}
     study = read(f"{HEAD}rows: {{A: {{set: {flow(settings)}}}}}")
@@ -125,7 +125,7 @@ def test_every_field_of_model_and_training_can_be_set_by_a_row_and_comes_out_as_
 
 
 @pytest.mark.parametrize("name", [*ModelConfig.model_fields, *TrainingConfig.model_fields])
-def test_so_it_can_in_base_and_by_set(read, name):
+def test_every_model_and_training_field_can_be_set_in_base_and_by_set(read, name):
     value = {**TRAINING, "checkpoint_minutes": 1.0, "micro_batch_tokens": 1000}[name]
     settings = {**BESIDE.get(name, {}), name: value}
     in_base = read(f"{HEAD}base: {flow(settings)}")

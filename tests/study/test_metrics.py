@@ -1,4 +1,4 @@
-"""The metrics that a study lists."""
+"""The `metrics` section."""
 
 import pytest
 
@@ -14,7 +14,7 @@ HEAD = "study: t\ndata: {corpus: toy}\n"
         ("metrics: [ter]", ("ter",)),
     ],
 )
-def test_metrics_are_those_of_the_study_in_its_order_and_bleu_where_it_names_none(read, text, metrics):
+def test_metrics_keep_their_order_and_default_to_bleu(read, text, metrics):
     assert read(HEAD + text).metrics == metrics
 
 
@@ -29,10 +29,10 @@ def test_metrics_are_those_of_the_study_in_its_order_and_bleu_where_it_names_non
         ("", 'table3.yaml:3:9: unknown metric "None"; allowed: bleu, chrf, chrf++, ter'),
     ],
 )
-def test_what_is_no_metric_is_refused_at_its_place(faults, text, line):
+def test_invalid_metrics_are_reported_at_their_position(faults, text, line):
     assert faults(f"{HEAD}metrics: {text}") == [line]
 
 
-def test_metrics_have_no_part_in_what_a_run_is(read):
+def test_metrics_do_not_change_run_ids(read):
     plain, more = read(HEAD), read(HEAD + "metrics: [ter, bleu]")
     assert [run.id for run in plain.runs()] == [run.id for run in more.runs()]
