@@ -24,8 +24,8 @@ def test_metrics_keep_their_order_and_default_to_bleu(read, text, metrics):
         ("[bleu, crhf]", 'table3.yaml:3:17: unknown metric "crhf"; did you mean "chrf"?'),
         ("[comet]", 'table3.yaml:3:11: unknown metric "comet"; allowed: bleu, chrf, chrf++, ter'),
         ("[bleu, bleu]", 'table3.yaml:3:17: duplicate metric "bleu"'),
-        ("[ppl]", "table3.yaml:3:11: ppl is always measured; list only metrics of translations"),
-        ("[]", "table3.yaml:3:10: the list of metrics is empty; remove it for BLEU alone"),
+        ("[ppl]", "table3.yaml:3:11: ppl is always measured; list only other metrics"),
+        ("[]", "table3.yaml:3:10: the list of metrics is empty; remove it for bleu"),
         ("", 'table3.yaml:3:9: unknown metric "None"; allowed: bleu, chrf, chrf++, ter'),
     ],
 )
