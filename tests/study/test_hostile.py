@@ -85,8 +85,8 @@ def grid_of(lists, length):
          'table3.yaml:3:35: where: "9 ** 9 ** 9 ** 9" is not allowed in a condition'),
         (HEAD + "\x1b: 1", "table3.yaml:3:1: not valid YAML: unacceptable character #x001b: control characters are not "
                            "allowed"),
-        (HEAD + '"\\e[2J\\n": 1', 'table3.yaml:3:1: unknown section "\\x1b[2J\\n"; allowed: study, task, data, base, seeds, '
-                                  "metrics, rows"),
+        (HEAD + '"\\e[2J\\n": 1',
+         'table3.yaml:3:1: unknown section "\\x1b[2J\\n"; allowed: study, task, data, base, seeds, metrics, rows'),
     ],
     ids=lambda value: "" if not isinstance(value, str) or "table3" not in value else value[13:50],
 )  # fmt: skip
