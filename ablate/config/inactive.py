@@ -9,8 +9,10 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ablate.config.model import ModelConfig
-from ablate.config.plugins import parse_reference, without_digest
+from ablate.config.plugins import without_digest
 from ablate.config.training import TrainingConfig
+from ablate.config.variants import ATTENTIONS, MIXERS, VARIANTS, Variant
+from ablate.errors import listed
 from ablate.formatting import setting_text
 
 _HEADS = ("n_heads", "n_kv_heads", "d_k", "d_v", "attention_scale", "attention_bias", "attention_dropout")
@@ -36,10 +38,14 @@ def inactive_fields(c: ModelConfig, training: TrainingConfig) -> Iterator[tuple[
     """
     if training.train_steps is not None and training.train_steps <= training.warmup_steps:
         yield "schedule", "train_steps that do not go beyond warmup_steps"
-    if c.mixer == "lstm":
-        yield from ((name, "mixer=lstm") for name in ("attention", "attention_window"))
-        if not c.has_encoder:
-            yield from ((name, "mixer=lstm in a decoder-only model, which has no attention") for name in _HEADS)
+    replaced = MIXERS[c.mixer].replaces
+    yield from ((name, f"mixer={c.mixer}") for name in replaced)
+    if "attention" in replaced and not c.has_encoder:
+        yield from ((name, f"mixer={c.mixer} in a decoder-only model, which has no attention") for name in _HEADS)
+    for field, variants in VARIANTS.items():
+        variant = variants.get(getattr(c, field))
+        if variant and field not in replaced:
+            yield from _fields_of_others(field, variants, variant)
     if not c.has_encoder:
         yield "encoder_layers", "architecture=decoder-only"
         yield "n_cross_heads", "architecture=decoder-only"
@@ -47,15 +53,22 @@ def inactive_fields(c: ModelConfig, training: TrainingConfig) -> Iterator[tuple[
             yield "n_layers", "architecture=decoder-only and decoder_layers set"
     elif c.encoder_layers is not None and c.decoder_layers is not None:
         yield "n_layers", "encoder_layers and decoder_layers both set"
-    if c.attention != "local" and c.mixer != "lstm" and parse_reference(c.attention) is None:
-        yield "attention_window", "attention other than local"
-    if c.positional_encoding != "relative" and parse_reference(c.positional_encoding) is None:
-        yield "relative_clip", "positional_encoding other than relative"
     if c.norm_position == "none":
         yield "norm", "norm_position=none"
-    if c.attention == "linear" and not c.has_encoder and c.mixer != "lstm":
+    attention = ATTENTIONS.get(c.attention)
+    if attention and not attention.forms_scores and not c.has_encoder and "attention" not in replaced:
         for name in ("attention_scale", "attention_dropout"):
-            yield name, "attention=linear in a decoder-only model"
+            yield name, f"attention={c.attention} in a decoder-only model"
+
+
+def _fields_of_others(selector: str, variants: Mapping[str, Variant], selected: Variant) -> Iterator[tuple[str, str]]:
+    """Yield the fields that only other variants use, with the reason."""
+    users: dict[str, list[str]] = {}
+    for name, variant in variants.items():
+        for field in variant.fields:
+            users.setdefault(field, []).append(name)
+    yield from ((field, f"{selector} other than {listed(names)}") for field, names in users.items()
+                if field not in selected.fields)  # fmt: skip
 
 
 def check_active(settings: Mapping[str, Any], written: Collection[str], inactive: Mapping[str, str]) -> None:

@@ -1,27 +1,38 @@
-"""Fields of the Transformer itself (section 3 of the paper), and of what came after it."""
+"""Fields of the model: the Transformer (section 3 of the paper) and later variants."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from ablate.config.fields import Section
 from ablate.config.plugins import VariantName
+from ablate.config.variants import (
+    ACTIVATIONS,
+    ATTENTIONS,
+    MIXERS,
+    NORMS,
+    POSITIONAL_ENCODINGS,
+    VARIANTS,
+    Attention,
+    PositionalEncoding,
+)
 
-# Sizes are bounded so that a typing error is refused here and not by the machine's memory.
+# The model's modules still import these from here.
+from ablate.config.variants import LINEAR_CHUNK as LINEAR_CHUNK
+from ablate.config.variants import T5_BUCKETS as T5_BUCKETS
+
+ADDED_POSITIONS = tuple(name for name, encoding in POSITIONAL_ENCODINGS.items() if not encoding.in_attention)
+ATTENDED_POSITIONS = tuple(name for name, encoding in POSITIONAL_ENCODINGS.items() if encoding.in_attention)
+
+# Bound of sizes, so that a typing mistake is an error here and does not exhaust the memory.
 MAX_SIZE = 65_536
-
-# What tells the order of tokens: added to the embeddings, or at work inside self-attention.
-ADDED_POSITIONS = ("sinusoidal", "learned", "none")
-ATTENDED_POSITIONS = ("rope", "relative", "t5", "alibi")
-
-T5_BUCKETS = 32  # of distances, in positional_encoding=t5
-LINEAR_CHUNK = 64  # tokens of a causal sequence that attention=linear takes at once
 
 
 class ModelConfig(Section):
-    """The shape of the model and the parts it is made of. Defaults are the paper's base model."""
+    """Sizes of the model and variants of its parts. Defaults are the paper's base model."""
 
     architecture: Literal["encoder-decoder", "decoder-only"] = Field(
         "encoder-decoder",
@@ -50,7 +61,7 @@ class ModelConfig(Section):
     )
     attention_dropout: float = Field(0.0, ge=0.0, lt=1.0, description="dropout of attention weights")
     activation_dropout: float = Field(0.0, ge=0.0, lt=1.0, description="dropout after the feed-forward activation")
-    positional_encoding: Annotated[str, VariantName(ADDED_POSITIONS + ATTENDED_POSITIONS)] = Field(
+    positional_encoding: Annotated[str, VariantName(tuple(POSITIONAL_ENCODINGS))] = Field(
         "sinusoidal", description="positional encoding (3.5; row E of Table 3)"
     )
     relative_clip: int = Field(
@@ -60,7 +71,7 @@ class ModelConfig(Section):
         1024, ge=8, le=MAX_SIZE, description="maximum sequence length in tokens; size of a learned position table"
     )
     mixer: Literal["attention", "lstm"] = Field("attention", description="self-attention, or an LSTM in its place")
-    attention: Annotated[str, VariantName(("full", "local", "linear"))] = Field(
+    attention: Annotated[str, VariantName(tuple(ATTENTIONS))] = Field(
         "full", description="kind of self-attention; cross-attention is always full"
     )
     attention_window: int = Field(
@@ -70,11 +81,11 @@ class ModelConfig(Section):
         "1/sqrt(d_k)", description="factor of the attention scores (3.2.1)"
     )
     attention_bias: bool = Field(False, description="biases in the attention projections")
-    activation: Annotated[str, VariantName(("relu", "gelu", "swiglu"))] = Field(
+    activation: Annotated[str, VariantName(tuple(ACTIVATIONS))] = Field(
         "relu",
         description="activation of the feed-forward network; a gated one uses an inner size of 2/3 d_ff",
     )
-    norm: Annotated[str, VariantName(("layernorm", "rmsnorm"))] = Field(
+    norm: Annotated[str, VariantName(tuple(NORMS))] = Field(
         "layernorm", description="normalization (Ba et al., 2016; Zhang and Sennrich, 2019)"
     )
     norm_position: Literal["post", "pre", "none"] = Field(
@@ -88,26 +99,26 @@ class ModelConfig(Section):
     @field_validator("attention_scale", mode="before")
     @classmethod
     def _not_true(cls, value: Any) -> Any:
-        if value is True:  # which Python holds to be 1
+        if value is True:  # True == 1 in Python, so that the type alone would accept it
             raise ValueError("true is not allowed: must be 1/sqrt(d_k) or 1")
         return value
 
     @model_validator(mode="after")
-    def _possible(self) -> ModelConfig:
-        faults = [reason for holds, reason in _impossible(self) if holds]
-        if faults:
-            raise ValueError("; ".join(faults))
+    def _check_compatible(self) -> ModelConfig:
+        errors = list(_incompatible(self))
+        if errors:
+            raise ValueError("; ".join(errors))
         return self
 
     @property
     def depths(self) -> tuple[int, int]:
-        """Layers of the encoder and of the decoder; a decoder-only model has no encoder."""
+        """Number of layers of the encoder (0 in a decoder-only model) and of the decoder."""
         decoder = self.decoder_layers or self.n_layers
         return (self.encoder_layers or self.n_layers if self.has_encoder else 0), decoder
 
     @property
     def has_encoder(self) -> bool:
-        """Whether there are two stacks."""
+        """Whether the model has an encoder and a decoder, rather than a decoder only."""
         return self.architecture == "encoder-decoder"
 
     def places(self, source: int, target: int) -> int:
@@ -115,36 +126,36 @@ class ModelConfig(Section):
         return max(source, target) + 1 if self.has_encoder else source + target + 2
 
     def inner_width(self, gated: bool) -> int:
-        """Inner width of the feed-forward network: 2/3 of d_ff where three matrices share what two have otherwise."""
+        """Inner width of the feed-forward network: d_ff, or 2/3 of it if gated.
+
+        A gated network has three matrices instead of two, and so keeps the number of weights (Shazeer, 2020).
+        """
         return max(1, round(2 * self.d_ff / 3)) if gated else self.d_ff
 
     @property
     def cross_heads(self) -> int:
-        """Heads of attention over the source."""
+        """Number of heads of cross-attention."""
         return self.n_cross_heads or self.n_heads
 
 
-def _impossible(c: ModelConfig) -> list[tuple[bool, str]]:
-    """What cannot work together, and why."""
-    positions = f"positional_encoding={c.positional_encoding}"
-    attended = c.positional_encoding in ATTENDED_POSITIONS
-    return [
-        (c.positional_encoding == "sinusoidal" and c.d_model % 2 == 1,
-         f"d_model={c.d_model} is odd, and sinusoidal positions pair a sine with a cosine"),
-        (c.positional_encoding == "rope" and c.d_k % 2 == 1,
-         f"d_k={c.d_k} is odd, and rope rotates pairs of a head's entries"),
-        (c.n_kv_heads is not None and (c.mixer == "attention" or c.n_cross_heads is None)
-         and c.n_heads % c.n_kv_heads != 0,
-         f"n_kv_heads={c.n_kv_heads} does not divide h={c.n_heads}: groups of query heads must be equal"),
-        (c.n_kv_heads is not None and c.n_cross_heads is not None and c.has_encoder
-         and c.n_cross_heads % c.n_kv_heads != 0,
-         f"n_kv_heads={c.n_kv_heads} does not divide n_cross_heads={c.n_cross_heads}: groups of heads must be equal"),
-        (attended and c.mixer == "lstm",
-         f"{positions} acts inside self-attention, which mixer=lstm replaces"),
-        (attended and c.attention == "linear",
-         f"{positions} acts on scores between two tokens, which attention=linear never forms"),
-        (c.mixer == "lstm" and c.has_encoder and c.d_model % 2 == 1,
-         f"d_model={c.d_model} is odd, and the encoder's mixer=lstm gives half of it to each direction"),
-        (c.tied_embeddings == "decoder" and not c.has_encoder,
-         "tied_embeddings=decoder means all in a decoder-only model, which has no source embedding: all or none"),
-    ]  # fmt: skip
+def _incompatible(c: ModelConfig) -> Iterator[str]:
+    """Yield the reasons why settings cannot be combined."""
+    for field, variants in VARIANTS.items():
+        variant = variants.get(getattr(c, field))  # None for a custom class, which checks its requirements itself
+        error = variant.error(c) if variant else None
+        if error:
+            yield error
+    uses_all_heads = c.mixer == "attention" or c.n_cross_heads is None
+    if c.n_kv_heads is not None and uses_all_heads and c.n_heads % c.n_kv_heads:
+        yield f"n_kv_heads={c.n_kv_heads} does not divide h={c.n_heads}: groups of query heads must be equal"
+    if c.n_kv_heads is not None and c.n_cross_heads is not None and c.has_encoder and c.n_cross_heads % c.n_kv_heads:
+        cross = f"n_cross_heads={c.n_cross_heads}"
+        yield f"n_kv_heads={c.n_kv_heads} does not divide {cross}: groups of heads must be equal"
+    if POSITIONAL_ENCODINGS.get(c.positional_encoding, PositionalEncoding()).in_attention:
+        positions = f"positional_encoding={c.positional_encoding}"
+        if "attention" in MIXERS[c.mixer].replaces:
+            yield f"{positions} acts inside self-attention, which mixer={c.mixer} replaces"
+        if not ATTENTIONS.get(c.attention, Attention()).forms_scores:
+            yield f"{positions} acts on scores between two tokens, which attention={c.attention} never forms"
+    if c.tied_embeddings == "decoder" and not c.has_encoder:
+        yield "tied_embeddings=decoder means all in a decoder-only model, which has no source embedding: all or none"

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ablate.config import ModelConfig
-from ablate.config.model import ADDED_POSITIONS
+from ablate.config.variants import POSITIONAL_ENCODINGS
 from ablate.data.corpus import TOKENIZER
 from ablate.data.tokenizer import BOS, EOS, UNK
 from ablate.export.source import Affine, Source
@@ -95,7 +95,7 @@ def _parts(c: ModelConfig) -> dict[str, Any]:
 
 def _stack(spec: Any, source: Source, stack: str, positions: str) -> None:
     """Fill in the layers of a stack, and what it knows of order."""
-    if source.config.positional_encoding in ADDED_POSITIONS:
+    if not POSITIONAL_ENCODINGS[source.config.positional_encoding].in_attention:
         spec.position_encodings.encodings = _table(source, positions)
     for i, layer in enumerate(spec.layer):
         ours = f"{stack}.{i}"

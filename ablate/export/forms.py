@@ -13,6 +13,7 @@ from typing import Any
 
 from ablate.config import ModelConfig
 from ablate.config.plugins import without_digest
+from ablate.config.variants import GENERATOR, LLAMA, MARIAN, TRANSLATOR, exportable
 from ablate.errors import listed
 from ablate.export import ctranslate, llama, marian
 from ablate.export.source import Source
@@ -90,25 +91,20 @@ def _other_cross_heads(c: ModelConfig, name: str) -> tuple[bool, str]:
     return c.cross_heads != c.n_heads, f"{heads}, and {name} has as many over the source as over the target"
 
 
-_FULL_ATTENTION = {"mixer": ("attention",), "attention": ("full",)}
-_ANY_PART = {
-    "activation": tuple(ctranslate.ACTIVATIONS),
-    "norm": ("layernorm", "rmsnorm"),
-    "norm_position": ("post", "pre"),
-    "residual": (True,),
-}
+def _variants(export_format: str, *fields: str) -> dict[str, tuple[str, ...]]:
+    """For each field, the variants that the format can represent (config/variants.py)."""
+    return {field: exportable(field, export_format) for field in fields}
+
 
 # For each target, the form of an encoder-decoder and that of a decoder-only model.
 FORMS: dict[str, dict[str, Form]] = {
     "huggingface": {
         "encoder-decoder": Form(
-            "MarianMTModel",
+            MARIAN,
             {
-                **_FULL_ATTENTION,
-                "positional_encoding": ("sinusoidal",),
+                **_variants(MARIAN, "mixer", "attention", "positional_encoding"),
                 "attention_scale": ("1/sqrt(d_k)",),
-                "activation": ("relu", "gelu"),
-                "norm": ("layernorm",),
+                **_variants(MARIAN, "activation", "norm"),
                 "norm_position": ("post",),
                 "residual": (True,),
             },
@@ -116,13 +112,11 @@ FORMS: dict[str, dict[str, Form]] = {
             marian.write,
         ),
         "decoder-only": Form(
-            "LlamaForCausalLM",
+            LLAMA,
             {
-                **_FULL_ATTENTION,
-                "positional_encoding": ("rope",),
+                **_variants(LLAMA, "mixer", "attention", "positional_encoding"),
                 "attention_scale": ("1/sqrt(d_k)",),
-                "activation": ("swiglu",),
-                "norm": ("rmsnorm",),
+                **_variants(LLAMA, "activation", "norm"),
                 "norm_position": ("pre",),
                 "residual": (True,),
             },
@@ -132,22 +126,24 @@ FORMS: dict[str, dict[str, Form]] = {
     },
     "ctranslate2": {
         "encoder-decoder": Form(
-            "ctranslate2's Translator",
+            TRANSLATOR,
             {
-                **_FULL_ATTENTION,
-                **_ANY_PART,
-                "positional_encoding": ("sinusoidal", "learned", "none", "rope", "relative", "t5"),
+                **_variants(TRANSLATOR, "mixer", "attention", "activation", "norm"),
+                "norm_position": ("post", "pre"),
+                "residual": (True,),
+                **_variants(TRANSLATOR, "positional_encoding"),
             },
             _of_translator,
             ctranslate.write,
             needs="ctranslate2",
         ),
         "decoder-only": Form(
-            "ctranslate2's Generator",
+            GENERATOR,
             {
-                **_FULL_ATTENTION,
-                **_ANY_PART,
-                "positional_encoding": ("sinusoidal", "learned", "none", "rope", "relative", "alibi"),
+                **_variants(GENERATOR, "mixer", "attention", "activation", "norm"),
+                "norm_position": ("post", "pre"),
+                "residual": (True,),
+                **_variants(GENERATOR, "positional_encoding"),
             },
             _of_generator,
             ctranslate.write,

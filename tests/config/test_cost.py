@@ -31,6 +31,8 @@ from ablate.kernels import cpu_matmul
 from ablate.kernels.cross_entropy import smoothed_cross_entropy
 from ablate.model import build
 from ablate.store import checkpoints
+from ablate.store.layout import RunFolder
+from ablate.tasks.translation import Translation
 from ablate.training import Trainer
 from tests.data.small import split_of_lengths
 
@@ -218,29 +220,26 @@ def test_rows_a_cost_what_base_costs(heads):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """The folder of checkpoints after one real step, its configuration and its vocabulary."""
-    folder = tmp_path_factory.mktemp("trained")
+    """The run folder after one real step, its configuration and its vocabulary size."""
+    folder = RunFolder(tmp_path_factory.mktemp("runs") / "0123456789ab")
     config = resolve_row(
         {"n_layers": 2, "d_model": 128, "d_ff": 512, "n_heads": 4, "batch_tokens": 50, "train_steps": 1}
     )
     vocab_size = 1000
     split = split_of_lengths([(9, 11)] * 10)
     corpus = SimpleNamespace(split=lambda name: split, tokenizer=SimpleNamespace(vocab_size=vocab_size))
+    folder.path.mkdir()
     Trainer(
         config,
         1,
+        Translation(),
         corpus,
-        checkpoints_folder=folder / "checkpoints",
-        metrics_file=folder / "metrics.jsonl",
+        folder,
         device=torch.device("cpu"),
         micro_batch_tokens=50,
         keep_checkpoints=1,
-        evaluate=lambda model: 100.0,
-        tell=lambda report: None,
-        stop_asked=lambda: False,
-        say=lambda line: None,
-    ).run()
-    return folder / "checkpoints", config, vocab_size
+    ).fit()
+    return folder.checkpoints, config, vocab_size
 
 
 def test_checkpoint_bytes_match_a_written_checkpoint(trained):

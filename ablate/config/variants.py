@@ -1,0 +1,234 @@
+"""Tables of the variants of each mechanism: their costs, requirements and export formats.
+
+A new variant is a class in model/ and an entry here; `VARIANTS` lists the tables by the field that selects a variant.
+Validation, inactive settings, parameters, FLOPs, memory and export all read these tables. A custom class (plugins.py)
+has no entry and is counted with the defaults of its kind: `PositionalEncoding()`, `Attention()` and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+T5_BUCKETS = 32  # of distances, in positional_encoding=t5
+LINEAR_CHUNK = 64  # tokens that causal attention=linear processes at once
+
+
+class Sizes(Protocol):
+    """The members of ModelConfig that costs and requirements depend on."""
+
+    @property
+    def d_model(self) -> int:
+        """Width of the model."""
+
+    @property
+    def d_k(self) -> int:
+        """Query and key size of a head."""
+
+    @property
+    def d_v(self) -> int:
+        """Value size of a head."""
+
+    @property
+    def n_heads(self) -> int:
+        """Number of attention heads."""
+
+    @property
+    def max_positions(self) -> int:
+        """Longest sequence in tokens."""
+
+    @property
+    def relative_clip(self) -> int:
+        """Distance at which relative positions are clipped."""
+
+    @property
+    def has_encoder(self) -> bool:
+        """Whether the model has an encoder and a decoder."""
+
+    @property
+    def depths(self) -> tuple[int, int]:
+        """Number of layers of the encoder and of the decoder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """Facts about any variant.
+
+    fields: fields that have an effect only with this variant.
+    error: returns why a configuration cannot have this variant, or None.
+    exports: export formats that can represent it.
+    """
+
+    fields: tuple[str, ...] = ()
+    error: Callable[[Sizes], str | None] = lambda sizes: None
+    exports: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PositionalEncoding(Variant):
+    """Facts about a positional encoding.
+
+    in_attention: whether it acts inside self-attention; otherwise it is added to the embeddings, or absent.
+    adds_to_scores: whether it adds to attention scores or outputs, so that attention cannot be one fused operation.
+    parameters: trained parameters in the whole model.
+    score_factor: multiplications per attention score, relative to attention without positions.
+    """
+
+    in_attention: bool = False
+    adds_to_scores: bool = False
+    parameters: Callable[[Sizes], int] = lambda sizes: 0
+    score_factor: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attention(Variant):
+    """Facts about a kind of self-attention. Its projections are the same for all kinds and counted in cost.py.
+
+    forms_scores: whether it computes a score for every pair of tokens.
+    multiplications: between the projections, by (sizes, causal, tokens, sum of squared lengths); None: of scores.
+    kept: fp32 numbers per token, between the projections, that the backward pass needs; None: of scores.
+    """
+
+    forms_scores: bool = True
+    multiplications: Callable[[Sizes, bool, int, int], int] | None = None
+    kept: Callable[[Sizes], int] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Activation(Variant):
+    """Facts about the activation of the feed-forward network. `gated`: it multiplies two projections."""
+
+    gated: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Norm(Variant):
+    """Facts about a normalisation. `vectors`: its trained vectors of d_model entries, such as a gain and a bias."""
+
+    vectors: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixer(Variant):
+    """Facts about the mixing of tokens within a sequence.
+
+    replaces: fields of self-attention that have no effect with it.
+    parameters: trained parameters of one layer, by (sizes, causal); None: of self-attention.
+    multiplications: per token, by (sizes, causal); None: of self-attention.
+    kept: numbers per token that the backward pass needs; None: of self-attention.
+    """
+
+    replaces: tuple[str, ...] = ()
+    parameters: Callable[[Sizes, bool], int] | None = None
+    multiplications: Callable[[Sizes, bool], int] | None = None
+    kept: Callable[[Sizes], int] | None = None
+
+
+def _relative_parameters(s: Sizes) -> int:
+    """A vector of d_k and one of d_v for each clipped distance: 2 clip + 1 in the encoder, clip + 1 in the decoder."""
+    encoder, decoder = s.depths
+    return (encoder * (2 * s.relative_clip + 1) + decoder * (s.relative_clip + 1)) * (s.d_k + s.d_v)
+
+
+def _stacks(s: Sizes) -> int:
+    return 2 if s.has_encoder else 1
+
+
+def _linear_multiplications(s: Sizes, causal: bool, tokens: int, squares: int) -> int:
+    """Sums of phi(K)^T V and phi(Q) times them; if causal, also the scores within a chunk of LINEAR_CHUNK tokens."""
+    sums = 2 * s.n_heads * s.d_k * (s.d_v + 1) * tokens
+    chunks = min(squares, LINEAR_CHUNK * tokens) * s.n_heads * (s.d_k + s.d_v + 1) if causal else 0
+    return sums + chunks
+
+
+def _lstm_weights(s: Sizes, causal: bool, biases: int = 0) -> int:
+    """Four gates over input and state: one direction of d_model if causal, else two directions of half of it."""
+    width, directions = (s.d_model, 1) if causal else (s.d_model // 2, 2)
+    return directions * 4 * width * (s.d_model + width + biases)
+
+
+def _odd_d_model(s: Sizes) -> str | None:
+    return f"d_model={s.d_model} is odd, and sinusoidal positions pair a sine with a cosine" if s.d_model % 2 else None
+
+
+def _odd_d_k(s: Sizes) -> str | None:
+    return f"d_k={s.d_k} is odd, and rope rotates pairs of a head's entries" if s.d_k % 2 else None
+
+
+def _odd_halves(s: Sizes) -> str | None:
+    if s.has_encoder and s.d_model % 2:
+        return f"d_model={s.d_model} is odd, and the encoder's mixer=lstm gives half of it to each direction"
+    return None
+
+
+MARIAN, LLAMA = "MarianMTModel", "LlamaForCausalLM"
+TRANSLATOR, GENERATOR = "ctranslate2's Translator", "ctranslate2's Generator"
+_CTRANSLATE2 = frozenset({TRANSLATOR, GENERATOR})
+_ALL = frozenset({MARIAN, LLAMA}) | _CTRANSLATE2
+
+POSITIONAL_ENCODINGS = {
+    "sinusoidal": PositionalEncoding(error=_odd_d_model, exports=_CTRANSLATE2 | {MARIAN}),
+    "learned": PositionalEncoding(
+        parameters=lambda s: _stacks(s) * s.max_positions * s.d_model,
+        exports=_CTRANSLATE2,
+    ),
+    "none": PositionalEncoding(exports=_CTRANSLATE2),
+    "rope": PositionalEncoding(in_attention=True, error=_odd_d_k, exports=_CTRANSLATE2 | {LLAMA}),
+    "relative": PositionalEncoding(
+        in_attention=True,
+        adds_to_scores=True,
+        parameters=_relative_parameters,
+        score_factor=2,  # its vectors are multiplied as keys and values are
+        fields=("relative_clip",),
+        exports=_CTRANSLATE2,
+    ),
+    "t5": PositionalEncoding(
+        in_attention=True,
+        adds_to_scores=True,
+        parameters=lambda s: _stacks(s) * T5_BUCKETS * s.n_heads,
+        exports=frozenset({TRANSLATOR}),
+    ),
+    "alibi": PositionalEncoding(in_attention=True, adds_to_scores=True, exports=frozenset({GENERATOR})),
+}
+ATTENTIONS = {
+    "full": Attention(exports=_ALL),
+    "local": Attention(fields=("attention_window",)),
+    "linear": Attention(
+        forms_scores=False,
+        multiplications=_linear_multiplications,
+        kept=lambda s: s.n_heads * (5 * s.d_k + 2 * (s.d_v + 1)),  # inputs of phi, and sums with their divisors
+    ),
+}
+ACTIVATIONS = {
+    "relu": Activation(exports=_CTRANSLATE2 | {MARIAN}),
+    "gelu": Activation(exports=_CTRANSLATE2 | {MARIAN}),
+    "swiglu": Activation(gated=True, exports=_CTRANSLATE2 | {LLAMA}),
+}
+NORMS = {
+    "layernorm": Norm(vectors=2, exports=_CTRANSLATE2 | {MARIAN}),
+    "rmsnorm": Norm(vectors=1, exports=_CTRANSLATE2 | {LLAMA}),
+}
+MIXERS = {
+    "attention": Mixer(exports=_ALL),
+    "lstm": Mixer(
+        replaces=("attention", "attention_window"),
+        error=_odd_halves,
+        parameters=lambda s, causal: _lstm_weights(s, causal, biases=2),
+        multiplications=_lstm_weights,
+        kept=lambda s: 7 * s.d_model,
+    ),
+}
+# Field of ModelConfig -> name in a study -> facts.
+VARIANTS: Mapping[str, Mapping[str, Variant]] = {
+    "positional_encoding": POSITIONAL_ENCODINGS,
+    "attention": ATTENTIONS,
+    "activation": ACTIVATIONS,
+    "norm": NORMS,
+    "mixer": MIXERS,
+}
+
+
+def exportable(field: str, export_format: str) -> tuple[str, ...]:
+    """Variants of a field that an export format can represent."""
+    return tuple(name for name, variant in VARIANTS[field].items() if export_format in variant.exports)

@@ -1,0 +1,59 @@
+"""The table of variants: complete, and consistent with the classes of the model."""
+
+from typing import get_args
+
+import pytest
+
+from ablate.config import ModelConfig, field_names, resolve_row
+from ablate.config.plugins import VariantName, plugin_fields
+from ablate.config.variants import (
+    ACTIVATIONS,
+    ATTENTIONS,
+    MIXERS,
+    NORMS,
+    POSITIONAL_ENCODINGS,
+    VARIANTS,
+    exportable,
+)
+from ablate.model import feed_forward, norms, positions
+from ablate.model.parts import MECHANISMS
+
+EVERY = [(field, name) for field, variants in VARIANTS.items() for name in variants]
+
+
+def test_every_variant_has_a_class_and_an_entry():
+    assert positions.POSITIONS.keys() == POSITIONAL_ENCODINGS.keys()
+    assert feed_forward.ACTIVATIONS.keys() == ACTIVATIONS.keys()
+    assert norms.NORMS.keys() == NORMS.keys()
+    assert MECHANISMS.keys() == ATTENTIONS.keys()
+
+
+def test_the_fields_accept_exactly_the_variants_of_their_table():
+    for field in plugin_fields(ModelConfig):
+        (allowed,) = [item.names for item in ModelConfig.model_fields[field].metadata if isinstance(item, VariantName)]
+        assert allowed == tuple(VARIANTS[field])
+    assert get_args(ModelConfig.model_fields["mixer"].annotation) == tuple(MIXERS)
+    assert VARIANTS.keys() == plugin_fields(ModelConfig) | {"mixer"}
+
+
+@pytest.mark.parametrize(("field", "name"), EVERY)
+def test_every_variant_can_be_set_alone(field, name):
+    assert getattr(resolve_row({field: name}, written=[field]), field) == name
+
+
+@pytest.mark.parametrize(("field", "name"), EVERY)
+def test_fields_of_a_variant_exist_and_have_an_effect_only_with_it(field, name):
+    for own in VARIANTS[field][name].fields:
+        assert own in field_names()
+        assert getattr(resolve_row({field: name, own: 5}, written=[own]), own) == 5
+        others = [other for other in VARIANTS[field] if own not in VARIANTS[field][other].fields]
+        assert {getattr(resolve_row({field: other, own: 5}), own) for other in others} == {
+            ModelConfig.model_fields[own].default
+        }
+
+
+def test_an_export_format_names_the_variants_that_it_can_represent():
+    assert exportable("positional_encoding", "LlamaForCausalLM") == ("rope",)
+    assert exportable("norm", "LlamaForCausalLM") == ("rmsnorm",)
+    assert exportable("attention", "ctranslate2's Translator") == ("full",)
+    assert exportable("activation", "no such format") == ()
