@@ -20,13 +20,6 @@ from ablate.config.variants import (
     PositionalEncoding,
 )
 
-# The model's modules still import these from here.
-from ablate.config.variants import LINEAR_CHUNK as LINEAR_CHUNK
-from ablate.config.variants import T5_BUCKETS as T5_BUCKETS
-
-ADDED_POSITIONS = tuple(name for name, encoding in POSITIONAL_ENCODINGS.items() if not encoding.in_attention)
-ATTENDED_POSITIONS = tuple(name for name, encoding in POSITIONAL_ENCODINGS.items() if encoding.in_attention)
-
 # Bound of sizes, so that a typing mistake is an error here and does not exhaust the memory.
 MAX_SIZE = 65_536
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.config import ModelConfig
-from ablate.config.model import LINEAR_CHUNK
+from ablate.config.variants import LINEAR_CHUNK
 from ablate.kernels.linear import linears
 from ablate.model.attention_context import AttentionContext
 from ablate.model.kv_cache import GrowingKeyValues, KeyValues

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.config import ModelConfig
-from ablate.config.model import T5_BUCKETS
+from ablate.config.variants import T5_BUCKETS
 
 T5_DISTANCE = 128
 

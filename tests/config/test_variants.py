@@ -15,8 +15,7 @@ from ablate.config.variants import (
     VARIANTS,
     exportable,
 )
-from ablate.model import feed_forward, norms, positions
-from ablate.model.parts import MECHANISMS
+from ablate.model import attention, feed_forward, norms, positions
 
 EVERY = [(field, name) for field, variants in VARIANTS.items() for name in variants]
 
@@ -25,7 +24,7 @@ def test_every_variant_has_a_class_and_an_entry():
     assert positions.POSITIONS.keys() == POSITIONAL_ENCODINGS.keys()
     assert feed_forward.ACTIVATIONS.keys() == ACTIVATIONS.keys()
     assert norms.NORMS.keys() == NORMS.keys()
-    assert MECHANISMS.keys() == ATTENTIONS.keys()
+    assert attention.MECHANISMS.keys() == ATTENTIONS.keys()
 
 
 def test_the_fields_accept_exactly_the_variants_of_their_table():

@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from ablate.config import ModelConfig, resolve_row
-from ablate.config.model import ADDED_POSITIONS, ATTENDED_POSITIONS
+from ablate.config.variants import POSITIONAL_ENCODINGS
 
 LONGEST = 11  # tokens of a side, its mark counted
 _layers = st.integers(1, 3)
@@ -26,7 +26,7 @@ FIELDS = {
     "dropout": _rate,
     "attention_dropout": _rate,
     "activation_dropout": _rate,
-    "positional_encoding": st.sampled_from(ADDED_POSITIONS + ATTENDED_POSITIONS),
+    "positional_encoding": st.sampled_from(list(POSITIONAL_ENCODINGS)),
     "relative_clip": st.integers(1, 5),
     "max_positions": st.integers(2 * LONGEST, 40),
     "mixer": st.sampled_from(["attention", "attention", "lstm"]),

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from ablate.config.model import LINEAR_CHUNK
+from ablate.config.variants import LINEAR_CHUNK
 from ablate.model import attention
 from ablate.model.attention import MECHANISMS
 from ablate.model.attention_context import AttentionContext

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from ablate.config.model import ADDED_POSITIONS, ATTENDED_POSITIONS
+from ablate.config.variants import POSITIONAL_ENCODINGS
 from ablate.model.positions import POSITIONS, sinusoids
 from tests.model.small import ENCODINGS, normal, places, shape
 
@@ -18,7 +18,7 @@ def positions_of(encoding, causal=True, **fields):
 
 
 def test_every_encoding_of_the_language_is_built():
-    assert tuple(POSITIONS) == ENCODINGS == ADDED_POSITIONS + ATTENDED_POSITIONS
+    assert tuple(POSITIONS) == ENCODINGS == tuple(POSITIONAL_ENCODINGS)
 
 
 @pytest.mark.parametrize("d_model", [2, 26, 512])
