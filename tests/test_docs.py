@@ -217,7 +217,7 @@ def test_the_glossary_has_at_most_15_entries():
 
 def test_every_public_name_is_in_the_api_reference():
     import ablate
-    from ablate import errors
+    from ablate import components, errors
 
     documented = set(re.findall(r"^::: (\S+)$", (ROOT / "docs/api.md").read_text(), re.MULTILINE))
     names = {f"ablate.{name}" for name in ablate.__all__}
@@ -226,6 +226,7 @@ def test_every_public_name_is_in_the_api_reference():
         for name, value in vars(errors).items()
         if isinstance(value, type) and issubclass(value, Exception)
     }
+    names |= {f"ablate.components.{name}" for name in components.__all__}
     names |= {f"ablate.tasks.{name}" for name in ("Task", "Batch", "OutputTerms", "Sample")}
     assert documented == names
 
