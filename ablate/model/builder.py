@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 from ablate.config import ModelConfig
+from ablate.config.plugin_loader import load
 from ablate.config.plugins import parse_reference, without_digest
 from ablate.errors import StudyError
 from ablate.model.attention import MECHANISMS, AttentionMechanism, FullAttention, MultiHeadAttention
 from ablate.model.feed_forward import ACTIVATIONS, Activation, FeedForward, feed_forward
 from ablate.model.layers import Dropout, Embedding
 from ablate.model.norms import NORMS, PostNorm, PreNorm
-from ablate.model.plugins import load
 from ablate.model.positions import POSITIONS, PositionalEncoding
 from ablate.model.token_mixer import LSTM, TokenMixer
 

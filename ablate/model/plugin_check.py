@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from ablate.config import ModelConfig
+from ablate.config.plugin_loader import PREFIX, describe
 from ablate.config.plugins import references
 from ablate.errors import AblateError, StudyError
 from ablate.model import Transformer, build
 from ablate.model.attention import AttentionMechanism, MultiHeadAttention
-from ablate.model.plugins import PREFIX, describe
 from ablate.model.positions import PositionalEncoding
 
 # Two sentences of different lengths, padded with 0.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
+from ablate.config.plugin_loader import as_ablate_error, load, load_source
 from ablate.config.plugins import Reference, parse_reference
 from ablate.tasks.base import Batch, OutputTerms, Sample, Task
 from ablate.tasks.translation import Translation
@@ -13,32 +13,35 @@ TASKS: dict[str, Task] = {task.name: task for task in (Translation(),)}
 
 
 def task_of(name: str, sources: Path) -> Task:
-    """The task of a run, by name or by reference to a class.
+    """The task of a run, by its name or by a reference to a class.
 
     Args:
         name: such as `translation`, or `module:Class@digest`.
         sources: folder of plug-in sources, `<digest>.py`.
 
     Raises:
-        StudyError: the source has no such class, or the class is not a Task.
+        StoreError: the source is missing, or has another hash.
+        StudyError: the class is not a Task, or its module fails to load.
     """
     plugin = parse_reference(name)
-    if plugin is None:
-        return TASKS[name]
-    from ablate.model.plugins import load
-
-    return load(plugin, sources, Task)()  # type: ignore[type-var, type-abstract]
+    return TASKS[name] if plugin is None else _instance(plugin, load(plugin, sources, Task))  # type: ignore[type-abstract]
 
 
 def load_task(plugin: Reference, source: bytes) -> Task:
-    """The task of a class in a source that is not yet part of a run.
+    """The task of a class that a study names, before any run has its source.
 
     Raises:
-        StudyError: the source has no such class, or the class is not a Task.
+        StudyError: the class is not a Task, or its module fails to load.
     """
-    with tempfile.TemporaryDirectory(prefix="ablate-task-") as folder:
-        Path(folder, plugin.file).write_bytes(source)
-        return task_of(str(plugin), Path(folder))
+    path = Path(f"{plugin.module}.py")
+    return _instance(plugin, load_source(plugin, path, source, Task))  # type: ignore[type-abstract]
+
+
+def _instance(plugin: Reference, cls: type[Task]) -> Task:
+    try:
+        return cls()
+    except Exception as error:  # abstract methods that are left out, for one
+        raise as_ablate_error(plugin, error) from None
 
 
 __all__ = ["TASKS", "Batch", "OutputTerms", "Sample", "Task", "Translation", "load_task", "task_of"]

@@ -135,3 +135,11 @@ def test_faults_are_found_when_the_study_is_read(folder, tmp_path, old, new, mes
     path.write_text(path.read_text().replace(old, new))
     with pytest.raises(StudyError, match=message):
         read_study(path)
+
+
+def test_a_task_that_lacks_a_method_is_refused_when_the_study_is_read(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "faulty", ignore=shutil.ignore_patterns("results"))
+    path = tmp_path / "faulty" / "classification.py"
+    path.write_text(path.read_text().replace("def n_targets", "def other"))
+    with pytest.raises(StudyError, match=r"colours\.yaml:2:7: classification:Classification: TypeError: .*n_targets"):
+        read_study(tmp_path / "faulty" / "colours.yaml")

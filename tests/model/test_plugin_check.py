@@ -6,11 +6,11 @@ import textwrap
 import pytest
 import torch
 
+from ablate.config.plugin_loader import PREFIX
 from ablate.config.plugins import source_hash
 from ablate.errors import StoreError, StudyError
 from ablate.model import build
 from ablate.model.plugin_check import check_plugins
-from ablate.model.plugins import PREFIX
 from tests.model.small import V, sentences, shape
 
 IMPORTS = """\

@@ -11,12 +11,10 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, TypeVar
 
-from torch import nn
-
 from ablate.config.plugins import Reference, source_hash
 from ablate.errors import AblateError, StoreError, StudyError
 
-Module = TypeVar("Module", bound=nn.Module)
+Interface = TypeVar("Interface")
 
 PREFIX = "ablate_plugin_"  # of the names under which plug-in modules are loaded
 
@@ -32,7 +30,7 @@ class _VerifiedLoader(SourceFileLoader):
         return self.source_to_code(self.source, self.path)
 
 
-def load(plugin: Reference, folder: Path, interface: type[Module]) -> type[Module]:
+def load(plugin: Reference, folder: Path, interface: type[Interface]) -> type[Interface]:
     """Load the class that a pinned reference names.
 
     The module gets a name made of its hash, so that several versions of it can be in one process. It is imported with
@@ -51,6 +49,21 @@ def load(plugin: Reference, folder: Path, interface: type[Module]) -> type[Modul
     source = path.read_bytes() if path.exists() else b""
     if source_hash(source) != plugin.digest:
         raise StoreError(f"{path}: is not the source of {plugin}; remove the run to start it anew")
+    return load_source(plugin, path, source, interface)
+
+
+def load_source(plugin: Reference, path: Path, source: bytes, interface: type[Interface]) -> type[Interface]:
+    """Load the class that a pinned reference names from its source.
+
+    Args:
+        plugin: module, class and hash.
+        path: of the source, for tracebacks.
+        source: with the hash of the reference.
+        interface: the class that it must derive from.
+
+    Raises:
+        StudyError: the module fails to load, or the class does not derive from the interface.
+    """
     name = f"{PREFIX}{plugin.digest}"
     if name not in sys.modules:
         spec: Any = importlib.util.spec_from_file_location(name, path, loader=_VerifiedLoader(name, str(path), source))
@@ -69,7 +82,11 @@ def load(plugin: Reference, folder: Path, interface: type[Module]) -> type[Modul
 
 def public_name(interface: type) -> str:
     """The name under which an author imports an interface."""
-    package = "ablate.components" if interface.__module__.startswith("ablate.") else "torch.nn"
+    package = interface.__module__.partition(".")[0]
+    if package == "ablate":
+        package = "ablate.tasks" if interface.__module__.startswith("ablate.tasks.") else "ablate.components"
+    elif package == "torch":
+        package = "torch.nn"
     return f"{package}.{interface.__qualname__}"
 
 
