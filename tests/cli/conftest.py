@@ -12,5 +12,5 @@ def fake(tmp_path):
 
 @pytest.fixture
 def given(fake):
-    """What every verb is given: the study, and where its results are."""
+    """Arguments of every command: the study and its results root."""
     return fake.study.path, "--results", fake.results.root

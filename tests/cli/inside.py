@@ -1,4 +1,4 @@
-"""The command line in this process: as a user has it, without the seconds that a new one takes."""
+"""Run the command line in this process, which is faster than starting a new one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ablate.cli import main
 
 @dataclass(frozen=True)
 class Done:
-    """What came of a command."""
+    """Exit code and output of a command."""
 
     code: int
     out: str

@@ -1,4 +1,4 @@
-"""Completion of the shell: what typer offers, asked as a shell asks."""
+"""Shell completion, requested as a shell does."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ from tests.cli.test_start import VERBS
 
 
 def completed(monkeypatch, words, shell="bash"):
-    """What a shell is told when Tab is pressed at the end of these words."""
+    """The completions that a shell gets when Tab is pressed after these words."""
     environment = {
         **os.environ,
         "_ABLATE_COMPLETE": f"complete_{shell}",
@@ -31,5 +31,5 @@ def test_a_shell_completes_verbs_and_options(monkeypatch):
 
 
 @pytest.mark.parametrize("option", ["--install-completion", "--show-completion"])
-def test_help_tells_how_completion_is_installed(option):
+def test_help_shows_how_completion_is_installed(option):
     assert option in inside("--help").out

@@ -1,4 +1,4 @@
-"""What a user gets wrong: exit 2, one line a fault on standard error, nothing on standard output, nothing on disk."""
+"""Errors of users: exit code 2, one line per error on standard error, nothing on standard output or disk."""
 
 import re
 
@@ -31,7 +31,7 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_every_fault_of_a_study_is_a_line(here):
+def test_every_error_of_a_study_is_one_line(here):
     (here / "bad.yaml").write_text(BAD)
     done = ablate("table", "bad.yaml", check=2, cwd=here)  # a process of its own: no traceback at its end either
     assert done.stdout == ""
@@ -50,14 +50,14 @@ def test_a_bad_study_leaves_nothing_behind(here, verb):
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_study_that_is_not_there_is_a_line(here, verb):
+def test_a_missing_study_is_one_line(here, verb):
     done = inside(verb, "nowhere.yaml")
     assert (done.code, done.out, done.err) == (2, "", "nowhere.yaml: no such file\n")
     assert not list(here.iterdir())
 
 
 @pytest.mark.parametrize("text", ["", "study: [", "- 1", "\x00", "a: &b 1", "study: x\nstudy: y"])
-def test_what_is_no_study_is_a_line_with_its_place(here, text):
+def test_an_invalid_study_is_one_line_with_its_position(here, text):
     (here / "odd.yaml").write_text(text)
     done = inside("plan", "odd.yaml")
     assert (done.code, done.out) == (2, "")
@@ -78,7 +78,7 @@ def test_what_is_no_study_is_a_line_with_its_place(here, text):
     ],
 )
 @pytest.mark.parametrize("verb", ["plan", "run"])
-def test_a_wrong_option_s_value_is_a_line_with_the_nearest_match(given, verb, words, line):
+def test_a_wrong_value_is_one_line_with_the_nearest_match(given, verb, words, line):
     done = inside(verb, *given, *words)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith(line)
@@ -134,7 +134,7 @@ def test_wrong_usage_is_one_line_with_what_is_allowed(given, words, line):
     assert not given[2].exists()
 
 
-def test_without_a_command_there_is_help():
+def test_without_a_command_help_is_shown():
     done = inside()
     assert (done.code, done.err) == (0, "")
     assert done.out == inside("--help").out
@@ -143,11 +143,11 @@ def test_without_a_command_there_is_help():
 FILES = "study: files\ndata: {corpus: files, direction: en-de, train: train, dev: dev, test: test, vocab_size: 80}\n"
 
 
-def test_a_corpus_that_is_not_there_is_a_line_a_split_and_nothing_is_made(here):
+def test_a_missing_corpus_is_one_line_per_split_and_creates_nothing(here):
     (here / "files.yaml").write_text(FILES)
     done = inside("run", "files.yaml", "--set", "data.folder=nowhere")
     assert (done.code, done.out) == (2, "")
-    found = [re.findall(r"nowhere/(\w+)\.en ", line) for line in done.err.splitlines()]
+    found = [re.findall(r"nowhere/(\w+)\.en\(\.gz\) not found", line) for line in done.err.splitlines()]
     assert found == [["train"], ["dev"], ["test"]]
     assert [path.name for path in here.iterdir()] == ["files.yaml"]
 
@@ -158,14 +158,14 @@ def test_a_plan_needs_no_corpus(here):
     assert [path.name for path in here.iterdir()] == ["files.yaml"]
 
 
-def test_a_gpu_that_is_not_there_is_a_line(given, monkeypatch):
+def test_a_missing_gpu_is_one_line(given, monkeypatch):
     monkeypatch.setattr("ablate.launch.devices._gpu_memory", list)
     done = inside("run", *given, "--device", "cuda")
     assert done.code == 2
     assert done.err == "--device cuda: torch finds no CUDA device; use --device cpu\n"
 
 
-def test_a_damaged_result_is_told_and_the_others_are_shown(fake, given):
+def test_a_damaged_result_is_reported_and_the_others_are_shown(fake, given):
     fake.all_done()
     path = fake.folder("base", 1).result
     whole = path.read_bytes()
@@ -178,20 +178,20 @@ def test_a_damaged_result_is_told_and_the_others_are_shown(fake, given):
     assert "24.98" in inside("table", *given, "--format", "json").out  # of the row and seed that are whole
 
 
-def test_a_result_of_another_version_is_a_line(fake, given):
+def test_a_result_of_another_version_is_one_line(fake, given):
     fake.done("base", 1, 5.0, 25.0)
     path = fake.folder("base", 1).result
     write_json(path, {**read_json(path), "format": 1})
     done = inside("table", *given)
     assert (done.code, done.out) == (2, "")
     assert done.err == (
-        f"{path}: has format 1, and this ablate reads 3; use the version that wrote it, or another --results\n"
+        f"{path}: has format 1, and this ablate reads 3 to 4; use the version that wrote it, or another --results\n"
     )
 
 
 @pytest.fixture
 def runs(fake):
-    """Two runs with the same beginning of their ids, one of them done; and one that has diverged."""
+    """A finished run, an empty one whose id begins alike, and one each in other states."""
     for label, seed in (("base", 1), ("A h=1", 1)):
         fake.done(label, seed, 5.0, 25.0)
     fake.diverged("A h=2", 1, 50, "the loss is not a finite number")
@@ -212,7 +212,7 @@ def runs(fake):
         ("decoding beam=1", 13, "no run with an id that begins with"),
     ],
 )
-def test_translate_wants_one_run_that_is_done(runs, label, digits, message):
+def test_translate_needs_one_finished_run(runs, label, digits, message):
     id = (runs.folder(label, 1).id + "0")[:digits]
     done = inside("translate", id, "--results", runs.results.root, stdin=b"a b\n")
     assert (done.code, done.out) == (2, "")
@@ -225,7 +225,7 @@ def test_a_run_is_an_id_and_never_a_path(runs, id):
     assert inside("translate", id, "--results", runs.results.root).code == 2
 
 
-def test_translate_refuses_what_is_not_utf_8(runs):
+def test_translate_refuses_invalid_utf_8(runs):
     id = runs.folder("A h=1", 1).id
     done = inside("translate", id, "--results", runs.results.root, stdin="a\nü ".encode() + b"\xff\n")
     assert (done.code, done.out) == (2, "")

@@ -1,4 +1,4 @@
-"""What is slow to load stays unloaded where it is not needed."""
+"""Packages that are slow to import are imported only by the commands that need them."""
 
 import json
 import subprocess
@@ -80,7 +80,7 @@ def test_a_table_with_verdicts_loads_nothing_heavy_once_translations_are_scored(
 
 
 @pytest.mark.parametrize("words", [["table"], ["table", "--format", "json"], ["plan"], ["status"], ["--help"]])
-def test_a_reader_that_goes_away_is_no_error(some_results, given, words):
+def test_a_closed_pipe_is_no_error(some_results, given, words):
     study = [] if words == ["--help"] else given
     process = subprocess.Popen(command(*words[:1], *study, *words[1:]), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.close()  # as `| true` does
@@ -89,7 +89,7 @@ def test_a_reader_that_goes_away_is_no_error(some_results, given, words):
     process.wait()
 
 
-def test_a_reader_that_takes_one_line_gets_it(some_results, given):
+def test_a_reader_of_one_line_gets_it(some_results, given):
     words = " ".join(f"'{word}'" for word in command("plan", *given, "--format", "json"))
     done = subprocess.run(f"{words} | head -1", shell=True, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("{\n", "")

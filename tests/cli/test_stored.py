@@ -1,4 +1,4 @@
-"""What is told of the stored: `status RUN`, `verify --stored`, `clean`, and the last words of what has failed."""
+"""Commands on stored files: `status RUN`, `verify --stored`, `clean`, and the log of a failed run."""
 
 import json
 
@@ -8,7 +8,7 @@ from ablate.store.files import write_json
 from tests.cli.inside import inside
 
 
-def test_all_that_is_known_of_a_run_is_told(fake, given):
+def test_everything_known_about_a_run_is_shown(fake, given):
     fake.done("base", 1, 5.0, 25.0)
     folder = fake.folder("base", 1)
     write_json(folder.provenance, {
@@ -25,7 +25,7 @@ def test_all_that_is_known_of_a_run_is_told(fake, given):
         f"run {folder.id}: done",
         "  seed 1, corpus toy en-toy",
         "  text 0123456789ab, on cpu, 1 thread",
-        "  micro-batches of 250 padded tokens, halved 2 times for want of memory",
+        "  micro-batches of 250 padded tokens, halved 2 times after running out of memory",
         "  ablate 0.2.0, revision abc123, with uncommitted changes",
         "  Python 3.12, torch 2.13.0",
         "  P, 2 cores, S",
@@ -37,7 +37,7 @@ def test_all_that_is_known_of_a_run_is_told(fake, given):
     assert (known["state"], known["log"], known["provenance"]["python"]) == ("done", ["first", "last"], "3.12")
 
 
-def test_damage_of_a_run_is_told_with_the_rest(fake, given):
+def test_damage_of_a_run_is_shown_with_the_rest(fake, given):
     fake.done("base", 1, 5.0, 25.0)
     folder = fake.folder("base", 1)
     folder.provenance.write_text("{}")
@@ -47,14 +47,14 @@ def test_damage_of_a_run_is_told_with_the_rest(fake, given):
     assert "  done after 100 steps in 60 s" in done.out
 
 
-def test_a_run_that_is_not_there_is_a_line(fake, given):
+def test_an_unknown_run_is_one_line(fake, given):
     fake.done("base", 1, 5.0, 25.0)
     done = inside("status", "fff", *given[1:])
     assert (done.code, done.out) == (2, "")
     assert "no run with an id that begins with" in done.err
 
 
-def test_the_last_words_of_a_run_that_has_failed_are_shown(fake, given):
+def test_the_end_of_a_failed_runs_log_is_shown(fake, given):
     fake.failed("A h=1", 2, "RuntimeError: out of luck")
     fake.folder("A h=1", 2).log.write_text("one\ntwo\nthree\n\nfour \x1b[2J\n")
     said = inside("status", *given).out
@@ -64,14 +64,14 @@ def test_the_last_words_of_a_run_that_has_failed_are_shown(fake, given):
 
 
 @pytest.mark.parametrize("words", [(), ("--yes",)])
-def test_nothing_to_clean_is_said(fake, given, words):
+def test_without_leftovers_there_is_nothing_to_clean(fake, given, words):
     fake.all_done()
     done = inside("clean", *given, *words)
     assert done.code == 0
     assert ("Nothing to clean" in done.out) == (not words)
 
 
-def test_clean_says_what_could_go_and_removes_it_only_on_request(fake, given):
+def test_clean_lists_leftovers_and_removes_them_only_with_yes(fake, given):
     fake.all_done()
     left = fake.folder("base", 1).path / "result.json.damaged"
     left.write_bytes(b"x" * 2000)
@@ -83,16 +83,17 @@ def test_clean_says_what_could_go_and_removes_it_only_on_request(fake, given):
     assert not left.exists()
 
 
-def test_verify_finds_what_is_damaged_and_is_1_for_scripts(fake, given):
+def test_verify_finds_damage_and_exits_with_1(fake, given):
     fake.failed("base", 1, "x")
     folder = fake.folder("base", 1)
-    write_json(folder.run, {"id": folder.id})
+    fake.done("base", 1, 5.0, 25.0)
+    folder.result.unlink()
     whole = inside("verify", *given, "--stored")
-    assert (whole.code, whole.out) == (0, "stored: 2 files of 1 run and 0 corpora: all unchanged\n")
+    assert (whole.code, whole.out) == (0, "stored: 3 files of 1 run and 0 corpora: all unchanged\n")
     folder.run.write_bytes(folder.run.read_bytes()[:-1])
     hurt = inside("verify", *given, "--stored")
     assert hurt.code == 1
     assert hurt.out == (
         f"{folder.run}: does not end with its hash: it was changed by hand, or written by an ablate before 0.2\n"
-        "stored: 2 files of 1 run and 0 corpora: 1 damaged\n"
+        "stored: 3 files of 1 run and 0 corpora: 1 damaged\n"
     )

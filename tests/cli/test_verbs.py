@@ -1,4 +1,4 @@
-"""The verbs that train nothing, on results written by hand."""
+"""Commands that train nothing, on results written by hand."""
 
 import json
 import re
@@ -13,13 +13,13 @@ from tests.cli.inside import inside
 from tests.cli.test_start import VERBS
 
 
-def test_version_is_told():
+def test_version_is_shown():
     done = inside("--version")
     assert (done.code, done.out) == (0, f"ablate {ablate.__version__}\n")
 
 
 @pytest.mark.parametrize("words", [["-h"], ["--help"], *([verb, "-h"] for verb in ("init", "plan", "run", "table"))])
-def test_help_is_an_answer_and_no_error(words):
+def test_help_is_printed_without_an_error(words):
     done = inside(*words)
     assert done.code == 0
     assert done.out.split()[0] == "Usage:"
@@ -61,7 +61,7 @@ def test_init_writes_a_study_that_plans(tmp_path, monkeypatch):
     *((stem, "study") for stem in ("null", "true", "007", "1e3", "_x", "runs", "corpora", "ü", "x" * 65)),
     ("A-1_b", "A-1_b"), ("a b", "a-b"), ("a.b", "a-b"), ("-x", "x"), ("no", "no"),
 ])  # fmt: skip
-def test_init_names_the_study_after_its_file_where_that_can_be_a_name(tmp_path, stem, name):
+def test_init_names_the_study_after_its_file(tmp_path, stem, name):
     file = tmp_path / f"{stem}.yaml"
     assert inside("init", file).code == 0
     assert read_study(file).name == name
@@ -80,11 +80,11 @@ def test_every_template_plans_and_names_the_schema_beside_it(tmp_path, template)
     assert inside("plan", file).code == 0
 
 
-def test_the_templates_are_those_that_there_are():
+def test_every_template_is_an_option():
     assert {template.value for template in Template} == {path.stem for path in TEMPLATES.glob("*.yaml")}
 
 
-def test_init_renews_a_schema_of_ours_and_leaves_any_other_file(tmp_path):
+def test_init_replaces_only_a_schema_of_ablate(tmp_path):
     schema = tmp_path / "ablate.schema.json"
     schema.write_text('{"title": "A study of ablate", "old": true}')
     inside("init", tmp_path / "one.yaml")
@@ -94,7 +94,7 @@ def test_init_renews_a_schema_of_ours_and_leaves_any_other_file(tmp_path):
     assert schema.read_text() == "mine"
 
 
-def test_init_replaces_nothing(tmp_path):
+def test_init_replaces_no_study(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("mine")
     done = inside("init", file)
@@ -102,7 +102,7 @@ def test_init_replaces_nothing(tmp_path):
     assert file.read_text() == "mine"
 
 
-def test_init_says_why_it_cannot_write(tmp_path):
+def test_init_reports_why_it_cannot_write(tmp_path):
     done = inside("init", tmp_path / "nowhere" / "study.yaml")
     assert (done.code, done.err.endswith("cannot be written: No such file or directory\n")) == (2, True)
 
@@ -119,7 +119,7 @@ def test_set_reaches_the_configuration_of_every_row(given):
         assert {run["id"] for run in before["runs"]}.isdisjoint(run["id"] for run in after["runs"])
 
 
-def test_rows_and_seeds_pick_and_base_stays(given):
+def test_rows_and_seeds_are_selected_and_base_stays(given):
     words = ["--rows", "D,decoding*", "--seeds", "2,7-8", "--format", "json"]
     rows = json.loads(inside("plan", *given, *words).out)["rows"]
     assert [row["row"] for row in rows] == ["base", "D dropout=0.3", "decoding beam=1"]
@@ -142,7 +142,7 @@ def statuses(given):
     return {(run["row"], run["seed"]): (run["state"], run["detail"]) for run in runs}
 
 
-def test_status_tells_where_every_run_stands(fake, given):
+def test_status_shows_the_state_of_every_run(fake, given):
     fake.done("base", 1, 5.0, 25.0, steps=100, seconds=125.0)
     fake.at("base", 2, 40, alive=True, loss=2.345, perplexity=8.12, tokens_per_second=7300.4)
     fake.at("base", 3, 100, alive=True, phase="decoding", perplexity=7.5)
@@ -162,7 +162,7 @@ def test_status_tells_where_every_run_stands(fake, given):
     assert len(found) == 15
 
 
-def test_status_for_people_has_every_run_and_their_sum(fake, given):
+def test_status_in_a_terminal_has_every_run_and_a_count(fake, given):
     fake.all_done()
     fake.folder("D dropout=0.3", 2).result.unlink()
     text = inside("status", *given).out
@@ -185,7 +185,7 @@ def test_what_is_not_known_yet_is_not_told(progress, text):
     assert progress_line(progress) == text
 
 
-def test_table_s_forms_are_those_of_the_report(fake, given):
+def test_the_table_is_printed_in_every_format(fake, given):
     fake.all_done()
     assert inside("table", *given, "--format", "csv").out.startswith("row,group,n_layers,")
     assert json.loads(inside("table", *given, "--format", "json").out)["study"] == "small"
@@ -194,7 +194,7 @@ def test_table_s_forms_are_those_of_the_report(fake, given):
     assert "4.92" in inside("table", *given, "--against", "paper").out
 
 
-def test_a_plan_tells_what_fits_into_a_budget(fake, given):
+def test_a_plan_shows_the_part_that_fits_into_a_budget(fake, given):
     unknown = inside("plan", *given, "--budget", "1h")
     assert unknown.out.splitlines()[-1].startswith("--budget 1h: unknown until a run has finished on this machine")
     assert json.loads(inside("plan", *given, "--budget", "1h", "--format", "json").out)["budget"] == {
