@@ -55,7 +55,7 @@ def command(
 
     print_plan(plan)
     if fitting is not None and limit is not None:
-        typer.echo(fitting.told(limit))
+        typer.echo(fitting.summary(limit))
     elif limit is not None:
         typer.echo(
             f"--budget {limit.text}: unknown until a run has finished on this machine; "

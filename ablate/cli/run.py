@@ -137,5 +137,5 @@ def _train_within(budget: Budget, gpus: int, study: Study, root: Results, train:
             raise UsageError(
                 f"--budget {budget.text}: cannot estimate rows without a last step, or in another precision: {rows}"
             )
-    typer.echo(fitting.told(budget))
+    typer.echo(fitting.summary(budget))
     return train(fitting.study)

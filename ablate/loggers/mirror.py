@@ -18,7 +18,7 @@ from ablate.formatting import ellipsis
 from ablate.loggers.base import LoggedRun, Logger, Point, RunLogger
 from ablate.report.progress import run_labels
 from ablate.store import Results
-from ablate.store.files import read_json
+from ablate.store.records import Result
 from ablate.study import Study
 
 EVERY_SECONDS = 2.0
@@ -110,7 +110,7 @@ class Mirror:
         if followed.closed:
             return
         folder = self.results.run(followed.run.id)
-        result = read_json(folder.result)  # read before the log, which is then complete
+        result = folder.read_result()  # read before the log, which is then complete
         lines = self._new_lines(folder.metrics, followed)
         if followed.logger is None and (lines or result):
             followed.logger = logger.open(followed.run)
@@ -149,17 +149,17 @@ def _point(line: bytes) -> Point:
     return Point(values.pop("step"), {name: value for name, value in values.items() if name != "tokens"})
 
 
-def _is_finished(result: Mapping[str, Any], study: Study, id: str) -> bool:
+def _is_finished(result: Result, study: Study, id: str) -> bool:
     """Whether the run has diverged, or has the scores of every decoding that the study asks for."""
-    return bool(result["outcome"] == "diverged" or study.decodings[id].keys() <= result["decodings"].keys())
+    return result.outcome == "diverged" or study.decodings[id].keys() <= result.decodings.keys()
 
 
-def _scores(result: Mapping[str, Any], study: Study, id: str) -> dict[str, float]:
+def _scores(result: Result, study: Study, run: str) -> dict[str, float]:
     """`final_` and the metric's name -> score; from the second decoding on with beam, alpha and averaging."""
     names = dict.fromkeys((PPL.name, *study.metrics))
-    scores: dict[str, float] = {}
-    for number, (decoding, config) in enumerate(study.decodings[id].items()):
-        values = result.get("decodings", {}).get(decoding) or {}
+    final: dict[str, float] = {}
+    for number, (id, config) in enumerate(study.decodings[run].items()):
+        scores = result.decodings[id].scores if id in result.decodings else {}
         suffix = f" beam={config.beam} alpha={config.alpha} average={config.average_checkpoints}" if number else ""
-        scores |= {f"final_{name}{suffix}": values[name] for name in names if name in values}
-    return scores
+        final |= {f"final_{name}{suffix}": scores[name].value for name in names if name in scores}
+    return final

@@ -1,4 +1,4 @@
-"""What of a study fits into a given time: fewer seeds first, then fewer rows."""
+"""The part of a study that fits into a given time: fewer seeds first, then fewer rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GPU_HOURS = re.compile(r"(\d+(?:\.\d+)?)\s*gpu-?hours?", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Budget:
-    """Seconds of this machine, as `text` gives them; or of one GPU, however many share them."""
+    """A time limit: seconds of this machine, or seconds of GPU time (`of_one_gpu`) that its GPUs share."""
 
     text: str
     seconds: float
@@ -28,28 +28,28 @@ class Budget:
 
     @staticmethod
     def parse(text: str) -> Budget:
-        """From `2h`, `90min`, `1d 12h` or `8 gpu-hours`.
+        """Parse `2h`, `90min`, `1d 12h` or `8 gpu-hours`.
 
         Raises:
-            UsageError: it is none of these, or nothing.
+            UsageError: another text, or no time at all.
         """
-        given = text.strip().lower()
-        hours = _GPU_HOURS.fullmatch(given)
+        words = text.strip().lower()
+        hours = _GPU_HOURS.fullmatch(words)
         if hours:
             budget = Budget(text, 3600.0 * float(hours[1]), of_one_gpu=True)
-        elif _TIME.fullmatch(given):
-            budget = Budget(text, sum(float(n) * _UNITS[unit] for n, unit in re.findall(_PART, given)))
+        elif _TIME.fullmatch(words):
+            budget = Budget(text, sum(float(n) * _UNITS[unit] for n, unit in re.findall(_PART, words)))
         else:
             raise UsageError(f'--budget: "{text[:60]}" is not a time such as 2h, 90min, 1d12h or 8gpu-hours')
         if not 0 < budget.seconds < float("inf"):
-            raise UsageError(f'--budget: "{text[:60]}" is no time at all')
+            raise UsageError(f'--budget: "{text[:60]}" is zero or infinite')
         return budget
 
     def available(self, gpus: int) -> float:
-        """Seconds of work, as a plan counts them: of a whole CPU, or of one of its GPUs.
+        """Seconds of work, as a plan counts them: of the whole CPU, or of one GPU.
 
         Raises:
-            UsageError: it is of GPUs, and there are none.
+            UsageError: the budget is GPU time and the machine has no GPU.
         """
         if self.of_one_gpu and not gpus:
             raise UsageError(f"--budget {self.text}: this machine has no GPU; give hours, such as 2h")
@@ -58,23 +58,34 @@ class Budget:
 
 @dataclass(frozen=True)
 class Fit:
-    """What is to be trained now, about how long it takes in seconds, and what is left for another time."""
+    """The part of a study that fits.
+
+    study: its rows and seeds that fit.
+    seconds: estimated time for its missing runs.
+    seeds_left: seeds that do not fit.
+    rows_left: labels of rows that do not fit.
+    runs_left: number of missing runs that do not fit.
+    """
 
     study: Study
     seconds: float
     seeds_left: tuple[int, ...] = ()
     rows_left: tuple[str, ...] = ()
+    runs_left: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """For scripts."""
         rows = [row.label for row in self.study.rows]
         return {"rows": rows, "seeds": list(self.study.seeds), "seconds": self.seconds}
 
-    def told(self, budget: Budget) -> str:
-        """A line for people."""
+    def summary(self, budget: Budget) -> str:
+        """One line for the terminal."""
         time = f"about {duration(self.seconds)}"
         if not self.seeds_left and not self.rows_left:
-            return f"--budget {budget.text}: all of it fits, {time}."
+            return f"--budget {budget.text}: the whole study fits, {time}."
+        if not self.seconds:
+            remain = "run remains" if self.runs_left == 1 else "runs remain"
+            return f"--budget {budget.text}: nothing new fits; {self.runs_left} {remain}."
         kept, whole = len(self.study.seeds), len(self.study.seeds) + len(self.seeds_left)
         seeds = f"{kept} of {plural(whole, 'seed')} {'fits' if kept == 1 else 'fit'}"
         if not self.rows_left:
@@ -82,22 +93,24 @@ class Fit:
         rows = len(self.study.rows)
         return (
             f"--budget {budget.text}: {seeds}, for {rows} of {rows + len(self.rows_left)} rows, {time}; "
-            f"left for another time: {', '.join(self.rows_left)}."
+            f"rows for later: {', '.join(self.rows_left)}."
         )
 
 
 def fit(plan: Plan, available: float) -> Fit | None:
-    """As many seeds as fit for every row; where not even one does, as many rows as fit with it, in their order.
+    """Select the part of a study that fits into a time.
+
+    As many seeds as fit for every row; if not even one seed fits, as many rows with one seed as fit, in their order.
 
     Args:
-        plan: of the whole study.
-        available: seconds of work, as the plan counts them.
+        plan: plan of the whole study.
+        available: seconds of work, from `Budget.available`.
 
     Returns:
-        None where the plan does not know how long its runs take.
+        The part, or None if the plan has no estimate of time.
 
     Raises:
-        UsageError: base alone does not fit.
+        UsageError: base with one seed does not fit.
     """
     if plan.seconds_of is None:
         return None
@@ -105,12 +118,13 @@ def fit(plan: Plan, available: float) -> Fit | None:
     for count in range(len(study.seeds), 0, -1):
         needed = sum(seconds.get(id, 0.0) for id in _runs(study, study.rows, study.seeds[:count]))
         if needed <= available:
-            return Fit(replace(study, seeds=study.seeds[:count]), needed, study.seeds[count:])
+            part = replace(study, seeds=study.seeds[:count])
+            return Fit(part, needed, study.seeds[count:], runs_left=_missing(plan) - _missing(plan, part))
     kept: list[Row] = []
     counted: set[str] = set()
     spent = 0.0
     for row in study.rows:
-        runs = _runs(study, [row], study.seeds[:1]) - counted  # a run that rows share is counted once
+        runs = _runs(study, [row], study.seeds[:1]) - counted  # count a run that several rows share once
         needed = sum(seconds.get(id, 0.0) for id in runs)
         if row is study.base and needed > available:
             raise UsageError(f"--budget: base with one seed alone takes about {duration(needed)}")
@@ -120,14 +134,22 @@ def fit(plan: Plan, available: float) -> Fit | None:
             spent += needed
     labels = {row.label for row in kept}
     left = tuple(row.label for row in study.rows if row.label not in labels)
-    return Fit(replace(study, seeds=study.seeds[:1], rows=tuple(kept)), spent, study.seeds[1:], left)
+    part = replace(study, seeds=study.seeds[:1], rows=tuple(kept))
+    return Fit(part, spent, study.seeds[1:], left, _missing(plan) - _missing(plan, part))
+
+
+def _missing(plan: Plan, part: Study | None = None) -> int:
+    """Number of runs that are not trained yet, of the whole plan or of a part."""
+    assert plan.seconds_of is not None
+    runs = plan.seconds_of.keys() if part is None else {run.id for run in part.runs()} & plan.seconds_of.keys()
+    return sum(plan.seconds_of[id] > 0 for id in runs)
 
 
 def base_alone(study: Study) -> Study:
-    """What is trained first where nothing is known of a machine: base with one seed, for all rows that decode it."""
+    """Base with one seed, and the rows that only decode it: trained first to measure an unknown machine."""
     seeds = study.seeds[:1]
-    ours = _runs(study, [study.base], seeds)
-    rows = tuple(row for row in study.rows if _runs(study, [row], seeds) == ours)
+    base = _runs(study, [study.base], seeds)
+    rows = tuple(row for row in study.rows if _runs(study, [row], seeds) == base)
     return replace(study, rows=rows, seeds=seeds)
 
 
@@ -136,6 +158,6 @@ def _runs(study: Study, rows: Sequence[Row], seeds: Sequence[int]) -> set[str]:
 
 
 def unknown_rows(plan: Plan) -> list[str]:
-    """Rows whose time cannot be told although base has been trained: they have no end, or another precision."""
+    """Rows whose time cannot be estimated from base: without a last step, or in another precision."""
     base = plan.study.base.config.precision
     return [row.row.label for row in plan.rows if row.flops is None or row.row.config.precision != base]

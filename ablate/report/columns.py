@@ -116,17 +116,17 @@ def meaning(table: Table, in_full: bool) -> list[str]:
     if in_full and any(verdict.bootstrap for verdict in rows):
         lines.append(
             f"p (test set): paired bootstrap of Δ{main} over the test sentences (sacreBLEU's, {RESAMPLES} resamples), "
-            "Holm-corrected over the rows. Noise of the test set is not noise of the seeds."
+            "Holm-corrected over the rows. This covers the sampling of test sentences, not the variance over seeds."
         )
     if _has_verdicts(table):
         tested = sum(verdict.seed_test is not None for verdict in rows)
         lines.append(
             f"verdict: by {main}. worse, better: beyond the noise of {seeds} seeds and of the test sentences "
-            f"(p < {LEVEL:g} each, Holm-corrected over {plural(tested, 'row')}). within noise (d): d is the smallest "
-            "difference that this study could see."
+            f"(p < {LEVEL:g} each, Holm-corrected over {plural(tested, 'row')}). within noise (d): not significant; "
+            "d is the smallest detectable difference."
         )
     elif seeds == 1 and any(verdict.n for verdict in rows):
-        lines.append("One seed (n = 1) shows no spread, so the table cannot tell whether a row differs from base.")
+        lines.append("One seed (n = 1): the variance over seeds is unknown, so every row is undecided.")
     return lines
 
 

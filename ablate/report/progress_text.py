@@ -1,4 +1,4 @@
-"""A study's standing as lines of a terminal: its table, filling while it trains."""
+"""Progress of a study as lines for a terminal: its table, filling while runs train."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ GAP = "  "
 LEAST_LABEL = 12  # columns that a row's label keeps in any case
 ENOUGH_LABEL = 28  # it gets no more than this before the other columns have their longer forms
 ROOM_FOR_LEGEND = 6  # rows; below that they need the line themselves
-LEGEND = "~ so far; vs base: difference in PPL, @ at a step that both have reached."
-# What a row is called after that has runs in several states: the first of these that there is.
+LEGEND = '~ still training; "vs base": difference in PPL, @ last step that both evaluated'
+# State shown for a row with runs in several states; the first match wins.
 _FIRST: tuple[State, ...] = ("running", "failed", "diverged", "interrupted", "pending", "done")
 _WORDS = {"pending": "waiting"}
 
@@ -43,7 +43,7 @@ def _title(standing: StudyProgress, width: int) -> Text:
     if standing.seconds_left is not None:
         parts.append(f"about {duration(standing.seconds_left)} left")
     elif standing.ended < len(standing.states) and not counts["running"]:
-        parts.append("nobody is at work")
+        parts.append("no process is running this study")
     said = ", ".join(parts)
     name = _cut(Text(standing.study.name), max(LEAST_LABEL, width - len(said) - 2))
     return _cut(Text.assemble(name, ": ", said, style="bold"), width)

@@ -10,7 +10,7 @@ import torch
 from ablate.analysis.heads import KINDS
 from ablate.cli.attention import Kind
 from ablate.store.files import write_json
-from ablate.store.layout import RESULT_FORMAT
+from ablate.store.records import RESULT_FORMAT
 from tests.analysis.runs import ID, SENTENCE, SHORT, TRANSLATION, corpus_in, lay_out
 from tests.cli.inside import inside
 

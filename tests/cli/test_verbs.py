@@ -8,6 +8,7 @@ import pytest
 import ablate
 from ablate.cli.init import TEMPLATES, Template
 from ablate.report.run_text import progress_line
+from ablate.store.records import Progress
 from ablate.study import read_study
 from tests.cli.inside import inside
 from tests.cli.test_start import VERBS
@@ -181,8 +182,8 @@ def test_status_in_a_terminal_has_every_run_and_a_count(fake, given):
         ({"phase": "left"}, ""),
     ],
 )
-def test_what_is_not_known_yet_is_not_told(progress, text):
-    assert progress_line(progress) == text
+def test_unknown_values_are_left_out_of_a_progress_line(progress, text):
+    assert progress_line(Progress(host="here", pid=1, born=None, **progress)) == text
 
 
 def test_the_table_is_printed_in_every_format(fake, given):
@@ -202,7 +203,7 @@ def test_a_plan_shows_the_part_that_fits_into_a_budget(fake, given):
     }  # fmt: skip
     fake.done("base", 1, 5.0, 25.0, seconds=60.0)
     fake.done("decoding beam=1", 1, 5.0, 25.0)
-    assert "--budget 1h: all of it fits, about " in inside("plan", *given, "--budget", "1h").out
+    assert "--budget 1h: the whole study fits, about " in inside("plan", *given, "--budget", "1h").out
     fits = json.loads(inside("plan", *given, "--budget", "6min", "--format", "json").out)["budget"]["fits"]
     assert fits["seeds"] == [1]
     assert fits["rows"] == ["base", "A h=1", "A h=2", "D dropout=0.3", "decoding beam=1"]

@@ -272,7 +272,7 @@ def test_a_budget_on_an_unknown_machine_begins_with_base_and_leaves_what_does_no
     done = fresh.run("--budget", "1s")
     assert (done.code, done.err) == (0, "")
     assert "--budget 1s: no run has finished on this machine yet; base is trained first." in done.out
-    assert "--budget 1s: 1 of 2 seeds fits, for 2 of 3 rows, about 0 s; left for another time: A h=1." in done.out
+    assert "--budget 1s: nothing new fits; 3 runs remain." in done.out
     assert len(list(fresh.root.glob("runs/*/result.json"))) == 1
     assert (fresh.root / "tiny" / "table.md").exists()  # of the whole study, with what is left as pending
     assert "1 of 2 seeds done" in (fresh.root / "tiny" / "table.md").read_text()
@@ -281,7 +281,7 @@ def test_a_budget_on_an_unknown_machine_begins_with_base_and_leaves_what_does_no
 def test_a_budget_for_a_study_that_is_done_trains_nothing(copy, no_workers):
     done = copy.run("--budget", "1s")
     assert done.code == 0
-    assert "--budget 1s: all of it fits, about 0 s." in done.out
+    assert "--budget 1s: the whole study fits, about 0 s." in done.out
 
 
 def test_a_logger_is_brought_up_to_date_and_changes_nothing_of_the_runs(copy, no_workers):

@@ -1,11 +1,11 @@
 """A study with everything that the page shows, written by hand."""
 
 import pytest
-from ablate.metrics.scoring import measure_missing
 
 from ablate.page.page import page
 from ablate.page.samples import samples
 from ablate.report.curves import curves_of
+from ablate.report.scoring import score_missing
 from tests.report.fakes import SMALL, Fake, study_from
 
 # A sentence that would be markup, if the page let it.
@@ -29,7 +29,7 @@ class Whole(Fake):
                 self.logged(row.label, seed, *points)
         self.folder("D dropout=0.3", 2).result.unlink()
         self.diverged("D dropout=0.3", 2, 50, "the loss exploded </section><script>alert(1)</script>")
-        measure_missing(self.study, self.results)
+        score_missing(self.study, self.results)
         return self
 
     def page(self, **more):

@@ -7,14 +7,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ablate.config import DecodingConfig
 from ablate.config.cost import Lengths
 from ablate.data.corpus import FORMAT
 from ablate.report.table import Table, table_of
 from ablate.store import Results, RunFolder
 from ablate.store.files import write_bytes, write_json
-from ablate.store.layout import RESULT_FORMAT
-from ablate.store.machine import machine
-from ablate.store.status import process_mark
+from ablate.store.machine import machine, process_mark
+from ablate.store.records import Decoding, Failure, Progress, Provenance, Result, RunRecord, Score
 from ablate.study import Row, Selection, Study, read_study
 
 STUDIES = Path(__file__).parents[2] / "studies"
@@ -59,33 +59,39 @@ class Fake:
     ) -> None:  # fmt: skip
         """The row's run is done, decoded in the row's way and in those that it already was."""
         row, folder = self.row(label), self.folder(label, seed)
-        before = folder.read_result() or {"decodings": {}}
-        decoding = {"corpus": corpus, "ppl": ppl, "bleu": bleu, "signature": signature}
-        steps = steps or row.config.train_steps
-        facts = {**self._facts(folder), "corpus": corpus, "steps": steps, "seconds": seconds}
-        decodings = {**before["decodings"], row.decoding: decoding}
+        before = folder.read_result()
+        settings = row.config.model_dump(include=set(DecodingConfig.model_fields))
+        decoding = Decoding(
+            **settings, test="test", corpus=corpus, averaged=settings["average_checkpoints"], predictions=1,
+            sha256=None, seconds=1.0,
+            scores={"ppl": Score(value=ppl), "bleu": Score(value=bleu, signature=signature)},
+        )  # fmt: skip
+        decodings = {**(before.decodings if before else {}), row.decoding: decoding}
         self._lay_out(label, seed)
-        write_json(folder.result, {**facts, "outcome": "done", "decodings": decodings}, durable=False)
+        self._result(
+            folder, outcome="done", corpus=corpus, steps=steps or row.config.train_steps, seconds=seconds,
+            decodings=decodings,
+        )  # fmt: skip
 
     def diverged(self, label: str, seed: int, step: int, reason: str) -> None:
         folder = self.folder(label, seed)
         self._lay_out(label, seed)
-        facts = {**self._facts(folder), "corpus": CORPUS, "steps": step, "seconds": 5.0}
-        write_json(folder.result, {**facts, "outcome": "diverged", "reason": reason}, durable=False)
+        self._result(folder, outcome="diverged", corpus=CORPUS, steps=step, seconds=5.0, reason=reason)
 
     @staticmethod
-    def _facts(folder: RunFolder) -> dict[str, Any]:
-        return {"format": RESULT_FORMAT, "id": folder.id, "params": 1, "micro_batch_tokens": 1024, "halvings": 0}
+    def _result(folder: RunFolder, **fields: Any) -> None:
+        usual = {"id": folder.id, "params": 1, "micro_batch_tokens": 1024, "halvings": 0, "metrics_sha256": "0" * 64}
+        Result(**usual, **fields).write(folder.result, durable=False)
 
     def failed(self, label: str, seed: int, reason: str) -> None:
         self.at(label, seed, 3, alive=False)
-        write_json(self.folder(label, seed).failure, {"reason": reason, "time": time.time()}, durable=False)
+        Failure(reason=reason, time=time.time()).write(self.folder(label, seed).failure, durable=False)
 
     def at(self, label: str, seed: int, step: int, *, alive: bool, phase: str = "training", **more: Any) -> None:
         """The row's run was begun, and its process is still there or not."""
-        mark = process_mark() if alive else {**process_mark(), "born": 1.0}
-        content = {**mark, "phase": phase, "time": time.time(), "step": step, "steps": 100, **more}
-        write_json(self.folder(label, seed).progress, content, durable=False)
+        mark = process_mark().model_dump() | ({} if alive else {"born": 1.0})
+        report = Progress(**mark, phase=phase, time=time.time(), **{"step": step, "steps": 100, **more})
+        report.write(self.folder(label, seed).progress, durable=False)
 
     def corpus(self, sources: list[str], references: list[str]) -> None:
         """The corpus of these results is there, as far as reports read it."""
@@ -99,7 +105,7 @@ class Fake:
     def translated(self, label: str, seed: int, lines: list[str]) -> None:
         """What the row's run made of the test side, as it decodes it."""
         text = "".join(f"{line}\n" for line in lines)
-        path = self.folder(label, seed).translations(self.row(label).decoding)
+        path = self.folder(label, seed).predictions(self.row(label).decoding)
         write_bytes(path, text.encode(), durable=False)
 
     def logged(self, label: str, seed: int, *lines: dict[str, Any]) -> None:
@@ -119,8 +125,7 @@ class Fake:
 
     def _lay_out(self, label: str, seed: int) -> None:
         folder, study = self.folder(label, seed), self.study
-        config = self.row(label).config.model_dump()
-        content = {"id": folder.id, "seed": seed, "config": config, "data": study.data.model_dump(exclude={"folder"})}
-        write_json(folder.run, content, durable=False)
-        how = {"machine": machine(), "device": "cpu", "threads": machine()["cores"]}
-        write_json(folder.provenance, how, durable=False)
+        data = study.data.model_dump(exclude={"folder"})
+        RunRecord(id=folder.id, seed=seed, config=self.row(label).config, data=data).write(folder.run, durable=False)
+        where = machine()
+        Provenance(machine=where, device="cpu", threads=where.cores).write(folder.provenance, durable=False)

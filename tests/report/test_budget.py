@@ -1,4 +1,4 @@
-"""What fits into a budget: seeds are cut before rows, runs that are shared or done cost nothing more."""
+"""The part of a study that fits into a budget: seeds are cut before rows; shared and finished runs cost nothing."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from ablate.report.budget import Budget, base_alone, fit, unknown_rows
 from ablate.report.plan import plan_of
 from tests.report.fakes import Fake, study_from
 
-# Rows of equal work, 60 seconds each; the last one trains nothing.
+# Rows of equal work, 60 seconds each; the last row trains nothing.
 FLAT = """\
 study: flat
 data: {corpus: toy, vocab_size: 200}
@@ -23,7 +23,7 @@ rows:
 
 @pytest.fixture
 def fake(tmp_path):
-    """Of another study, one run is done here: 100 steps take 60 seconds."""
+    """One run of another study is done on this machine: 100 steps in 60 seconds."""
     other = Fake(tmp_path / "results", study_from(tmp_path, FLAT.replace("label_smoothing: [0.0]", "dropout: [0.9]")))
     other.done("E dropout=0.9", 1, 5.0, 25.0, seconds=60.0)
     return Fake(tmp_path / "results", study_from(tmp_path, FLAT))
@@ -38,7 +38,7 @@ ALL = ["base", "D dropout=0.2", "D dropout=0.3", "long train_steps=300", "E labe
 ONE_SEED = 1 + 1 + 1 + 3 + 1  # minutes
 
 
-def test_with_time_enough_all_is_trained(fake):
+def test_with_enough_time_everything_is_trained(fake):
     assert fitting(fake, 3 * ONE_SEED) == (ALL, (1, 2, 3), pytest.approx(3 * ONE_SEED))
 
 
@@ -47,14 +47,14 @@ def test_seeds_are_cut_while_one_fits_for_every_row(fake, minutes, seeds):
     assert fitting(fake, minutes) == (ALL, seeds, pytest.approx(len(seeds) * ONE_SEED))
 
 
-def test_then_rows_are_cut_that_do_not_fit_any_more_and_those_that_cost_nothing_stay(fake):
+def test_rows_that_do_not_fit_are_cut_and_rows_that_cost_nothing_stay(fake):
     without_long = [label for label in ALL if not label.startswith("long")]
     assert fitting(fake, 6.5) == ([*ALL[:4], ALL[5]], (1,), pytest.approx(6))
     assert fitting(fake, 5) == (without_long, (1,), pytest.approx(4))
     assert fitting(fake, 1) == (["base", "decoding beam=1"], (1,), pytest.approx(1))
 
 
-def test_what_is_done_costs_nothing_and_what_is_begun_only_the_rest(fake):
+def test_a_finished_run_costs_nothing_and_an_interrupted_one_its_rest(fake):
     for seed in (1, 2, 3):
         for label in ("base", "D dropout=0.2", "long train_steps=300"):
             fake.done(label, seed, 5.0, 25.0, seconds=60.0 if "long" not in label else 180.0)
@@ -63,17 +63,17 @@ def test_what_is_done_costs_nothing_and_what_is_begun_only_the_rest(fake):
     assert fitting(fake, 5) == (ALL, (1, 2), pytest.approx(3.25))
 
 
-def test_where_base_does_not_fit_nothing_does(fake):
+def test_nothing_fits_where_base_does_not(fake):
     with pytest.raises(UsageError, match="base with one seed alone takes about 60 s"):
         fitting(fake, 0.9)
 
 
-def test_where_nothing_is_known_of_the_machine_nothing_is_said_to_fit(tmp_path):
+def test_on_an_unknown_machine_no_part_is_selected(tmp_path):
     study = study_from(tmp_path, FLAT)
     assert fit(plan_of(study, Fake(tmp_path / "none", study).results), 1e9) is None
 
 
-def test_rows_whose_end_is_not_known_are_named(tmp_path, fake):
+def test_rows_that_cannot_be_estimated_are_named(tmp_path, fake):
     study = study_from(tmp_path, FLAT.replace("{dropout: [0.2, 0.3]}", "{precision: [bf16]}"))
     endless = study_from(tmp_path, FLAT.replace("{train_steps: 300}", "{train_steps: null, patience: 3}"))
     assert unknown_rows(plan_of(study, fake.results)) == ["D precision=bf16"]
@@ -82,27 +82,34 @@ def test_rows_whose_end_is_not_known_are_named(tmp_path, fake):
     assert fit(plan_of(endless, fake.results), 1e9) is None
 
 
-def test_what_fits_is_told(fake):
+def test_the_part_that_fits_is_summed_up(fake):
     plan = plan_of(fake.study, fake.results)
 
-    def told(minutes):
-        return fit(plan, 60.0 * minutes + 1e-6).told(Budget.parse(f"{minutes}m"))
+    def summary(minutes):
+        return fit(plan, 60.0 * minutes + 1e-6).summary(Budget.parse(f"{minutes}m"))
 
-    assert told(21) == "--budget 21m: all of it fits, about 21 min."
-    assert told(14) == "--budget 14m: 2 of 3 seeds fit for every row, about 14 min."
-    assert told(5) == (
-        "--budget 5m: 1 of 3 seeds fits, for 5 of 6 rows, about 4 min; left for another time: long train_steps=300."
+    assert summary(21) == "--budget 21m: the whole study fits, about 21 min."
+    assert summary(14) == "--budget 14m: 2 of 3 seeds fit for every row, about 14 min."
+    assert summary(5) == (
+        "--budget 5m: 1 of 3 seeds fits, for 5 of 6 rows, about 4 min; rows for later: long train_steps=300."
     )
 
 
-def test_a_study_of_one_seed_is_told_of_its_rows(tmp_path, fake):
+def test_of_a_study_with_one_seed_rows_are_left(tmp_path, fake):
     study = study_from(tmp_path, FLAT.replace("[1, 2, 3]", "[1]"))
     found = fit(plan_of(study, fake.results), 300.0)
     assert found.rows_left == ("long train_steps=300",)
-    assert "left for another time: long train_steps=300." in found.told(Budget.parse("5min"))
+    assert "rows for later: long train_steps=300." in found.summary(Budget.parse("5min"))
 
 
-def test_base_alone_is_base_with_one_seed_and_all_that_decodes_it(fake):
+def test_a_budget_too_small_for_any_missing_run_counts_them(fake):
+    for label in ALL[:-1]:
+        fake.done(label, 1, 5.0, 25.0, seconds=60.0 if "long" not in label else 180.0)
+    found = fit(plan_of(fake.study, fake.results), 1.0)
+    assert found.summary(Budget.parse("1s")) == "--budget 1s: nothing new fits; 10 runs remain."
+
+
+def test_base_alone_is_base_with_one_seed_and_the_rows_that_decode_it(fake):
     alone = base_alone(fake.study)
     assert [run.id for run in alone.runs()] == [fake.folder("base", 1).id]
     assert [row.label for row in alone.rows] == ["base", "decoding beam=1"]  # so that what it needs is kept
@@ -120,7 +127,7 @@ def test_a_budget_is_a_time(text, seconds):
 
 
 @pytest.mark.parametrize("text", ["8gpu-hours", "8 gpu-hours", "8 GPU-hour", "8gpuhours"])
-def test_or_the_time_of_one_gpu_however_many_share_it(text):
+def test_a_budget_may_be_gpu_time_that_gpus_share(text):
     budget = Budget.parse(text)
     assert (budget.seconds, budget.available(1), budget.available(4)) == (28_800, 28_800, 28_800)
     with pytest.raises(UsageError, match="this machine has no GPU; give hours"):
@@ -130,6 +137,6 @@ def test_or_the_time_of_one_gpu_however_many_share_it(text):
 @pytest.mark.parametrize(
     "text", ["", "2", "h", "2x", "-1h", "0h", "0 gpu-hours", "2h!", "1e3h", "nan", "9" * 400 + "h"]
 )
-def test_what_is_no_time_is_refused(text):
+def test_a_text_that_is_no_time_is_refused(text):
     with pytest.raises(UsageError, match="--budget: "):
         Budget.parse(text)

@@ -134,7 +134,7 @@ def test_there_is_a_state_column_only_while_something_is_not_done(fake):
 
 
 def test_one_seed_is_warned_of(fake):
-    assert "One seed (n = 1) shows no spread" in legend(fake(seeds="1").all_done().table())
+    assert "One seed (n = 1): the variance over seeds is unknown" in legend(fake(seeds="1").all_done().table())
     assert "One seed" not in legend(fake().all_done().table())
     assert "n = 3 seeds" in legend(fake().all_done().table())
 

@@ -1,4 +1,4 @@
-"""The standing as lines: always within the terminal, always with the active part, never moving."""
+"""Progress as lines: always within the terminal, always with the active rows, in columns that do not move."""
 
 import pytest
 from hypothesis import given, settings
@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from ablate.report.progress import PerplexityDifference, RowProgress, StudyProgress
 from ablate.report.progress_text import lines
 from ablate.report.scores import Scores
+from ablate.store.records import Progress
 from ablate.store.status import STATES
 from tests.report.fakes import study_from
 
@@ -26,9 +27,6 @@ def study(tmp_path_factory):
     return study_from(tmp_path_factory.mktemp("many"), MANY)
 
 
-difference = PerplexityDifference
-
-
 def standing(study, rows, **more):
     states = {f"{i}{seed}": state for i, row in enumerate(rows) for seed, state in row.states.items()}
     return StudyProgress(study, tuple(rows), states, **{"share": 0.4, "seconds_left": 100.0, "memory": {}, **more})
@@ -42,7 +40,11 @@ def all_rows(study, state="pending", **others):
     ]
 
 
-AT = {"phase": "training", "step": 53000, "steps": 100000, "tokens_per_second": 12345.6, "perplexity": 8.125}
+def report(**fields):
+    return Progress(host="here", pid=1, born=None, **{"phase": "training", **fields})
+
+
+AT = report(step=53000, steps=100000, tokens_per_second=12345.6, perplexity=8.125)
 
 
 def shown(standing, width=79, height=40):
@@ -57,7 +59,7 @@ def words(parts):
     return [part.strip() for part in parts if part.strip()]
 
 
-report = st.fixed_dictionaries(
+reports = st.fixed_dictionaries(
     {"phase": st.sampled_from(["training", "starting", "decoding", "measuring"])},
     optional={
         "step": st.integers(0, 10**8),
@@ -65,22 +67,22 @@ report = st.fixed_dictionaries(
         "perplexity": st.none() | st.floats(1, 1e9),
         "tokens_per_second": st.none() | st.floats(0, 1e9),
     },
-)
+).map(lambda fields: report(**fields))
 scores = st.dictionaries(st.integers(1, 3), st.floats(0, 1e9)).map(Scores)
 against = st.none() | st.builds(PerplexityDifference, st.floats(-1e6, 1e6), st.none() | st.integers(1, 10**8))
 
 
 @settings(deadline=None, max_examples=40)
 @given(data=st.data(), width=st.integers(1, 200), height=st.integers(1, 40))
-def test_whatever_there_is_to_show_stays_within_the_terminal(study, data, width, height):
+def test_lines_stay_within_the_terminal(study, data, width, height):
     rows = [
         RowProgress(
             row,
             {seed: data.draw(st.sampled_from(STATES)) for seed in (1, 2, 3)},
             data.draw(scores),
             data.draw(scores),
-            {1: data.draw(report), 2: data.draw(report), 3: data.draw(report)},
-            data.draw(against),
+            {1: data.draw(reports), 2: data.draw(reports), 3: data.draw(reports)},
+            against_base=data.draw(against),
         )
         for row in study.rows[: data.draw(st.integers(1, len(study.rows)))]
     ]
@@ -91,20 +93,20 @@ def test_whatever_there_is_to_show_stays_within_the_terminal(study, data, width,
     assert all("\n" not in line.plain for line in found)
 
 
-def test_a_row_that_trains_tells_its_step_its_speed_and_its_perplexity_at_80_columns(study):
+def test_a_training_row_shows_step_speed_and_perplexity_at_80_columns(study):
     rows = all_rows(study, r3="running")
     line = next(line for line in shown(standing(study, rows)) if "53000" in line)
     assert line.startswith("D dropout=0.03")
     assert line.split()[2:] == ["0/3", "~8.12", "53000/100000", "12K/s"]
 
 
-def test_wide_it_is_told_in_words(study):
+def test_a_wide_terminal_shows_words(study):
     rows = all_rows(study, r3="running")
     assert words(line_of(standing(study, rows), "D dropout=0.03"))[-1] == "step 53000 of 100000, 12,346 tokens/s"
 
 
-def test_several_runs_of_a_row_are_summed_up_by_the_one_that_is_least_far(study):
-    ahead = {**AT, "step": 60000}
+def test_several_runs_of_a_row_show_the_step_of_the_last_one(study):
+    ahead = AT.model_copy(update={"step": 60000})
     row = RowProgress(study.rows[1], dict.fromkeys((1, 2, 3), "running"), Scores(), Scores(), {1: ahead, 2: AT})
     said = words(line_of(standing(study, [row]), "D dropout=0.01"))
     assert said[-1] == "step 53000 of 100000, 24,691 tokens/s x2"
@@ -121,7 +123,7 @@ def test_several_runs_of_a_row_are_summed_up_by_the_one_that_is_least_far(study)
         (("pending", "pending", "pending"), "waiting"),
     ],
 )
-def test_a_row_that_does_not_train_tells_why(study, states, said):
+def test_a_row_that_does_not_train_shows_why(study, states, said):
     numbered = dict(zip((1, 2, 3), states, strict=True))
     at = {seed: AT for seed, state in numbered.items() if state in ("diverged", "interrupted", "failed")}
     row = RowProgress(study.rows[1], numbered, Scores(), Scores(), at)
@@ -136,27 +138,27 @@ def test_finished_seeds_are_counted_averaged_and_compared(study):
         Scores({1: 5.0, 2: 5.5}),
         Scores({1: 25.0, 2: 26.0}),
         {},
-        PerplexityDifference(-0.25, None),
+        against_base=PerplexityDifference(-0.25, None),
     )
     assert words(line_of(standing(study, [row]), "D dropout=0.01")) == [
         "2/3", "5.25 ±0.35", "-0.25", "25.5 ±0.7", "waiting",
     ]  # fmt: skip
 
 
-def test_a_comparison_under_way_tells_its_step(study):
+def test_a_comparison_while_training_shows_its_step(study):
     row = RowProgress(
         study.rows[1],
         {1: "running", 2: "pending", 3: "pending"},
         Scores(),
         Scores(),
         {1: AT},
-        PerplexityDifference(12.5, 53000),
+        against_base=PerplexityDifference(12.5, 53000),
     )
     assert "+12.50 @53K" in words(line_of(standing(study, [row]), "D dropout=0.01"))
 
 
 @pytest.mark.parametrize("width", [60, 79, 139])
-def test_columns_stay_where_they_are_while_a_study_goes_on(study, width):
+def test_columns_do_not_move_while_a_study_trains(study, width):
     begun = shown(standing(study, all_rows(study)), width)[2]
     done = [
         RowProgress(row, dict.fromkeys((1, 2, 3), "done"), Scores({1: 5.0, 2: 5.5, 3: 6}), Scores({1: 2.0}), {})
@@ -166,7 +168,7 @@ def test_columns_stay_where_they_are_while_a_study_goes_on(study, width):
 
 
 @pytest.mark.parametrize("height", [6, 8, 12, 16])
-def test_of_a_tall_table_base_and_what_goes_on_are_shown_and_the_others_counted(study, height):
+def test_a_tall_table_shows_base_and_active_rows_and_counts_the_others(study, height):
     rows = all_rows(study, "done", r9="running", r10="pending", r11="pending", r12="pending", r2="failed")
     found = shown(standing(study, rows), 79, height)
     assert len(found) == height
@@ -189,17 +191,17 @@ def test_the_title_has_the_counts_and_the_time_left(study):
     assert bar.endswith(" 40 %  memory 1.00 GB of 25.0 GB")
 
 
-def test_where_nobody_is_at_work_the_title_says_so(study):
+def test_the_title_says_if_no_process_is_running(study):
     title = shown(standing(study, all_rows(study), seconds_left=None))[0]
-    assert title == "many: 0 of 54 runs, nobody is at work"
+    assert title == "many: 0 of 54 runs, no process is running this study"
 
 
-def test_only_all_of_it_is_100_percent(study):
+def test_100_percent_is_shown_only_at_the_end(study):
     assert "  99 %" in shown(standing(study, all_rows(study), share=0.9999))[1]
     assert " 100 %" in shown(standing(study, all_rows(study), share=1.0))[1]
 
 
-def test_labels_that_are_cut_still_differ(tmp_path):
+def test_shortened_labels_still_differ(tmp_path):
     grid = "{grid: {dropout: [0.0, 0.3], label_smoothing: [0.0, 0.2], positional_encoding: [none, learned]}}"
     small = study_from(tmp_path, MANY.split("rows:")[0] + f"rows:\n  D: {grid}\n")
     found = shown(standing(small, all_rows(small)))[3:-1]
