@@ -1,4 +1,4 @@
-"""The public interface for plug-in classes: attention, positional encodings, activations and norms (docs/components.md).
+"""Public interface for plug-in classes: attention, positional encodings, activations, norms (docs/components.md).
 
 Import it in a plug-in module; `import ablate` does not load it, because it loads torch. Its names keep their meaning
 within a major version of ablate. A norm needs nothing from here: it is any torch.nn.Module made with `d_model`.
