@@ -30,9 +30,6 @@ FLOORS = (
 )
 FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names}
 
-# Imports that still break a rule while modules move to this plan.
-PENDING = set()
-
 
 def part(module):
     """The package, or the module at the top, that a module belongs to: `study` for `ablate.study.rows`."""
@@ -64,15 +61,12 @@ def test_a_module_imports_only_from_floors_below_its_own(module):
         f"{module}:{line}: imports {name}"
         for line, name in imports(module)
         if name.count(".") and part(name) != package and FLOOR.get(part(name), -1) >= FLOOR[package]
-        if (module, name) not in PENDING
     ]
     assert above == []
 
 
 def test_no_modules_import_each_other_in_a_circle():
-    graph = {
-        module: {resolved(name) for _, name in imports(module) if (module, name) not in PENDING} for module in MODULES
-    }
+    graph = {module: {resolved(name) for _, name in imports(module)} for module in MODULES}
     while leaves := [module for module, imported in graph.items() if not imported & graph.keys()]:
         for module in leaves:
             del graph[module]
@@ -94,7 +88,7 @@ def test_no_command_imports_another_command():
     }
     assert len(commands) > 10
     found = {(module, name) for module in commands for _, name in imports(module) if name in commands}
-    assert found - PENDING == set()
+    assert found == set()
 
 
 def test_the_page_of_the_architecture_lists_the_floors():
