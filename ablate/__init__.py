@@ -4,7 +4,7 @@ Data flows in one direction: study -> rows -> runs -> jobs -> corpus -> batches 
 scores -> results root -> table. `docs/architecture.md` describes the packages.
 """
 
-from ablate.report.results import load
+from ablate.report.frames import load
 
 __all__ = ["load"]
 __version__ = "0.2.0.dev0"

@@ -151,7 +151,7 @@ def _time(row: TableRow) -> str:
 
 def costs_meaning(table: Table) -> list[str]:
     """Lines that say what the columns of cost are."""
-    places = sorted({place for row in table.rows for place in row.cost.places})
+    places = sorted({place for row in table.rows for place in row.cost.machines})
     lines = [
         "tokens/s, time: mean over seeds of one training with its evaluations. FLOPs: of one training, closed form."
     ]

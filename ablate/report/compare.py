@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ablate.report.curves import Curve, evaluations
+from ablate.report.scores import verdict_json
 from ablate.report.table import Table, TableRow
-from ablate.report.verdicts import against_base
-from ablate.report.verdicts import as_json as verdict_json
 from ablate.stats.verdict import Verdict
 from ablate.store import Results
 from ablate.tasks import Sample
@@ -85,11 +84,11 @@ class Comparison:
 
 def compare(table: Table, first: TableRow, second: TableRow, results: Results) -> Comparison:
     """Compare two rows, without their sentences."""
-    (verdicts,) = against_base(table.study.task.metrics, first.measured, [second.measured])
+    (judged,) = table.against(first, [second])
     before, after = (row.row.config.model_dump() for row in (first, second))
     settings = tuple((name, before[name], after[name]) for name in before if before[name] != after[name])
     curves = (_curve(table, first, results), _curve(table, second, results))
-    shown = {metric.name: verdicts[metric.name] for metric in table.metrics}
+    shown = {metric.name: judged.verdicts[metric.name] for metric in table.metrics}
     return Comparison(table, first, second, settings, shown, curves)
 
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from ablate.config.metrics import PPL
 from ablate.report.agreement import agreements_json
-from ablate.report.layout import SETTINGS, Layout, bare, layouts
-from ablate.report.scores import Scores
-from ablate.report.table import Table, TableRow, paper_metrics
-from ablate.report.verdicts import as_json as verdict_json
+from ablate.report.frames import rows_frame
+from ablate.report.layout import Layout, bare, layouts
+from ablate.report.table import Table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,57 +43,8 @@ def markdown(table: Table, against_paper: bool, with_cost: bool = False) -> str:
 
 
 def comma_separated(table: Table, timed: bool = True) -> str:
-    """One line a row, numbers in full; `timed`: with what a clock has measured."""
-    out = io.StringIO()
-    lines = [flat(row, paper_metrics(table), timed) for row in table.rows]
-    writer = csv.DictWriter(out, list(lines[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return out.getvalue()
-
-
-def flat(row: TableRow, in_paper: Sequence[str], timed: bool = True) -> dict[str, Any]:
-    """A row's numbers in full, by column: for CSV and for frames. Settings that a row changes are in `changed` too.
-
-    `timed`: with what a clock has measured.
-    """
-    verdicts = row.verdicts or dict.fromkeys(row.scores)
-    cells: dict[str, Any] = {"row": row.row.label, "group": row.row.group}
-    cells |= {name: getattr(row.row.config, name) for _, name in SETTINGS if name != "train_steps"}
-    cells["train_steps"] = row.row.config.train_steps
-    cells["changed"] = " ".join(f"{name}={value}" for name, value in row.row.changed.items())
-    cells |= {"params": row.params, "steps": row.steps, "state": row.state}
-    for name, scores in row.scores.items():
-        cells |= _parts(name, scores)
-        cells |= _parts(f"delta_{name}", row.deltas.get(name, Scores()))
-        verdict = verdicts[name]
-        found = verdict_json(verdict) if verdict else {}
-        cells |= {f"delta_{name}_{part}": found.get(part) for part in ("low", "high", "p", "p_holm", "least_told")}
-        cells[f"verdict_{name}"] = found.get("verdict")
-        test = found.get("test_set") or {}
-        if name != PPL.name:
-            cells |= {f"test_set_{name}_{part}": test.get(part) for part in ("low", "high", "p", "p_holm")}
-    if timed:
-        cells |= {"seconds": row.cost.seconds.mean, "tokens_per_second": row.cost.tokens_per_second.mean}
-    cells["flops"] = row.cost.flops
-    cells |= {f"paper_{name}": row.paper.scores.get(name) if row.paper else None for name in in_paper}
-    return cells
-
-
-def flat_runs(row: TableRow) -> list[dict[str, Any]]:
-    """A row's runs, each with its seed, state and scores; None where there is none yet."""
-    runs = []
-    for seed, state in row.states.items():
-        run: dict[str, Any] = {"row": row.row.label, "seed": seed, "group": row.row.group, "state": state}
-        run |= {name: scores.by_seed.get(seed) for name, scores in row.scores.items()}
-        run["seconds"] = row.cost.seconds.by_seed.get(seed)
-        run["tokens_per_second"] = row.cost.tokens_per_second.by_seed.get(seed)
-        runs.append(run)
-    return runs
-
-
-def _parts(name: str, scores: Scores) -> dict[str, Any]:
-    return {f"{name}_mean": scores.mean, f"{name}_std": scores.std, f"{name}_n": scores.n}
+    """One line for each row, numbers in full; `timed` adds measured times."""
+    return rows_frame(table, timed).to_csv(lineterminator="\n")
 
 
 def as_json(table: Table, timed: bool = True) -> str:

@@ -1,47 +1,200 @@
-"""A study's results as a pandas frame, for notebooks."""
+"""The results of a study: read once from its runs, then one tidy pandas frame that every table is made from.
+
+pandas takes 0.4 s to import. Only functions that make a frame import it, so plan, status and the live view start
+without it.
+"""
 
 from __future__ import annotations
 
-from os import PathLike
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ablate.config import cost
+from ablate.report.scores import Scores, mean, sample_std
+from ablate.store import Results, RunFolder, State, state_of
+from ablate.store.records import Decoding, Progress, Provenance, Result, Score
+from ablate.store.score_cache import read_scores
+from ablate.store.status import damage_of, read_progress, read_provenance
+from ablate.study import Row, Run, Study
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def load(results: str | PathLike[str], study: str | PathLike[str], per: Literal["row", "run"] = "row") -> pd.DataFrame:
-    """What a study has so far, as `ablate table` shows it.
+@dataclass(frozen=True)
+class RunResult:
+    """A run of one row, read from its files.
 
-    Args:
-        results: the results root.
-        study: the study's YAML file.
-        per: `row` for a line a row, with means, differences from base and verdicts, indexed by the row's label;
-            `run` for a line a row and seed, with its scores, indexed by both.
+    params: trained parameters; in closed form until the run has counted them.
+    note: why the run has no scores; empty if it is done or pending.
+    result: None unless the run is done or diverged.
+    decoding: the row's evaluation of the run; None unless the run is done.
+    scores: by metric; empty unless the run is done.
+    resamples: scores on the resampled test sets, by metric.
+    """
 
-    Returns:
-        A frame. Its `attrs` hold the study's name, and each metric's signatures.
+    row: Row
+    run: Run
+    state: State
+    params: int
+    note: str = ""
+    result: Result | None = None
+    decoding: Decoding | None = None
+    scores: Mapping[str, Score] = field(default_factory=dict)
+    resamples: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    provenance: Provenance | None = None
+
+    @property
+    def steps(self) -> int | None:
+        """Optimizer steps made; None while the run has not ended."""
+        return self.result.steps if self.result else None
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds of a finished training with its evaluations; None if it diverged or is not finished."""
+        return self.result.seconds or None if self.result and self.decoding else None
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Target tokens trained on, by `seconds`."""
+        tokens = self.result.tokens if self.result else None
+        return tokens / self.seconds if tokens is not None and self.seconds else None
+
+
+def measured_metrics(study: Study) -> tuple[str, ...]:
+    """Names of the metrics that a study's runs are measured in: the task's defaults, then those the study adds."""
+    task = study.task
+    return tuple(
+        dict.fromkeys((*(metric.name for metric in task.model_metrics), *task.default_metrics, *study.metrics))
+    )
+
+
+def read_runs(study: Study, results: Results) -> list[RunResult]:
+    """Read every run of every row: base first, each row in the order of the seeds.
 
     Raises:
-        StudyError: the study is at fault.
-        StoreError: a result is damaged.
+        StoreError: a result cannot be read, or another version wrote it.
     """
-    if per not in ("row", "run"):
-        raise ValueError(f'per is "row" or "run", not {per!r}')
+    metrics = measured_metrics(study)
+    return [
+        _read_run(study, row, run, results.run(run.id), metrics) for row in study.rows for run in study.runs_of(row)
+    ]
+
+
+def _read_run(study: Study, row: Row, run: Run, folder: RunFolder, metrics: Sequence[str]) -> RunResult:
+    state = state_of(folder, row.decoding)
+    result = folder.read_result() if state in ("done", "diverged") else None
+    if result is None:
+        note = "" if state == "pending" else damage_of(folder) or _at_step(state, read_progress(folder))
+        return RunResult(row, run, state, cost.parameters(row.config, study.data_of(row).vocab_size), note)
+    provenance = read_provenance(folder)
+    if state == "diverged":
+        note = f"diverged at step {result.steps}: {result.reason}"
+        return RunResult(row, run, state, result.params, note, result, provenance=provenance)
+    decoding = result.decodings[row.decoding]
+    cached = read_scores(folder, row.decoding, decoding.corpus)
+    scores = {name: score for name in metrics if (score := decoding.scores.get(name) or cached.get(name)) is not None}
+    resamples = {name: cached[name].resamples for name in metrics if name in cached}
+    return RunResult(row, run, state, result.params, "", result, decoding, scores, resamples, provenance)
+
+
+def _at_step(state: State, progress: Progress | None) -> str:
+    return f"{state} at step {progress.step}" if progress and progress.step else state
+
+
+def vocabularies_of(study: Study) -> tuple[int, ...]:
+    """Sizes of the vocabularies of a study's rows, sorted."""
+    return tuple(sorted({study.data_of(row).vocab_size for row in study.rows}))
+
+
+def signatures(study: Study, runs: Sequence[RunResult]) -> dict[str, list[str]]:
+    """How each metric was computed, as the study determines it or as the scores say; one text if all runs agree."""
+    found = {}
+    for name in measured_metrics(study):
+        described = study.task.describe(study.task.metrics[name], study.data, vocabularies_of(study))
+        signed = {run.scores[name].signature for run in runs if name in run.scores}
+        found[name] = sorted(text for text in {described} | signed if text)
+    return found
+
+
+def results_frame(runs: Sequence[RunResult], metrics: Sequence[str]) -> pd.DataFrame:
+    """The tidy frame: a line for each row, seed and metric.
+
+    Columns: `row`, `group`, `seed`, `run` (id), `state`, `params`, `steps`, `seconds`, `tokens_per_second`, `metric`
+    and `value`. Missing numbers are NaN or NA.
+    """
     import pandas as pd
 
-    from ablate.report.render import flat, flat_runs
-    from ablate.report.scoring import score_missing
-    from ablate.report.table import paper_metrics, table_of
-    from ablate.store import Results
-    from ablate.study import read_study
-
-    content, root = read_study(Path(study)), Results(Path(results))
-    score_missing(content, root)
-    table = table_of(content, root)
-    if per == "row":
-        frame: pd.DataFrame = pd.DataFrame([flat(row, paper_metrics(table)) for row in table.rows]).set_index("row")
-    else:
-        frame = pd.DataFrame([run for row in table.rows for run in flat_runs(row)]).set_index(["row", "seed"])
-    frame.attrs |= {"study": content.name, "signatures": table.signatures}
+    lines = [
+        {
+            "row": one.row.label,
+            "group": one.row.group,
+            "seed": one.run.seed,
+            "run": one.run.id,
+            "state": one.state,
+            "params": one.params,
+            "steps": one.steps,
+            "seconds": one.seconds,
+            "tokens_per_second": one.tokens_per_second,
+            "metric": name,
+            "value": one.scores[name].value if name in one.scores else None,
+        }
+        for one in runs
+        for name in metrics
+    ]
+    numbers = {"steps": "Int64", "seconds": "float64", "tokens_per_second": "float64", "value": "float64"}
+    frame: pd.DataFrame = pd.DataFrame(lines).astype(numbers)
     return frame
+
+
+def aggregate(frame: pd.DataFrame) -> pd.DataFrame:
+    """Mean, sample standard deviation and number of values over the seeds of each row and metric.
+
+    pandas' own mean and std sum in another order, which changes last digits; `scores` has the exact ones.
+
+    Args:
+        frame: a tidy frame.
+
+    Returns:
+        Columns `mean`, `std` and `n`, indexed by `row` and `metric` in the order of the frame.
+    """
+    import pandas as pd
+
+    values = frame.groupby(["row", "metric"], sort=False)["value"]
+    exact = {"mean": values.agg(_over_seeds(mean)), "std": values.agg(_over_seeds(sample_std))}
+    summary: pd.DataFrame = pd.DataFrame({**exact, "n": values.count()})
+    return summary
+
+
+def _over_seeds(statistic: Callable[[Iterable[float]], float | None]) -> Callable[[pd.Series[float]], float]:
+    """The statistic of the values that are not missing, NaN where it is not defined."""
+
+    def of_present(values: pd.Series[float]) -> float:
+        value = statistic(values.dropna())
+        return math.nan if value is None else value
+
+    return of_present
+
+
+def differences(frame: pd.DataFrame, base: str) -> pd.DataFrame:
+    """Differences from the row `base`, paired by seed.
+
+    Returns:
+        The tidy frame, each value less base's value with the same seed in the same metric; NaN unless both exist, and
+        for base itself.
+    """
+    is_base = frame["row"] == base
+    of_base = frame["value"].where(is_base)
+    paired = of_base.groupby([frame["metric"], frame["seed"]]).transform("first")  # the first that is not NaN
+    result: pd.DataFrame = frame.assign(value=(frame["value"] - paired).where(~is_base))
+    return result
+
+
+def scores_by_row(frame: pd.DataFrame) -> dict[str, dict[str, Scores]]:
+    """The values of a tidy frame by seed, for each row and metric."""
+    scores: dict[str, dict[str, Scores]] = {}
+    for (row, metric), values in frame.set_index("seed").groupby(["row", "metric"], sort=False)["value"]:
+        scores.setdefault(row, {})[metric] = Scores(values.dropna().to_dict())
+    return scores

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ablate.errors import StoreError
-from ablate.report.table import measured_metrics
+from ablate.report.results import measured_metrics
 from ablate.store import Results, RunFolder, state_of
 from ablate.store.corpora import MANIFEST
 from ablate.store.records import Measurement

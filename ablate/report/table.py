@@ -1,57 +1,96 @@
-"""The content of a study's table: every row with its scores over seeds, read from its runs."""
+"""The content of a study's table: each row with its scores over seeds, its difference from base and its cost."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ablate.config import cost
+from ablate.config.cost import Lengths
 from ablate.config.metrics import PPL, PPL_CHAR, Metric
+from ablate.formatting import plural
 from ablate.paper import PaperRow, PaperTable
-from ablate.report.costs import Cost, cost_of
 from ablate.report.provenance_diff import ProvenanceDiff
-from ablate.report.scores import Scores
-from ablate.report.verdicts import Measurements, against_base
-from ablate.report.verdicts import as_json as verdict_json
-from ablate.stats.verdict import Verdict
-from ablate.store import Results, State, state_of
-from ablate.store.records import Decoding, Progress, Result
-from ablate.store.score_cache import read_scores
-from ablate.store.status import damage_of, read_progress, read_provenance
-from ablate.study import Row, Run, Study
+from ablate.report.results import (
+    RunResult,
+    differences,
+    measured_metrics,
+    read_runs,
+    results_frame,
+    scores_by_row,
+    signatures,
+    vocabularies_of,
+)
+from ablate.report.scores import Scores, verdict_json
+from ablate.stats.verdict import PairedScores, Verdict, verdicts
+from ablate.store import Results, State
+from ablate.store.corpora import lengths_in
+from ablate.store.records import Provenance
+from ablate.study import Row, Study
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Cost of training a row.
+
+    seconds: of one training with its evaluations, by finished seed.
+    tokens_per_second: target tokens trained on, by `seconds`.
+    flops: of one training, in closed form; None while the number of steps is unknown.
+    machines: devices and processors that trained the row.
+    """
+
+    seconds: Scores
+    tokens_per_second: Scores
+    flops: float | None
+    machines: tuple[str, ...]
+
+    def as_json(self, timed: bool = True) -> dict[str, Any]:
+        """The cost for scripts; `timed` adds measured times, which differ each time a study is repeated."""
+        times = {"seconds": self.seconds.as_json(), "tokens_per_second": self.tokens_per_second.as_json()}
+        return {**(times if timed else {}), "flops": self.flops}
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row with its cost, its scores, and its differences from base.
+    """A row with its scores, its differences from base and its cost.
 
-    params: trained parameters.
-    steps: optimizer steps made, or planned while no run has ended.
-    states: of its runs, by seed.
-    note: why the row is not finished; empty if it is.
-    measured: scores by metric and seed, also on resampled test sets.
+    runs: by seed.
+    scores: by metric.
+    cost: of one training.
     paper: the row of the paper's table with the same change, if there is one.
-    deltas: differences from base by metric, paired by seed.
+    deltas: differences from base by metric, paired by seed; empty for base.
     verdicts: by metric; empty for base.
     """
 
     row: Row
-    params: int
-    steps: int | None
-    states: dict[int, State]
-    note: str
-    measured: Measurements
+    runs: tuple[RunResult, ...]
+    scores: Mapping[str, Scores]
     cost: Cost
     paper: PaperRow | None
     deltas: Mapping[str, Scores] = field(default_factory=dict)
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
 
     @property
-    def scores(self) -> Mapping[str, Scores]:
-        """Scores by metric."""
-        return self.measured.scores
+    def params(self) -> int:
+        """Trained parameters, as counted by the last run that has ended; plug-ins may have parameters of their own."""
+        ended = [run for run in self.runs if run.result]
+        return (ended or self.runs)[-1].params
+
+    @property
+    def steps(self) -> int | None:
+        """Optimizer steps made, or planned while no run is done."""
+        done = [run.steps for run in self.runs if run.decoding]
+        return done[-1] if done else self.row.config.train_steps
+
+    @property
+    def states(self) -> dict[int, State]:
+        """State of each run, by seed."""
+        return {run.run.seed: run.state for run in self.runs}
 
     @property
     def state(self) -> State:
@@ -59,11 +98,21 @@ class TableRow:
         order: tuple[State, ...] = ("failed", "diverged", "running", "interrupted", "pending", "done")
         return min(self.states.values(), key=order.index)
 
+    @property
+    def note(self) -> str:
+        """Why the row is not finished; empty if it is."""
+        counts = Counter(self.states.values())
+        if counts["done"] == len(self.runs):
+            return ""
+        reason = next((run.note for run in self.runs if run.note), "pending")
+        return reason if len(self.runs) == 1 else f"{counts['done']} of {len(self.runs)} seeds done; {reason}"
+
 
 @dataclass(frozen=True)
 class Table:
     """A study's table.
 
+    results: the tidy frame that the scores are from.
     signatures: how each metric was computed; one for each metric if all runs agree.
     corpora: the corpora behind the results; one if all runs agree.
     remarks: differences in how the runs were made.
@@ -71,6 +120,7 @@ class Table:
 
     study: Study
     rows: tuple[TableRow, ...]
+    results: pd.DataFrame = field(repr=False, compare=False)
     signatures: dict[str, list[str]]
     corpora: tuple[str, ...]
     remarks: tuple[str, ...] = ()
@@ -106,6 +156,13 @@ class Table:
             return None
         return max(values) if self.study.task.metrics[metric].more_is_better else min(values)
 
+    def against(self, base: TableRow, others: Sequence[TableRow]) -> list[TableRow]:
+        """Compare rows with a base, paired by seed: the same rows with `deltas` and `verdicts`.
+
+        Holm's correction of the verdicts covers these rows.
+        """
+        return _against(self.study, self.results, base, others)
+
     def as_json(self, timed: bool = True) -> dict[str, Any]:
         """The table for scripts; `timed` adds measured times, which differ each time a study is repeated."""
         return {
@@ -124,27 +181,18 @@ def table_of(study: Study, results: Results) -> Table:
     Raises:
         StoreError: a result cannot be read, or another version wrote it.
     """
-    reader = _Reader(study, results)
-    base, *others = (reader.row(row) for row in study.rows)
-    verdicts = against_base(study.task.metrics, base.measured, [row.measured for row in others])
-    rows = [base]
-    for row, verdict in zip(others, verdicts, strict=True):
-        deltas = {name: scores.minus(base.scores[name]) for name, scores in row.scores.items()}
-        rows.append(replace(row, deltas=deltas, verdicts=verdict))
-    signatures = {name: sorted(found) for name, found in reader.signatures.items()}
-    return Table(study, tuple(rows), signatures, tuple(sorted(reader.corpora)), tuple(reader.provenance.remarks()))
-
-
-def vocabularies_of(study: Study) -> tuple[int, ...]:
-    """Sizes of the vocabularies of a study's rows, sorted."""
-    return tuple(sorted({study.data_of(row).vocab_size for row in study.rows}))
-
-
-def measured_metrics(study: Study) -> tuple[str, ...]:
-    """Names of the metrics that a study's runs are measured in: the task's own, then those that the study adds."""
-    task = study.task
-    return tuple(
-        dict.fromkeys((*(metric.name for metric in task.model_metrics), *task.default_metrics, *study.metrics))
+    runs = read_runs(study, results)
+    frame = results_frame(runs, measured_metrics(study))
+    scores = scores_by_row(frame)
+    base, *others = (_row(study, row, runs, scores[row.label], results) for row in study.rows)
+    decoded = [run.decoding for run in runs if run.decoding]
+    return Table(
+        study,
+        (base, *_against(study, frame, base, others)),
+        frame,
+        signatures(study, runs),
+        tuple(sorted({decoding.corpus for decoding in decoded})),
+        tuple(_remarks(study, runs)),
     )
 
 
@@ -154,92 +202,69 @@ def paper_metrics(table: Table) -> list[str]:
     return list(dict.fromkeys(name for row in paper.rows for name in row.scores)) if paper else []
 
 
-class _Reader:
-    """Reads the results of rows, and collects how they were measured."""
-
-    def __init__(self, study: Study, results: Results) -> None:
-        self.study, self.results = study, results
-        self.corpora: set[str] = set()
-        self.provenance = ProvenanceDiff()
-        self.metrics = measured_metrics(study)
-        self.signatures: dict[str, set[str]] = {name: set() for name in self.metrics}
-        for name in self.metrics:
-            described = study.task.describe(study.task.metrics[name], study.data, vocabularies_of(study))
-            if described is not None:
-                self.signatures[name].add(described)
-
-    def row(self, row: Row) -> TableRow:
-        """Read the runs of a row."""
-        scores: dict[str, dict[int, float]] = {name: {} for name in self.metrics}
-        resamples: dict[str, dict[int, Sequence[float]]] = {name: {} for name in self.metrics}
-        states: dict[int, State] = {}
-        finished: dict[int, Result] = {}
-        params = cost.parameters(row.config, self.study.data_of(row).vocab_size)
-        notes = []
-        for run in self.study.runs_of(row):
-            folder = self.results.run(run.id)
-            states[run.seed] = state = state_of(folder, row.decoding)
-            result = folder.read_result() if state in ("done", "diverged") else None
-            if result is None:
-                if state != "pending":
-                    notes.append(damage_of(folder) or _at_step(state, read_progress(folder)))
-                continue
-            self.provenance.add(row.label, result, read_provenance(folder))
-            params = result.params  # counted, since the closed form does not know plug-ins
-            if state == "diverged":
-                notes.append(f"diverged at step {result.steps}: {result.reason}")
-                continue
-            finished[run.seed] = result
-            decoding = result.decodings[row.decoding]
-            self.corpora.add(decoding.corpus)
-            if decoding.averaged < row.config.average_checkpoints:
-                self.provenance.averaged[row.label] = decoding.averaged
-            self._add_scores(row, run, decoding, scores, resamples)
-        steps = [result.steps for result in finished.values()]
-        self.provenance.updates(row.label, set(steps))
-        by_metric = {name: Scores(values) for name, values in scores.items()}
-        diverged = sum(state == "diverged" for state in states.values())
-        return TableRow(
-            row=row,
-            params=params,
-            steps=steps[-1] if steps else row.config.train_steps,
-            states=states,
-            note=_note(states, notes),
-            measured=Measurements(by_metric, resamples, diverged),
-            cost=cost_of(self.study, row, finished, self.results),
-            paper=paper_row(self.study.task.paper, row, self.study.base),
-        )
-
-    def _add_scores(
-        self,
-        row: Row,
-        run: Run,
-        decoding: Decoding,
-        scores: dict[str, dict[int, float]],
-        resamples: dict[str, dict[int, Sequence[float]]],
-    ) -> None:
-        """Add the scores of a run: those of its result, and cached ones in further metrics."""
-        cached = read_scores(self.results.run(run.id), row.decoding, decoding.corpus)
-        for name in self.metrics:
-            score = decoding.scores.get(name) or cached.get(name)
-            if score is not None:
-                scores[name][run.seed] = score.value
-                if score.signature:
-                    self.signatures[name].add(score.signature)
-            if name in cached:
-                resamples[name][run.seed] = cached[name].resamples
+def _row(study: Study, row: Row, runs: Sequence[RunResult], scores: Mapping[str, Scores], results: Results) -> TableRow:
+    ours = tuple(run for run in runs if run.row is row)
+    return TableRow(row, ours, scores, _cost(study, row, ours, results), paper_row(study.task.paper, row, study.base))
 
 
-def _at_step(state: State, progress: Progress | None) -> str:
-    return f"{state} at step {progress.step}" if progress and progress.step else state
+def _against(study: Study, frame: pd.DataFrame, base: TableRow, others: Sequence[TableRow]) -> list[TableRow]:
+    if not others:
+        return []
+    deltas = scores_by_row(differences(frame, base.row.label))
+    judged: list[dict[str, Verdict]] = [{} for _ in others]
+    for name in base.scores:
+        pairs = [_paired(name, row, base, deltas[row.row.label][name]) for row in others]
+        for row_verdicts, verdict in zip(judged, verdicts(study.task.metrics[name], pairs), strict=True):
+            row_verdicts[name] = verdict
+    return [
+        replace(row, deltas=deltas[row.row.label], verdicts=row_verdicts)
+        for row, row_verdicts in zip(others, judged, strict=True)
+    ]
 
 
-def _note(states: dict[int, State], notes: list[str]) -> str:
-    counts = Counter(states.values())
-    if counts["done"] == len(states):
-        return ""
-    reason = notes[0] if notes else "pending"
-    return reason if len(states) == 1 else f"{counts['done']} of {len(states)} seeds done; {reason}"
+def _paired(metric: str, row: TableRow, base: TableRow, delta: Scores) -> PairedScores:
+    ours, theirs = ({one.run.seed: one.resamples.get(metric) for one in each.runs} for each in (row, base))
+    resamples = {seed: (a, b) for seed in delta.by_seed if (a := ours[seed]) and (b := theirs[seed])}
+    return PairedScores(delta.by_seed, resamples, list(row.states.values()).count("diverged"))
+
+
+def _remarks(study: Study, runs: Sequence[RunResult]) -> list[str]:
+    """Differences in how the runs were made."""
+    provenance = ProvenanceDiff()
+    for row in study.rows:
+        ours = [run for run in runs if run.row is row]
+        for run in ours:
+            if run.result:
+                provenance.add(row.label, run.result, run.provenance)
+            if run.decoding and run.decoding.averaged < row.config.average_checkpoints:
+                provenance.averaged[row.label] = run.decoding.averaged
+        provenance.updates(row.label, {run.result.steps for run in ours if run.result and run.decoding})
+    return provenance.remarks()
+
+
+def _cost(study: Study, row: Row, runs: Sequence[RunResult], results: Results) -> Cost:
+    """The cost of a row from its finished runs."""
+    finished = [run for run in runs if run.decoding]
+    seconds = {run.run.seed: run.seconds for run in finished if run.seconds}
+    rates = {run.run.seed: run.tokens_per_second for run in finished if run.tokens_per_second is not None}
+    machines = {_machine(run.provenance) for run in finished if run.provenance}
+    return Cost(Scores(seconds), Scores(rates), _flops(study, row, finished, results), tuple(sorted(machines)))
+
+
+def _flops(study: Study, row: Row, finished: Sequence[RunResult], results: Results) -> float | None:
+    """FLOPs of the steps made if training has ended, else of the steps planned."""
+    made = [run.result for run in finished if run.result]
+    lengths = lengths_in(results.corpora, made[0].corpus) if made else None
+    steps = sum(one.steps for one in made) / len(made) if made else cost.steps(row.config, lengths)
+    per_step = cost.flops_per_step(row.config, study.data_of(row).vocab_size, lengths or Lengths.assumed())
+    return None if steps is None else per_step * steps
+
+
+def _machine(provenance: Provenance) -> str:
+    """`cpu (1 thread), Some Processor`, or the GPU's name."""
+    if provenance.device != "cpu":
+        return provenance.device
+    return f"cpu ({plural(provenance.threads, 'thread')}), {provenance.machine.processor}"
 
 
 def paper_row(paper: PaperTable | None, row: Row, base: Row) -> PaperRow | None:

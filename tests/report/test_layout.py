@@ -280,8 +280,12 @@ def test_csv_gives_every_number_back_in_full(fake):
     assert rows == frame.to_dict("records")
     for cells, row in zip(rows, table.rows, strict=True):
         assert (cells["row"], cells["state"], cells["params"]) == (row.row.label, row.state, str(row.params))
-        for metric in ("ppl", "bleu", "delta_bleu"):
-            scores = getattr(row, metric)
+        deltas = row.deltas or dict.fromkeys(row.scores, Scores())
+        for metric, scores in (
+            ("ppl", row.scores["ppl"]),
+            ("bleu", row.scores["bleu"]),
+            ("delta_bleu", deltas["bleu"]),
+        ):
             assert int(cells[f"{metric}_n"]) == scores.n
             for part in ("mean", "std"):
                 cell = cells[f"{metric}_{part}"]

@@ -1,0 +1,194 @@
+"""The results of a study as pandas frames by row, by run and by step, for notebooks and CSV."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:  # `import ablate` loads this module, and loads no library
+    from collections.abc import Sequence
+
+    import pandas as pd
+
+    from ablate.report.results import RunResult
+    from ablate.report.table import Table, TableRow
+    from ablate.store import Results
+    from ablate.study import Row, Study
+
+PER = ("row", "run", "step")
+
+
+def load(
+    study: str | PathLike[str],
+    results: str | PathLike[str] = "results",
+    per: Literal["row", "run", "step"] = "row",
+) -> pd.DataFrame:
+    """Load the results that a study has so far.
+
+    Scores that a finished run has not been measured in yet are computed first and cached, as by `ablate table`. Missing
+    numbers are NaN or NA.
+
+    Args:
+        study: the study file.
+        results: the results root.
+        per: the unit of a line.
+
+            - `"row"`: one line for each row of the study, indexed by `row`, with the columns of
+              `ablate table --format csv`: settings, `params` (trained parameters), `steps` (optimizer steps), `state`;
+              for each metric such as `bleu` the mean, sample standard deviation and number of seeds (`bleu_mean`,
+              `bleu_std`, `bleu_n`), the same of its difference from base paired by seed (`delta_bleu_mean`, ...) with
+              95 % interval and p values, and the verdict (`verdict_bleu`); `seconds` and `tokens_per_second` of one
+              training, means over seeds; `flops` of one training; the paper's scores (`paper_bleu`, ...).
+            - `"run"`: one line for each row and seed, indexed by `row` and `seed`: `group`, `run` (id), `state`, the
+              settings of Table 3 and all others that some row changes, `params`, `steps`, one column for each metric,
+              `seconds`, `tokens_per_second`.
+            - `"step"`: learning curves, indexed by `row`, `seed` and `step`: `run` (id), `tokens` (target tokens
+              trained on so far), `loss` (training loss in nats per token, mean since the previous log line), `lr`
+              (learning rate), `dev_perplexity`. Rows that differ only in decoding have the same curves.
+
+    Returns:
+        The frame. `frame.attrs` has the name of the study (`study`) and, by row or run, how each metric was computed
+        (`signatures`).
+
+    Raises:
+        ValueError: `per` has another value.
+        StudyError: the study file has errors.
+        StoreError: a result is damaged, or cannot be read.
+
+    Example:
+        >>> import ablate
+        >>> rows = ablate.load("studies/quickstart.yaml")
+        >>> rows[["bleu_mean", "bleu_std", "delta_bleu_mean"]]
+        >>> runs = ablate.load("studies/quickstart.yaml", per="run")
+        >>> runs.groupby("n_heads")["bleu"].mean()
+        >>> steps = ablate.load("studies/quickstart.yaml", per="step")
+        >>> steps.loc["base"]["dev_perplexity"].dropna()
+    """
+    if per not in PER:
+        raise ValueError(f'per={per!r} is not one of "row", "run" and "step"')
+    from ablate.report.results import read_runs, signatures
+    from ablate.report.scoring import score_missing
+    from ablate.report.table import table_of
+    from ablate.store import Results
+    from ablate.study import read_study
+
+    content, root = read_study(Path(study)), Results(Path(results))
+    if per == "step":
+        frame = steps_frame(content, root)
+        frame.attrs["study"] = content.name
+        return frame
+    score_missing(content, root)
+    if per == "row":
+        table = table_of(content, root)
+        frame = rows_frame(table)
+        frame.attrs |= {"study": content.name, "signatures": table.signatures}
+    else:
+        runs = read_runs(content, root)
+        frame = runs_frame(content, runs)
+        frame.attrs |= {"study": content.name, "signatures": signatures(content, runs)}
+    return frame
+
+
+def rows_frame(table: Table, timed: bool = True) -> pd.DataFrame:
+    """One line for each row, indexed by its label; see `load`. `timed` adds measured times."""
+    import pandas as pd
+
+    from ablate.report.results import aggregate, differences, measured_metrics
+    from ablate.report.table import paper_metrics
+
+    scores, deltas = aggregate(table.results), aggregate(differences(table.results, table.rows[0].row.label))
+    lines = [
+        {
+            "row": row.row.label,
+            "group": row.row.group,
+            **_settings(row.row),
+            "params": row.params,
+            "steps": row.steps,
+            "state": row.state,
+        }
+        for row in table.rows
+    ]
+    parts = [pd.DataFrame(lines).astype({"train_steps": "Int64", "steps": "Int64"}).set_index("row")]
+    index = parts[0].index
+    for name in measured_metrics(table.study):
+        parts.append(scores.xs(name, level="metric").add_prefix(f"{name}_"))
+        parts.append(deltas.xs(name, level="metric").add_prefix(f"delta_{name}_"))
+        verdicts = pd.DataFrame([_verdict(row, name) for row in table.rows], index=index)
+        parts.append(verdicts.astype({column: float for column in verdicts if column != f"verdict_{name}"}))
+    paper = paper_metrics(table)
+    numbers = [_cost(row, timed) | _paper(row, paper) for row in table.rows]
+    parts.append(pd.DataFrame(numbers, index=index, dtype=float))
+    frame: pd.DataFrame = pd.concat(parts, axis=1)
+    return frame
+
+
+def runs_frame(study: Study, runs: Sequence[RunResult]) -> pd.DataFrame:
+    """One line for each row and seed, which are its index; see `load`."""
+    import pandas as pd
+
+    from ablate.report.results import measured_metrics, results_frame
+
+    metrics, index = measured_metrics(study), ["row", "seed"]
+    tidy = results_frame(runs, metrics)
+    values = tidy.pivot(index=index, columns="metric", values="value")
+    varied = dict.fromkeys(name for row in study.rows for name in row.changed)
+    lines = [{"row": row.label, **_settings(row), **{name: getattr(row.config, name) for name in varied}}
+             for row in study.rows]  # fmt: skip
+    settings = pd.DataFrame(lines).astype({"train_steps": "Int64"}).set_index("row")
+    runs_only = tidy.drop_duplicates(index).set_index(index)
+    columns = ["group", "run", "state", *settings, "params", "steps", *metrics, "seconds", "tokens_per_second"]
+    frame: pd.DataFrame = runs_only.join(settings, on="row").join(values)[columns]
+    return frame
+
+
+def steps_frame(study: Study, results: Results) -> pd.DataFrame:
+    """Learning curves: one line for each row, seed and logged step, which are its index; see `load`."""
+    import pandas as pd
+
+    from ablate.store.records import MetricsLine, read_metrics
+
+    index = ["row", "seed", "step"]
+    lines = [
+        {"row": row.label, "seed": run.seed, "run": run.id, **line.model_dump()}
+        for row in study.rows
+        for run in study.runs_of(row)
+        for line in read_metrics(results.run(run.id).metrics)
+    ]
+    numbers = {"seed": "int64", "step": "int64", "tokens": "int64", "loss": float, "lr": float, "dev_perplexity": float}
+    logged = pd.DataFrame(lines, columns=["row", "seed", "run", *MetricsLine.model_fields]).astype(numbers)
+    # The loss and the evaluation of one step are separate lines of the log; first() merges what is not NaN.
+    frame: pd.DataFrame = logged.groupby(index, sort=False).first()
+    return frame
+
+
+def _settings(row: Row) -> dict[str, Any]:
+    """The settings of Table 3, and all changes as one text."""
+    from ablate.report.layout import SETTINGS
+
+    names = [name for _, name in SETTINGS if name != "train_steps"]
+    changed = " ".join(f"{name}={value}" for name, value in row.changed.items())
+    return {**{name: getattr(row.config, name) for name in (*names, "train_steps")}, "changed": changed}
+
+
+def _verdict(row: TableRow, metric: str) -> dict[str, Any]:
+    """Interval, p values and verdict of the difference from base; the paired bootstrap for metrics of predictions."""
+    from ablate.config.metrics import PPL
+    from ablate.report.scores import verdict_json
+
+    verdict = verdict_json(row.verdicts[metric]) if metric in row.verdicts else {}
+    columns = {f"delta_{metric}_{part}": verdict.get(part) for part in ("low", "high", "p", "p_holm", "least_told")}
+    columns[f"verdict_{metric}"] = verdict.get("verdict")
+    if metric != PPL.name:
+        bootstrap = verdict.get("test_set") or {}
+        columns |= {f"test_set_{metric}_{part}": bootstrap.get(part) for part in ("low", "high", "p", "p_holm")}
+    return columns
+
+
+def _cost(row: TableRow, timed: bool) -> dict[str, Any]:
+    times = {"seconds": row.cost.seconds.mean, "tokens_per_second": row.cost.tokens_per_second.mean}
+    return {**(times if timed else {}), "flops": row.cost.flops}
+
+
+def _paper(row: TableRow, metrics: Sequence[str]) -> dict[str, Any]:
+    return {f"paper_{name}": row.paper.scores.get(name) if row.paper else None for name in metrics}
