@@ -1,7 +1,7 @@
-"""Public interface for plug-in classes: attention, positional encodings, activations, norms (docs/components.md).
+"""Public base classes and built-in components for custom components, which docs/components.md describes.
 
-Import it in a plug-in module; `import ablate` does not load it, because it loads torch. Its names keep their meaning
-within a major version of ablate. A norm needs nothing from here: it is any torch.nn.Module made with `d_model`.
+`import ablate` does not import this module, because it loads torch. Its names keep their meaning within a major version
+of ablate. A norm needs no base class from here: it is any torch.nn.Module constructed with `d_model`.
 """
 
 from ablate.config import ModelConfig
