@@ -326,3 +326,9 @@ def test_the_command_lines_of_the_guides_run_in_order(tmp_path, monkeypatch, no_
                     ran[words[1]] += 1
     assert ran["run"] >= 6
     assert {"init", "plan", "run", "status", "table"} <= set(ran)
+
+
+def test_the_live_table_in_the_guide_has_the_current_legend():
+    from ablate.report.progress_text import LEGEND
+
+    assert f"\n{LEGEND}\n" in (ROOT / "docs/getting-started.md").read_text()
