@@ -1,4 +1,4 @@
-"""A small study whose results are written by hand."""
+"""Fake results of a small study."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.report.fakes import SMALL, Fake, study_from
 
 @pytest.fixture
 def fake(tmp_path):
-    """A study's text, and what the command line picks of it, to its results to be."""
+    """Make the results of a study, still empty, from its text and a selection of rows and seeds."""
 
     def fake(text=SMALL, **selection):
         return Fake(tmp_path / "results", study_from(tmp_path, text, **selection))

@@ -1,25 +1,35 @@
-"""Results written by hand, as runs would have left them."""
+"""Results of a study, written as its runs would have left them."""
 
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
-from ablate.config import DecodingConfig
+import numpy as np
+
 from ablate.config.cost import Lengths
-from ablate.data.corpus import FORMAT
+from ablate.data.corpus import FORMAT, SequenceWriter
+from ablate.data.encoding import Encoded
 from ablate.report.table import Table, table_of
 from ablate.store import Results, RunFolder
 from ablate.store.files import write_bytes, write_json
-from ablate.store.machine import machine, process_mark
-from ablate.store.records import Decoding, Failure, Progress, Provenance, Result, RunRecord, Score
+from ablate.store.machine import process_mark
+from ablate.store.records import Decoding, MetricsLine, Phase
 from ablate.study import Row, Selection, Study, read_study
+from tests.records import (
+    CORPUS,
+    SIGNATURE,
+    a_decoding,
+    a_failure,
+    a_progress,
+    a_provenance,
+    a_result,
+    a_run,
+    some_scores,
+)
 
 STUDIES = Path(__file__).parents[2] / "studies"
-SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
-CORPUS = "0123456789ab"
 
 SMALL = """\
 study: small
@@ -41,7 +51,7 @@ def study_from(folder: Path, text: str = SMALL, **selection: Any) -> Study:
 
 
 class Fake:
-    """A study's results, written by hand."""
+    """The results of a study."""
 
     def __init__(self, root: Path, study: Study) -> None:
         self.results, self.study = Results(root), study
@@ -55,77 +65,92 @@ class Fake:
 
     def done(
         self, label: str, seed: int, ppl: float, bleu: float, *, corpus: str = CORPUS, signature: str = SIGNATURE,
-        steps: int | None = None, seconds: float = 60.0,
+        steps: int | None = None, seconds: float = 60.0, ppl_char: float | None = None, **fields: Any,
     ) -> None:  # fmt: skip
-        """The row's run is done, decoded in the row's way and in those that it already was."""
+        """Finish a row's run, with the row's decoding and those that the run already has.
+
+        ppl_char: follows from `ppl` unless given.
+        fields: of the result.
+        """
         row, folder = self.row(label), self.folder(label, seed)
         before = folder.read_result()
-        settings = row.config.model_dump(include=set(DecodingConfig.model_fields))
-        decoding = Decoding(
-            **settings, test="test", corpus=corpus, averaged=settings["average_checkpoints"], predictions=1,
-            sha256=None, seconds=1.0,
-            scores={"ppl": Score(value=ppl), "bleu": Score(value=bleu, signature=signature)},
-        )  # fmt: skip
+        decoding = self.decoding(row, corpus=corpus, scores=some_scores(ppl, bleu, signature, ppl_char))
         decodings = {**(before.decodings if before else {}), row.decoding: decoding}
-        self._lay_out(label, seed)
-        self._result(
-            folder, outcome="done", corpus=corpus, steps=steps or row.config.train_steps, seconds=seconds,
-            decodings=decodings,
-        )  # fmt: skip
-
-    def diverged(self, label: str, seed: int, step: int, reason: str) -> None:
-        folder = self.folder(label, seed)
-        self._lay_out(label, seed)
-        self._result(folder, outcome="diverged", corpus=CORPUS, steps=step, seconds=5.0, reason=reason)
+        steps = steps or row.config.train_steps
+        self._begin(label, seed)
+        result = a_result(
+            folder.id, corpus=corpus, steps=steps, seconds=seconds, decodings=decodings, chosen_step=steps, **fields
+        )
+        result.write(folder.result, durable=False)
 
     @staticmethod
-    def _result(folder: RunFolder, **fields: Any) -> None:
-        usual = {"id": folder.id, "params": 1, "micro_batch_tokens": 1024, "halvings": 0, "metrics_sha256": "0" * 64}
-        Result(**usual, **fields).write(folder.result, durable=False)
+    def decoding(row: Row, **fields: Any) -> Decoding:
+        """The evaluation of a run with a row's decoding settings."""
+        settings = {name: getattr(row.config, name) for name in ("beam", "alpha", "max_extra_length")}
+        count = row.config.average_checkpoints
+        return a_decoding(**{**settings, "average_checkpoints": count, "averaged": count, **fields})
+
+    def diverged(self, label: str, seed: int, step: int, reason: str) -> None:
+        """Let a row's run diverge."""
+        folder = self.folder(label, seed)
+        self._begin(label, seed)
+        a_result(folder.id, outcome="diverged", steps=step, seconds=5.0, reason=reason).write(
+            folder.result, durable=False
+        )
 
     def failed(self, label: str, seed: int, reason: str) -> None:
+        """Let a row's run fail at its third step."""
         self.at(label, seed, 3, alive=False)
-        Failure(reason=reason, time=time.time()).write(self.folder(label, seed).failure, durable=False)
+        a_failure(reason=reason).write(self.folder(label, seed).failure, durable=False)
 
-    def at(self, label: str, seed: int, step: int, *, alive: bool, phase: str = "training", **more: Any) -> None:
-        """The row's run was begun, and its process is still there or not."""
-        mark = process_mark().model_dump() | ({} if alive else {"born": 1.0})
-        report = Progress(**mark, phase=phase, time=time.time(), **{"step": step, "steps": 100, **more})
+    def at(
+        self, label: str, seed: int, step: int, *, alive: bool, phase: Phase = "training", **fields: Any
+    ) -> None:
+        """Leave a row's run at a step, with a process that lives or has died."""
+        mark = process_mark() if alive else process_mark().model_copy(update={"born": 1.0})
+        report = a_progress(mark, **{"phase": phase, "step": step, "steps": 100, **fields})
         report.write(self.folder(label, seed).progress, durable=False)
 
     def corpus(self, sources: list[str], references: list[str]) -> None:
-        """The corpus of these results is there, as far as reports read it."""
+        """Prepare the corpus of these results, as far as reports read it."""
         folder = self.results.corpora / CORPUS
-        lengths = Lengths.assumed().__dict__
-        manifest = {"format": FORMAT, "lengths": lengths, "pairs": {"train": 1, "dev": 1, "test": len(references)}}
+        for field, lines in (("source", sources), ("target", references)):
+            write_bytes(folder / f"test.{field}.txt", "".join(f"{line}\n" for line in lines).encode(), durable=False)
+            words = np.array([len(line.split()) for line in lines])
+            with SequenceWriter(folder, "test", field) as writer:
+                writer.add(Encoded(np.zeros(words.sum(), np.uint32), words))
+        manifest = {
+            "format": FORMAT,
+            "lengths": Lengths.assumed().__dict__,
+            "pairs": {"train": 1, "dev": 1, "test": len(references)},
+        }
         write_json(folder / "corpus.json", manifest, durable=False)
-        for side, lines in (("source", sources), ("target", references)):
-            write_bytes(folder / f"test.{side}.txt", "".join(f"{line}\n" for line in lines).encode(), durable=False)
 
     def translated(self, label: str, seed: int, lines: list[str]) -> None:
-        """What the row's run made of the test side, as it decodes it."""
-        text = "".join(f"{line}\n" for line in lines)
+        """Store translations of the test split, in the row's decoding."""
         path = self.folder(label, seed).predictions(self.row(label).decoding)
-        write_bytes(path, text.encode(), durable=False)
+        write_bytes(path, "".join(f"{line}\n" for line in lines).encode(), durable=False)
 
     def logged(self, label: str, seed: int, *lines: dict[str, Any]) -> None:
-        """What the row's training wrote down."""
-        text = "".join(json.dumps(line) + "\n" for line in lines)
+        """Write the metrics log of a row's run; each line has the fields of a `MetricsLine`."""
+        records = (MetricsLine(**{"tokens": 1000 * line["step"], **line}) for line in lines)
+        text = "".join(json.dumps(record.model_dump(exclude_none=True)) + "\n" for record in records)
         write_bytes(self.folder(label, seed).metrics, text.encode(), durable=False)
 
     def all_done(self, ppl: float = 5.0, bleu: float = 25.0) -> Fake:
-        """Every row with scores of its own: a little worse from row to row, and from seed to seed."""
-        for place, row in enumerate(self.study.rows):
+        """Finish every run, each row and each seed a little worse than the one before."""
+        for index, row in enumerate(self.study.rows):
             for seed in self.study.seeds:
-                self.done(row.label, seed, ppl + place / 10 + seed / 100, bleu - place / 10 - seed / 100)
+                self.done(row.label, seed, ppl + index / 10 + seed / 100, bleu - index / 10 - seed / 100)
         return self
 
     def table(self) -> Table:
         return table_of(self.study, self.results)
 
-    def _lay_out(self, label: str, seed: int) -> None:
-        folder, study = self.folder(label, seed), self.study
-        data = study.data.model_dump(exclude={"folder"})
-        RunRecord(id=folder.id, seed=seed, config=self.row(label).config, data=data).write(folder.run, durable=False)
-        where = machine()
-        Provenance(machine=where, device="cpu", threads=where.cores).write(folder.provenance, durable=False)
+    def _begin(self, label: str, seed: int) -> None:
+        folder, data = self.folder(label, seed), self.study.data_of(self.row(label))
+        record = a_run(
+            folder.id, seed=seed, config=self.row(label).config, data=data.model_dump(exclude={"folder"})
+        )
+        record.write(folder.run, durable=False)
+        a_provenance().write(folder.provenance, durable=False)

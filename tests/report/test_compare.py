@@ -1,4 +1,4 @@
-"""Two rows side by side."""
+"""Comparison of two rows."""
 
 import io
 import json
@@ -11,6 +11,7 @@ from ablate.report.compare import compare, differing_most
 from ablate.report.compare_text import print_comparison
 from ablate.report.curves import Curve, curves_of, evaluations
 from ablate.study.select import find_row
+from ablate.tasks import Sample
 
 
 def rows(table):
@@ -19,7 +20,7 @@ def rows(table):
 
 @pytest.fixture
 def compared(fake):
-    """Two rows, neither of them base, with two seeds each and logs of different length."""
+    """Two rows other than base, with two seeds each and logs of different length."""
     results = fake(seeds="1,2")
     for seed, first, second in ((1, 20.0, 25.0), (2, 21.0, 26.5)):
         results.done("A h=1", seed, 6.0, first)
@@ -30,37 +31,37 @@ def compared(fake):
     return compare(table, rows(table)["A h=1"], rows(table)["A h=2"], results.results)
 
 
-def test_only_the_settings_that_differ_are_told_with_both_values(compared):
+def test_differing_settings_are_listed_with_both_values(compared):
     assert compared.settings == (("n_heads", 1, 2), ("d_k", 64, 32), ("d_v", 64, 32))
 
 
-def test_the_second_is_judged_against_the_first_and_nothing_is_corrected(compared):
+def test_the_verdict_is_on_the_second_row_without_correction_for_several_rows(compared):
     verdict = compared.verdicts["bleu"]
     assert (verdict.n, verdict.mean) == (2, 5.25)
     assert verdict.p_seeds == verdict.seed_test.p
     assert list(compared.verdicts) == ["ppl", "bleu"]
 
 
-def test_curves_are_those_of_the_logs_and_their_mean_is_of_the_loss(compared):
+def test_the_mean_of_curves_is_taken_over_the_log_perplexity(compared):
     first, second = compared.curves
     assert first.by_seed == {1: ((50, 8.0),), 2: ((50, 16.0),)}
     assert first.mean == ((50, pytest.approx((8 * 16) ** 0.5)),)
     assert [step for step, _ in second.mean] == [50, 100]
 
 
-def test_a_log_that_is_being_written_or_damaged_gives_what_it_has(fake):
+def test_whole_lines_of_a_damaged_or_growing_log_are_read(fake):
     results = fake(seeds="1")
     folder = results.folder("base", 1)
     assert evaluations(folder) == ()
-    results.logged("base", 1, {"step": 1, "dev_perplexity": 4.0}, {"step": 2, "dev_perplexity": "x"})
+    results.logged("base", 1, {"step": 1, "dev_perplexity": 4.0})
     with folder.metrics.open("a") as file:
-        file.write('[1]\n{"step": 3, "dev_perp')
+        file.write('{"step": 2, "tokens": 9, "dev_perplexity": "x"}\n[1]\n{"step": 3, "tokens": 9, "dev_perp')
     assert evaluations(folder) == ((1, 4.0),)
     folder.metrics.write_bytes(b"\xff\xfe")
     assert evaluations(folder) == ()
 
 
-def test_rows_that_share_their_runs_share_a_curve(fake):
+def test_rows_with_the_same_runs_have_one_curve(fake):
     results = fake(seeds="1").all_done()
     for row in results.study.rows[:2]:
         results.logged(row.label, 1, {"step": 1, "dev_perplexity": 4.0})
@@ -77,15 +78,22 @@ def test_a_curve_without_a_common_step_has_no_mean():
 SENTENCES = ["a", "b", "c", "d", "e"]
 
 
+def given(items):
+    return [Sample(i + 1, (("source", SENTENCES[i].upper()),)) for i in items]
+
+
 @pytest.mark.parametrize(("more_is_better", "order"), [(True, [2, 5, 3]), (False, [3, 2, 5])])
-def test_sentences_are_the_worst_then_the_best_of_the_second(more_is_better, order):
+def test_sentences_are_ordered_from_the_largest_loss_to_the_largest_gain(more_is_better, order):
     scores = ([50.0, 90.0, 10.0, 50.0, 60.0], [50.0, 20.0, 80.0, 50.0, 50.0])
-    found = differing_most(SENTENCES, SENTENCES, (SENTENCES, SENTENCES), scores, 5, more_is_better)
+    texts = (SENTENCES, SENTENCES[::-1])
+    found = differing_most(texts, scores, 5, more_is_better, given)
     assert [one.number for one in found] == order
-    assert [one.number for one in differing_most(SENTENCES, SENTENCES, (SENTENCES,) * 2, scores, 1, True)] == [2, 3]
+    assert all(one.given == (("source", one.texts[0].upper()),) for one in found)
+    assert all(one.texts == (SENTENCES[one.number - 1], SENTENCES[5 - one.number]) for one in found)
+    assert [one.number for one in differing_most(texts, scores, 1, True, given)] == [2, 3]
 
 
-def test_it_is_printed_whole_and_its_json_has_what_is_printed(compared):
+def test_text_and_json_have_settings_scores_and_differences(compared):
     out = io.StringIO()
     with redirect_stdout(out):
         print_comparison(compared)
@@ -99,7 +107,7 @@ def test_it_is_printed_whole_and_its_json_has_what_is_printed(compared):
     assert content["curves"][1] == {"row": "A h=2", "ppl": {"1": [[50, 8.0], [100, 4.0]], "2": [[50, 8.0], [100, 4.0]]}}
 
 
-def test_seeds_that_are_missing_or_have_diverged_are_told(fake):
+def test_missing_and_diverged_seeds_are_listed(fake):
     results = fake(seeds="1,2")
     results.done("A h=1", 1, 6.0, 20.0)
     results.done("A h=2", 1, 5.0, 25.0)
@@ -117,7 +125,7 @@ def test_seeds_that_are_missing_or_have_diverged_are_told(fake):
 @pytest.mark.parametrize(
     ("name", "label"), [("base", "base"), ("A h=1", "A h=1"), ("D", "D dropout=0.3"), ("dec*", "decoding beam=1")]
 )
-def test_a_row_is_named_by_its_label_its_group_or_a_pattern(fake, name, label):
+def test_a_row_is_found_by_label_group_or_pattern(fake, name, label):
     assert find_row(fake().study, name).label == label
 
 
@@ -129,7 +137,7 @@ def test_a_row_is_named_by_its_label_its_group_or_a_pattern(fake, name, label):
         ("x", 'study "small" has no row "x"; rows: base, A h=1, A h=2, D dropout=0.3, decoding beam=1'),
     ],
 )
-def test_what_is_no_one_row_is_refused(fake, name, message):
+def test_a_name_that_matches_no_row_or_several_is_refused(fake, name, message):
     with pytest.raises(UsageError) as error:
         find_row(fake().study, name)
     assert error.value.lines == (message,)

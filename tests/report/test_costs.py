@@ -1,23 +1,18 @@
-"""What a row's training took."""
+"""Cost of a row: time, tokens per second and FLOPs."""
 
 import pytest
 
 from ablate.config import cost
 from ablate.config.cost import Lengths
 from ablate.report.columns import costs, costs_meaning
-from ablate.store.files import read_json, write_json
+from ablate.store.records import Provenance
+from tests.records import change
 
 
-def add(results, label, seed, **more):
-    path = results.folder(label, seed).result
-    write_json(path, {**read_json(path), **more}, durable=False)
-
-
-def test_time_and_rate_are_means_over_seeds_and_flops_those_of_the_steps_made(fake):
+def test_time_and_rate_are_means_over_seeds_and_flops_count_the_steps_made(fake):
     results = fake(seeds="1,2")
     for seed, seconds in ((1, 100.0), (2, 300.0)):
-        results.done("base", seed, 5.0, 25.0, seconds=seconds, steps=70)
-        add(results, "base", seed, tokens=60_000)
+        results.done("base", seed, 5.0, 25.0, seconds=seconds, steps=70, tokens=60_000)
     row = results.table().rows[0]
     assert row.cost.seconds.mean == 200.0
     assert row.cost.tokens_per_second.by_seed == {1: 600.0, 2: 200.0}
@@ -28,11 +23,10 @@ def test_time_and_rate_are_means_over_seeds_and_flops_those_of_the_steps_made(fa
     assert heads["FLOPs"][0]
 
 
-def test_runs_of_different_places_are_warned_of(fake):
+def test_times_measured_on_different_devices_bring_a_warning(fake):
     results = fake(seeds="1").all_done()
     assert not any("WARNING" in line for line in costs_meaning(results.table()))
-    path = results.folder("A h=1", 1).provenance
-    write_json(path, {**read_json(path), "device": "Some GPU"}, durable=False)
+    change(Provenance, results.folder("A h=1", 1).provenance, device="Some GPU")
     lines = costs_meaning(results.table())
     assert "their times cannot be compared" in lines[-1]
     assert "Some GPU" in lines[1]

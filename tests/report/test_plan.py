@@ -1,4 +1,4 @@
-"""The plan: what is to be done and what it costs, reckoned without training."""
+"""The plan of a study: its runs and their cost, computed without training."""
 
 import json
 import re
@@ -11,14 +11,16 @@ from ablate.config.cost import Lengths
 from ablate.report.plan import RATE_SAMPLES, measured_rates, plan_of
 from ablate.report.plan_text import print_plan, print_status
 from ablate.store import Results
-from ablate.store.checkpoints import GENERATIONS
+from ablate.store.checkpoints import RESUMABLE
 from ablate.store.corpora import MANIFEST, remember
-from ablate.store.files import read_json, write_json
+from ablate.store.files import write_json
 from ablate.store.machine import machine
+from ablate.store.records import Provenance
 from ablate.study import Selection, read_study
-from tests.report.fakes import CORPUS, STUDIES
+from tests.records import CORPUS, change
+from tests.report.fakes import STUDIES
 
-# Rows that cost differently, two that share a run, and two that `where` leaves out.
+# Rows of different cost, two that share a run with base, and combinations that `where` drops.
 COSTS = """\
 study: costs
 data: {corpus: toy, vocab_size: 200}
@@ -62,17 +64,17 @@ def test_totals_count_a_shared_run_once(fake):
     assert len(work) == len(trained) + 2
     assert (totals["rows"], totals["runs"], totals["missing"]) == (len(work), 2 * len(trained), 2 * len(trained))
     assert totals["flops"] == pytest.approx(2 * sum(work[label] for label in trained))
-    written = GENERATIONS + 1  # while a checkpoint is written, those that it will replace are still there
+    written = RESUMABLE + 1  # the new checkpoint is whole before the oldest is removed
     disk = [written * row.checkpoint_bytes for row in planned.rows if row.row.label in trained]
     assert totals["disk_bytes"] == 2 * sum(disk)
 
 
-def test_flops_of_a_training_are_those_of_a_step_times_its_steps(fake):
+def test_flops_are_proportional_to_steps(fake):
     planned = plan(fake(COSTS))
     assert flops(planned)["steps train_steps=300"] == 3 * flops(planned)["base"]
 
 
-def test_a_run_that_one_row_still_has_to_decode_is_missing(fake):
+def test_a_run_without_one_of_its_decodings_is_missing(fake):
     results = fake(COSTS, seeds="1", rows=["decoding"])
     results.done("base", 1, 5.0, 25.0)
     results.done("decoding beam=1", 1, 5.0, 25.0)
@@ -93,7 +95,7 @@ def test_time_is_unknown_until_a_run_has_finished(fake):
     assert plan(fake(COSTS)).seconds is None
 
 
-def test_time_is_the_missing_work_at_the_rate_of_what_has_finished(fake):
+def test_time_is_the_missing_work_at_the_rate_of_finished_runs(fake):
     results = fake(COSTS, seeds="1")
     results.done("base", 1, 5.0, 25.0, seconds=60.0)
     for label in ("decoding beam=1", "decoding beam=2"):
@@ -105,7 +107,7 @@ def test_time_is_the_missing_work_at_the_rate_of_what_has_finished(fake):
     assert planned.seconds == pytest.approx(60.0 * sum(work[label] for label in missing) / work["base"], rel=1e-12)
 
 
-def test_the_rate_is_the_median_so_that_one_slow_run_does_not_count(fake):
+def test_the_rate_is_the_median_over_runs(fake):
     results = fake(COSTS, seeds="1")
     for label, seconds in (("base", 10.0), ("C N=1", 1000.0), ("C N=4", 20.0)):
         results.done(label, 1, 5.0, 25.0, seconds=seconds)
@@ -114,13 +116,12 @@ def test_the_rate_is_the_median_so_that_one_slow_run_does_not_count(fake):
     assert measured_rates(results.results, [])["fp32"] == pytest.approx(statistics.median(rates), rel=1e-12)
 
 
-def test_a_run_on_one_core_is_one_of_as_many_as_there_are_cores(fake):
+def test_the_rate_of_a_run_on_one_core_counts_all_cores(fake):
     results = fake(COSTS, seeds="1")
     results.done("base", 1, 5.0, 25.0, seconds=60.0)
-    provenance = results.folder("base", 1).provenance
-    write_json(provenance, {**read_json(provenance), "threads": 1})
+    change(Provenance, results.folder("base", 1).provenance, threads=1)
     work = flops(plan(results))["base"]
-    assert measured_rates(results.results, []) == {"fp32": pytest.approx(machine()["cores"] * work / 60.0)}
+    assert measured_rates(results.results, []) == {"fp32": pytest.approx(machine().cores * work / 60.0)}
 
 
 def test_the_rate_counts_the_steps_that_were_made(fake):
@@ -129,18 +130,18 @@ def test_the_rate_counts_the_steps_that_were_made(fake):
     assert measured_rates(results.results, [])["fp32"] == pytest.approx(flops(plan(results))["base"] / 2 / 60.0)
 
 
-def test_runs_of_other_machines_and_damaged_ones_say_nothing_of_the_rate(fake):
+def test_runs_of_other_machines_and_damaged_runs_do_not_count_for_the_rate(fake):
     results = fake(COSTS, seeds="1")
     for label in ("base", "C N=1", "C N=4"):
         results.done(label, 1, 5.0, 25.0)
-    provenance = results.folder("base", 1).provenance
-    write_json(provenance, {**read_json(provenance), "machine": {**machine(), "processor": "another"}})
+    other = machine().model_copy(update={"processor": "another"})
+    change(Provenance, results.folder("base", 1).provenance, machine=other)
     results.folder("C N=1", 1).result.write_text("{")
     results.folder("C N=4", 1).provenance.unlink()
     assert measured_rates(results.results, []) == {}
 
 
-def test_another_precision_has_a_rate_of_its_own(fake):
+def test_each_precision_has_its_own_rate(fake):
     text = COSTS.replace("  steps:", "  bf16: {set: {precision: bf16}}\n  steps:")
     results = fake(text, seeds="1", rows=["bf16"])
     results.done("base", 1, 5.0, 25.0)
@@ -150,7 +151,7 @@ def test_another_precision_has_a_rate_of_its_own(fake):
     assert measured_rates(results.results, []).keys() == {"bf16"}
 
 
-def test_a_rate_is_found_in_a_large_root_by_the_study_s_own_runs(fake):
+def test_the_studys_own_runs_are_looked_at_first_in_a_large_root(fake):
     results = fake(COSTS, seeds=f"1-{RATE_SAMPLES + 10}", rows=["C"])
     last = results.study.seeds[-1]
     assert list(plan(results).runs)[: RATE_SAMPLES // 2]
@@ -158,7 +159,7 @@ def test_a_rate_is_found_in_a_large_root_by_the_study_s_own_runs(fake):
     assert measured_rates(results.results, [results.folder("base", last).id])
 
 
-def test_a_corpus_that_is_known_takes_the_place_of_the_assumption(fake):
+def test_a_prepared_corpus_replaces_the_assumed_length(fake):
     results = fake(COSTS.replace("train_steps: 100}", "epochs: 3, batch_tokens: 1000}"))
     assumed = plan(results)
     assert assumed.rows[0].steps is None
@@ -195,7 +196,7 @@ def test_table3_has_the_exact_sizes_of_its_rows(tmp_path):
 
 @pytest.mark.parametrize("width", [80, 200])
 @pytest.mark.parametrize("name", ["quickstart", "table3", "multi30k"])
-def test_the_plan_in_text_cuts_no_number(tmp_path, monkeypatch, capsys, name, width):
+def test_the_printed_plan_cuts_no_number(tmp_path, monkeypatch, capsys, name, width):
     planned = plan_of(read_study(STUDIES / f"{name}.yaml"), Results(tmp_path))
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -209,16 +210,16 @@ def test_the_plan_in_text_cuts_no_number(tmp_path, monkeypatch, capsys, name, wi
     assert "sentences of 30 tokens are assumed" in below
 
 
-def test_the_plan_in_text_tells_what_where_has_dropped(fake, capsys):
+def test_the_printed_plan_counts_the_combinations_dropped_by_where(fake, capsys):
     print_plan(plan(fake(COSTS)))
     assert "3 combinations were dropped by `where`." in capsys.readouterr().out
 
 
-def test_the_status_in_text_counts_runs_and_not_rows(fake, capsys):
+def test_the_printed_status_counts_runs_instead_of_rows(fake, capsys):
     results = fake(COSTS, seeds="1", rows=["decoding", "C"])
     results.done("base", 1, 5.0, 25.0)
     planned = plan(results)
     print_status(planned, [(row.row.label, run.seed, run.id, s, "") for row in planned.rows for run, s in row.runs])
     text = capsys.readouterr().out
-    assert "4 runs: 4 pending" in text  # base's is done for base, but not for the rows that decode it otherwise
+    assert "4 runs: 4 pending" in text  # the run of base is done in one of its three decodings
     assert "of work left" in text

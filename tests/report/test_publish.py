@@ -1,13 +1,14 @@
-"""What a study leaves behind to be kept."""
+"""The published files of a study."""
 
 import json
 
 from ablate.report.publish import publish
 from ablate.report.render import as_json, comma_separated, markdown
-from ablate.store.files import read_json, write_json
+from ablate.store.records import Provenance
+from tests.records import change
 
 
-def test_what_a_clock_has_measured_is_not_published(fake):
+def test_measured_times_are_not_published(fake):
     results = fake().all_done()
     publish(results.table(), results.results)
     folder = results.results.study("small")
@@ -15,7 +16,7 @@ def test_what_a_clock_has_measured_is_not_published(fake):
     assert all("seconds" in form(results.table()) for form in (comma_separated, as_json))
 
 
-def test_the_files_are_the_table_s_forms_the_study_and_its_provenance(fake):
+def test_the_files_are_the_table_in_three_formats_the_study_and_its_provenance(fake):
     results = fake().all_done()
     table = results.table()
     publish(table, results.results)
@@ -28,10 +29,9 @@ def test_the_files_are_the_table_s_forms_the_study_and_its_provenance(fake):
     assert (folder / "study.yaml").read_text() == results.study.path.read_text()
 
 
-def test_provenance_tells_of_every_run_and_of_each_setting_once(fake):
+def test_provenance_lists_every_run_and_each_setting_once(fake):
     results = fake(seeds="1").all_done()
-    other = results.folder("A h=1", 1)
-    write_json(other.provenance, {**read_json(other.provenance), "threads": 99})
+    change(Provenance, results.folder("A h=1", 1).provenance, threads=99)
     results.folder("A h=2", 1).result.unlink()
     publish(results.table(), results.results)
     found = json.loads((results.results.root / "small" / "provenance.json").read_text())
@@ -41,7 +41,7 @@ def test_provenance_tells_of_every_run_and_of_each_setting_once(fake):
     assert {id: run["carried_out"] for id, run in found["runs"].items()} == runs
 
 
-def test_publishing_again_replaces_what_was_there(fake):
+def test_publishing_again_replaces_the_files(fake):
     results = fake(seeds="1")
     publish(results.table(), results.results)
     results.all_done()

@@ -1,7 +1,6 @@
 """A table over several vocabularies: perplexity per character beside that per subword, which is not compared."""
 
 from ablate.report.layout import layouts
-from ablate.store.files import read_json, write_json
 from tests.report.fakes import Fake, study_from
 
 STUDY = """\
@@ -13,14 +12,10 @@ rows: {V: {each: {vocab_size: [150]}}}
 
 
 def filled(tmp_path, text=STUDY):
-    fake = Fake(tmp_path / "results", study_from(tmp_path, text)).all_done()
-    for place, row in enumerate(fake.study.rows):
-        result = fake.folder(row.label, 1).result
-        content = read_json(result)
-        content["corpus"] = f"{place:012d}"  # each vocabulary is a corpus of its own
-        for decoding in content["decodings"].values():
-            decoding["ppl_char"] = 1.5 - place / 10
-        write_json(result, content)
+    fake = Fake(tmp_path / "results", study_from(tmp_path, text))
+    for index, row in enumerate(fake.study.rows):
+        corpus = f"{index:012d}"  # each vocabulary has its own corpus
+        fake.done(row.label, 1, 5.0 + index / 10, 25.0 - index / 10, corpus=corpus, ppl_char=1.5 - index / 10)
     return fake
 
 
