@@ -246,12 +246,15 @@ class Result(Record):
         if not isinstance(content, Mapping) or content.get("format") != 3:
             return content
         decodings = content.get("decodings", {})
-        return {
-            **content,
-            "format": RESULT_FORMAT,
-            "metrics_sha256": content["metrics"]["sha256"],
-            "decodings": {id: _decoding_of_format_3(decoding) for id, decoding in decodings.items()},
-        }
+        try:
+            return {
+                **content,
+                "format": RESULT_FORMAT,
+                "metrics_sha256": content["metrics"]["sha256"],
+                "decodings": {id: _decoding_of_format_3(decoding) for id, decoding in decodings.items()},
+            }
+        except KeyError as error:
+            raise ValueError(f"field {error} is required in format 3") from None
 
     @classmethod
     def read(cls, path: Path) -> Result | None:

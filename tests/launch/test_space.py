@@ -3,11 +3,11 @@
 from collections import namedtuple
 
 import pytest
+from ablate.launch.space import check_space
 
 from ablate.config import cost, resolve_row
 from ablate.errors import StoreError
 from ablate.launch import space
-from ablate.launch.space import check_space
 
 V = 500
 SMALL, LARGE = (resolve_row({"d_model": d, "average_checkpoints": 2}) for d in (64, 128))

@@ -103,9 +103,7 @@ class Fake:
         self.at(label, seed, 3, alive=False)
         a_failure(reason=reason).write(self.folder(label, seed).failure, durable=False)
 
-    def at(
-        self, label: str, seed: int, step: int, *, alive: bool, phase: Phase = "training", **fields: Any
-    ) -> None:
+    def at(self, label: str, seed: int, step: int, *, alive: bool, phase: Phase = "training", **fields: Any) -> None:
         """Leave a row's run at a step, with a process that lives or has died."""
         mark = process_mark() if alive else process_mark().model_copy(update={"born": 1.0})
         report = a_progress(mark, **{"phase": phase, "step": step, "steps": 100, **fields})
@@ -149,8 +147,6 @@ class Fake:
 
     def _begin(self, label: str, seed: int) -> None:
         folder, data = self.folder(label, seed), self.study.data_of(self.row(label))
-        record = a_run(
-            folder.id, seed=seed, config=self.row(label).config, data=data.model_dump(exclude={"folder"})
-        )
+        record = a_run(folder.id, seed=seed, config=self.row(label).config, data=data.model_dump(exclude={"folder"}))
         record.write(folder.run, durable=False)
         a_provenance().write(folder.provenance, durable=False)

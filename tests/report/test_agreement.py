@@ -52,4 +52,7 @@ def test_lines_warn_about_small_corpora_and_json_has_the_taus(table3):
 def test_a_study_without_rows_of_the_paper_has_no_agreement(fake):
     table = fake(seeds="1").all_done().table()
     assert agreements(table) == []
-    assert agreement_lines(table)[0]== "No row with scores has a counterpart in the paper, so there is no order to compare."
+    assert (
+        agreement_lines(table)[0]
+        == "No row with scores has a counterpart in the paper, so there is no order to compare."
+    )

@@ -1,4 +1,4 @@
-"""What is known of a prepared corpus without opening it."""
+"""Pointers from data settings to the corpus that was made from them."""
 
 from dataclasses import asdict
 
@@ -16,12 +16,12 @@ def prepared(corpora, id="0123456789ab", lengths=LENGTHS):
     return id
 
 
-def test_nothing_is_known_of_a_corpus_that_was_never_prepared(tmp_path):
+def test_a_corpus_that_was_never_prepared_has_no_lengths(tmp_path):
     assert known_lengths(DATA, tmp_path / "corpora") is None
     assert lengths_in(tmp_path / "corpora", "0123456789ab") is None
 
 
-def test_what_was_prepared_last_from_the_same_settings_is_known(tmp_path):
+def test_lengths_are_those_of_the_corpus_prepared_last_from_the_same_settings(tmp_path):
     remember(DATA, tmp_path, prepared(tmp_path))
     assert known_lengths(DATA, tmp_path) == LENGTHS
     later = Lengths(3, 1, 1, 1, 1, 1, 1)
@@ -30,13 +30,13 @@ def test_what_was_prepared_last_from_the_same_settings_is_known(tmp_path):
     assert lengths_in(tmp_path, "0123456789ab") == LENGTHS
 
 
-def test_the_folder_of_the_files_has_no_part_in_the_settings(tmp_path):
+def test_the_folder_of_the_files_is_not_part_of_the_settings(tmp_path):
     remember(DATA, tmp_path, prepared(tmp_path))
     assert known_lengths(DATA.model_copy(update={"folder": "/elsewhere"}), tmp_path) == LENGTHS
     assert known_lengths(DATA.model_copy(update={"vocab_size": 4000}), tmp_path) is None
 
 
-def test_a_corpus_that_was_removed_is_not_known(tmp_path):
+def test_a_removed_corpus_has_no_lengths(tmp_path):
     remember(DATA, tmp_path, "0123456789ab")
     assert known_lengths(DATA, tmp_path) is None
 

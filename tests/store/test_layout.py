@@ -1,10 +1,10 @@
-"""Every path of a results root, and that nothing escapes it."""
+"""Paths of a results root. None of them leads outside."""
 
 import pytest
 
+from ablate.errors import Damaged
 from ablate.store import Results
-from ablate.store.files import write_json
-from ablate.store.layout import RESULT_FORMAT
+from tests.records import a_result
 
 ID = "0123456789ab"
 
@@ -14,21 +14,22 @@ def results(tmp_path):
     return Results(tmp_path / "results")
 
 
-def test_paths_are_those_that_are_documented(results):
+def test_paths_are_the_documented_ones(results):
     run = results.run(ID)
     names = {
         run.run: "run.json", run.execution: "execution.json", run.provenance: "provenance.json",
         run.metrics: "metrics.jsonl", run.progress: "progress.json", run.checkpoints: "checkpoints",
         run.failure: "failure.json", run.log: "log.txt", run.lease: "lease", run.result: "result.json",
-        run.translations("ba9876543210"): "translations/ba9876543210.txt",
+        run.predictions("ba9876543210"): "translations/ba9876543210.txt",
+        run.scores("ba9876543210"): "scores/ba9876543210.json", run.sources: "sources",
     }  # fmt: skip
     assert {path.relative_to(results.root).as_posix() for path in names} == {f"runs/{ID}/{n}" for n in names.values()}
-    assert len(names) == 11
+    assert len(names) == 13
     assert results.corpora == results.root / "corpora"
     assert results.study("table3") == results.root / "table3"
 
 
-def test_a_run_is_named_by_its_id(results):
+def test_a_runs_folder_is_named_by_its_id(results):
     assert results.run(ID).id == ID
 
 
@@ -44,19 +45,27 @@ def test_only_twelve_hexadecimal_digits_are_an_id(results, id):
         results.run(id)
 
 
-def test_runs_are_listed_in_order_and_nothing_else_is(results):
+def test_run_ids_are_sorted_and_other_folders_are_ignored(results):
     for name in ("ffffffffffff", ID, "notes", ".0123456789ab.tmp", "0123456789abc"):
         (results.root / "runs" / name).mkdir(parents=True)
     assert results.run_ids() == [ID, "ffffffffffff"]
 
 
-def test_a_root_that_is_not_there_has_no_runs(results):
+def test_a_missing_root_has_no_runs(results):
     assert results.run_ids() == []
     assert not results.root.exists()
 
 
-def test_a_result_is_read_or_none(results):
-    assert results.run(ID).read_result() is None
-    written = {"format": RESULT_FORMAT, "id": ID, "outcome": "done"}
-    write_json(results.run(ID).result, written)
-    assert results.run(ID).read_result() == written
+def test_every_record_of_an_empty_run_is_none(results):
+    run = results.run(ID)
+    readers = (run.read_run, run.read_execution, run.read_provenance, run.read_progress, run.read_failure)
+    assert [read() for read in (*readers, run.read_result)] == [None] * 6
+
+
+def test_the_result_of_another_run_is_damage(results):
+    result = a_result(ID)
+    result.write(results.run(ID).result)
+    assert results.run(ID).read_result() == result
+    result.write(results.run("f" * 12).result)
+    with pytest.raises(Damaged, match=f"is the result of run {ID}"):
+        results.run("f" * 12).read_result()

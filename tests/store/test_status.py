@@ -1,6 +1,5 @@
-"""The state of a run, derived from its files and from whether the process that wrote them still lives."""
+"""The state of a run, derived from its files and from the process that wrote them."""
 
-import json
 import socket
 import subprocess
 import sys
@@ -11,14 +10,15 @@ import pytest
 
 from ablate.errors import StoreError
 from ablate.store import RunFolder, state_of
-from ablate.store.files import write_json
-from ablate.store.layout import RESULT_FORMAT
-from ablate.store.status import HEARTBEAT_SECONDS, STATES, damage_of, is_alive, process_mark, read_progress
+from ablate.store.files import read_json, write_json
+from ablate.store.machine import process_mark
+from ablate.store.records import ProcessMark, Progress
+from ablate.store.status import HEARTBEAT_SECONDS, STATES, damage_of, is_alive, read_progress
+from tests.records import a_decoding, a_failure, a_progress, a_result, a_run
 
 BEAM, GREEDY = "0123456789ab", "ba9876543210"
-SAYS = {"format": RESULT_FORMAT, "id": "0123456789ab"}
-DONE = {**SAYS, "outcome": "done", "decodings": {BEAM: {"bleu": 25.8}}}
-DIVERGED = {**SAYS, "outcome": "diverged", "reason": "the loss is not a finite number"}
+DONE = a_result(decodings={BEAM: a_decoding()})
+DIVERGED = a_result(outcome="diverged", reason="the loss is not a finite number")
 
 
 @pytest.fixture
@@ -38,58 +38,58 @@ def other():
 
 
 def mark_of(process):
-    return {"host": socket.gethostname(), "pid": process.pid, "born": psutil.Process(process.pid).create_time()}
+    born = psutil.Process(process.pid).create_time()
+    return ProcessMark(host=socket.gethostname(), pid=process.pid, born=born)
 
 
-def elsewhere(seconds_ago):
-    return {"host": "another-host", "pid": 1, "born": 1.0, "time": time.time() - seconds_ago}
+ELSEWHERE = ProcessMark(host="another-host", pid=1, born=1.0)
 
 
 def write(folder, progress=None, result=None, failure=None):
-    for path, content in ((folder.progress, progress), (folder.result, result), (folder.failure, failure)):
-        if content is not None:
-            write_json(path, content)
+    for path, record in ((folder.progress, progress), (folder.result, result), (folder.failure, failure)):
+        if record is not None:
+            record.write(path)
 
 
-def test_nothing_written_is_pending(folder):
+def test_an_empty_run_is_pending(folder):
     assert state_of(folder, BEAM) == "pending"
 
 
-def test_a_folder_that_is_not_there_is_pending(tmp_path):
+def test_a_run_without_a_folder_is_pending(tmp_path):
     assert state_of(RunFolder(tmp_path / "nowhere"), BEAM) == "pending"
 
 
-def test_what_it_is_alone_is_pending(folder):
-    write_json(folder.run, {"id": folder.id})
+def test_a_run_with_its_settings_alone_is_pending(folder):
+    a_run(folder.id).write(folder.run)
     assert state_of(folder, BEAM) == "pending"
 
 
-def test_a_living_process_runs(folder):
-    write(folder, {**process_mark(), "phase": "training"})
+def test_a_run_whose_process_lives_is_running(folder):
+    write(folder, a_progress())
     assert state_of(folder, BEAM) == "running"
 
 
-def test_another_living_process_runs_until_it_dies(folder, other):
-    write(folder, {**mark_of(other), "phase": "training"})
+def test_a_run_is_interrupted_once_its_process_has_died(folder, other):
+    write(folder, a_progress(mark_of(other)))
     assert state_of(folder, BEAM) == "running"
     other.kill()
     other.wait()
     assert state_of(folder, BEAM) == "interrupted"
 
 
-def test_a_recycled_process_number_is_another_process(folder, other):
+def test_a_recycled_process_id_is_another_process(folder, other):
     mark = mark_of(other)
-    write(folder, {**mark, "born": mark["born"] - 3600, "phase": "training"})
+    write(folder, a_progress(mark.model_copy(update={"born": mark.born - 3600})))
     assert state_of(folder, BEAM) == "interrupted"
 
 
-def test_a_process_of_which_no_start_is_known_is_not_alive(folder):
-    write(folder, {"host": socket.gethostname(), "pid": 2**22 + 1, "born": None, "phase": "training"})
+def test_a_process_without_a_known_start_is_not_alive(folder):
+    write(folder, a_progress(ProcessMark(host=socket.gethostname(), pid=2**22 + 1, born=None)))
     assert state_of(folder, BEAM) == "interrupted"
 
 
-def test_a_process_that_left_does_not_run_though_it_lives(folder):
-    write(folder, {**process_mark(), "phase": "left"})
+def test_a_living_process_that_has_left_the_run_does_not_count(folder):
+    write(folder, a_progress(phase="left"))
     assert state_of(folder, BEAM) == "interrupted"
 
 
@@ -97,55 +97,55 @@ def test_a_process_that_left_does_not_run_though_it_lives(folder):
     ("seconds_ago", "state"),
     [(0, "running"), (HEARTBEAT_SECONDS - 10, "running"), (HEARTBEAT_SECONDS + 10, "interrupted")],
 )
-def test_on_another_host_the_heartbeat_tells(folder, seconds_ago, state):
-    write(folder, {**elsewhere(seconds_ago), "phase": "training"})
+def test_on_another_host_the_age_of_the_report_decides(folder, seconds_ago, state):
+    write(folder, a_progress(ELSEWHERE, time=time.time() - seconds_ago))
     assert state_of(folder, BEAM) == state
 
 
-def test_this_host_needs_no_heartbeat(folder):
-    write(folder, {**process_mark(), "phase": "training", "time": time.time() - 1e6})
+def test_on_this_host_an_old_report_of_a_living_process_counts(folder):
+    write(folder, a_progress(time=time.time() - 1e6))
     assert state_of(folder, BEAM) == "running"
 
 
 def test_a_failure_shows_once_no_process_works_on_it(folder):
-    write(folder, {**process_mark(), "phase": "training"}, failure={"reason": "OSError: full"})
+    write(folder, a_progress(), failure=a_failure())
     assert state_of(folder, BEAM) == "running"  # it is tried again
-    write(folder, {**process_mark(), "phase": "left"})
+    write(folder, a_progress(phase="left"))
     assert state_of(folder, BEAM) == "failed"
 
 
 def test_a_failure_before_any_progress(folder):
-    write(folder, failure={"reason": "the worker was ended by SIGKILL"})
+    write(folder, failure=a_failure())
     assert state_of(folder, BEAM) == "failed"
 
 
 @pytest.mark.parametrize("progress", [None, "left", "decoding"])
 def test_a_result_with_its_decoding_is_done(folder, progress):
-    write(folder, progress and {**process_mark(), "phase": progress}, DONE)
+    write(folder, progress and a_progress(phase=progress), DONE)
     assert state_of(folder, BEAM) == "done"
 
 
 def test_a_trained_run_with_another_decoding_is_pending(folder):
-    write(folder, {**process_mark(), "phase": "left"}, DONE)
+    write(folder, a_progress(phase="left"), DONE)
     assert state_of(folder, BEAM) == "done"
     assert state_of(folder, GREEDY) == "pending"
 
 
-def test_another_decoding_of_a_trained_run_runs_and_fails_like_a_training(folder):
-    write(folder, {**process_mark(), "phase": "decoding"}, DONE)
+def test_a_missing_decoding_runs_and_fails_like_a_training(folder):
+    write(folder, a_progress(phase="decoding"), DONE)
     assert state_of(folder, GREEDY) == "running"
-    write(folder, {**process_mark(), "phase": "left"}, failure={"reason": "x"})
+    write(folder, a_progress(phase="left"), failure=a_failure())
     assert state_of(folder, GREEDY) == "failed"
     assert state_of(folder, BEAM) == "done"
 
 
 @pytest.mark.parametrize("decoding", [BEAM, GREEDY])
-def test_divergence_is_a_result_however_it_is_decoded(folder, decoding):
-    write(folder, {**process_mark(), "phase": "left"}, DIVERGED)
+def test_a_diverged_run_is_diverged_in_every_decoding(folder, decoding):
+    write(folder, a_progress(phase="left"), DIVERGED)
     assert state_of(folder, decoding) == "diverged"
 
 
-def test_a_run_with_a_damaged_result_is_interrupted_and_says_why(folder):
+def test_a_run_with_a_damaged_result_is_interrupted(folder):
     write(folder, result=DONE)
     assert damage_of(folder) is None
     folder.result.write_text("{")
@@ -153,29 +153,30 @@ def test_a_run_with_a_damaged_result_is_interrupted_and_says_why(folder):
     assert damage_of(folder).startswith(f"{folder.result}: is damaged")
 
 
-def test_the_result_of_another_run_is_not_this_one_s(folder):
-    write(folder, result={**DONE, "id": "f" * 12})
+def test_the_result_of_another_run_does_not_count(folder):
+    write(folder, result=DONE.model_copy(update={"id": "f" * 12}))
     assert state_of(folder, BEAM) == "interrupted"
-    assert "is the result of run ffffffffffff, not of this one" in damage_of(folder)
+    assert "is the result of run ffffffffffff; `ablate run` makes it again" in damage_of(folder)
 
 
-def test_a_result_of_another_format_is_refused_and_said(folder):
-    write(folder, result={**DONE, "format": 1})
-    with pytest.raises(StoreError, match=f"has format 1, and this ablate reads {RESULT_FORMAT}"):
+def test_a_result_of_another_format_is_refused(folder):
+    write(folder, result=DONE)
+    write_json(folder.result, {**read_json(folder.result), "format": 1})
+    with pytest.raises(StoreError, match="has format 1, and this ablate reads 3 to 4; use the version that wrote it"):
         state_of(folder, BEAM)
 
 
-def test_damaged_progress_is_none(folder):
+def test_a_damaged_report_counts_as_absent(folder):
     folder.progress.write_text('{"step": 1')
     assert read_progress(folder) is None
     assert state_of(folder, BEAM) == "pending"
 
 
-def test_every_state_has_its_place_in_the_count(folder):
+def test_states_are_six_different_ones(folder):
     assert len(STATES) == len(set(STATES)) == 6
 
 
 def test_the_mark_of_this_process_is_alive_and_survives_json():
-    mark = json.loads(json.dumps(process_mark()))
-    assert is_alive({**mark, "phase": "training"})
-    assert mark["born"] == pytest.approx(psutil.Process().create_time())
+    mark = ProcessMark.model_validate_json(process_mark().model_dump_json())
+    assert is_alive(Progress(**mark.model_dump(), phase="training"))
+    assert mark.born == pytest.approx(psutil.Process().create_time())

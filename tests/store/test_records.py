@@ -1,0 +1,300 @@
+"""Records: what is written is read back, and faults name the file and the field."""
+
+import json
+
+import pytest
+
+from ablate.config import resolve_row
+from ablate.config.identity import NOT_IDENTITY
+from ablate.errors import Damaged, StoreError
+from ablate.store.files import read_json, sealed, write_json
+from ablate.store.records import (
+    CheckpointHashes,
+    CheckpointManifest,
+    CodeVersion,
+    FileHash,
+    Memory,
+    MetricsLine,
+    Result,
+    RunRecord,
+    Score,
+    ScoreCache,
+    ScoreSource,
+    read_metrics,
+)
+from tests.records import (
+    RUN,
+    a_decoding,
+    a_failure,
+    a_measurement,
+    a_progress,
+    a_provenance,
+    a_result,
+    a_run,
+    a_training_state,
+    an_execution,
+)
+
+RECORDS = {
+    "run": a_run(seed=7, config=resolve_row({"dropout": 0.25, "n_heads": 2})),
+    "execution": an_execution(halvings=3),
+    "provenance": a_provenance(
+        ablate=CodeVersion(version="0.3", revision="a" * 40, dirty=True), packages={"torch": "2.9", "numpy": None}
+    ),
+    "progress": a_progress(step=3, steps=None, loss=1 / 3, perplexity=0.1 + 0.2, memory=Memory(held=1, total=2)),
+    "failure": a_failure(killed=True),
+    "done": a_result(
+        chosen_step=90,
+        tokens=12,
+        weights=FileHash(file="000000090.weights.safetensors", sha256="a" * 64),
+        kept_steps=(80, 90),
+        decodings={"abc": a_decoding(scores={"ppl": Score(value=2.0000000000000004)}), "def": a_decoding(beam=1)},
+    ),
+    "diverged": a_result(outcome="diverged", reason="the loss exploded to 31.4 nats a token"),
+    "decoding without predictions": a_result(decodings={"abc": a_decoding(predictions=None, sha256=None)}),
+    "manifest": CheckpointManifest(
+        step=4,
+        scheduled=True,
+        sha256=CheckpointHashes(weights="a" * 64, state="b" * 64),
+        info=a_training_state(4, best_perplexity=None),
+    ),
+    "scores": ScoreCache(
+        of=ScoreSource(format=1, translations="c" * 64, corpus="d" * 12), metrics={"bleu": a_measurement()}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_record_is_read_as_it_was_written(tmp_path, name):
+    record, path = RECORDS[name], tmp_path / "record.json"
+    record.write(path)
+    assert type(record).read(path) == record
+    first = path.read_bytes()
+    type(record).read(path).write(path)
+    assert path.read_bytes() == first
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_unknown_keys_are_ignored(tmp_path, name):
+    record, path = RECORDS[name], tmp_path / "record.json"
+    write_json(path, {**record.model_dump(mode="json"), "a_field_of_the_future": {"x": [1]}})
+    assert type(record).read(path) == record
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_every_missing_field_without_a_default_is_refused_with_file_and_field(tmp_path, name):
+    record, path = RECORDS[name], tmp_path / "record.json"
+    content = record.model_dump(mode="json")
+    required = [field for field, info in type(record).model_fields.items() if info.is_required()]
+    assert required
+    for field in required:
+        write_json(path, {key: value for key, value in content.items() if key != field})
+        with pytest.raises(StoreError) as error:
+            type(record).read(path)
+        assert not isinstance(error.value, Damaged)
+        assert error.value.lines == (f"{path}: written by another version of ablate ({field}: Field required)",)
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value"),
+    [
+        ("run", "seed", "one"),
+        ("run", "config.d_model", "wide"),
+        ("execution", "threads", None),
+        ("provenance", "machine.cores", "many"),
+        ("progress", "phase", "asleep"),
+        ("failure", "reason", 3),
+        ("done", "outcome", "perhaps"),
+        ("done", "kept_steps.0", 1.5),
+        ("done", "decodings.abc.scores.ppl.value", "low"),
+        ("manifest", "info.tokens", [1]),
+        ("scores", "metrics.bleu.resamples", 1.0),
+    ],
+)
+def test_a_mistyped_field_is_refused_with_file_and_field(tmp_path, name, path, value):
+    record, file = RECORDS[name], tmp_path / "record.json"
+    content = json.loads(record.model_dump_json())
+    *folders, last = [int(part) if part.isdecimal() else part for part in path.split(".")]
+    inner = content
+    for part in folders:
+        inner = inner[part]
+    inner[last] = value
+    write_json(file, content)
+    with pytest.raises(StoreError) as error:
+        type(record).read(file)
+    (line,) = error.value.lines
+    assert line.startswith(f"{file}: written by another version of ablate ({path}: ")
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_an_absent_file_is_none_and_a_changed_one_is_damaged(tmp_path, name):
+    record, path = type(RECORDS[name]), tmp_path / "record.json"
+    assert record.read(path) is None
+    RECORDS[name].write(path)
+    path.write_bytes(path.read_bytes().replace(b'": ', b'":  ', 1))
+    with pytest.raises(Damaged, match="is damaged"):
+        record.read(path)
+
+
+def test_execution_settings_are_not_part_of_run_json(tmp_path):
+    assert NOT_IDENTITY
+    run = a_run(config=resolve_row({"checkpoint_minutes": 3.0}))
+    run.write(tmp_path / "run.json")
+    assert not set(NOT_IDENTITY) & read_json(tmp_path / "run.json")["config"].keys()
+    again = RunRecord.read(tmp_path / "run.json")
+    assert again.config == resolve_row({})
+
+
+@pytest.mark.parametrize(("halvings", "tokens"), [(0, 1001), (1, 501), (2, 251), (9, 2), (10, 1), (40, 1)])
+def test_each_halving_halves_the_micro_batch_rounding_up(halvings, tokens):
+    execution = an_execution(micro_batch_tokens=1001)
+    for _ in range(halvings):
+        execution = execution.halved()
+    assert execution.fitting_tokens == tokens
+
+
+def test_whole_lines_of_a_metrics_log_are_read(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    assert read_metrics(path) == []
+    path.write_bytes(
+        b'{"step": 1, "tokens": 7, "loss": 2.5, "lr": 0.1}\n'
+        b'{"step": 1, "tokens": 7, "dev_perplexity": 9.5}\n'
+        b'\xff\n[1]\n{"step": "x", "tokens": 7}\n{"step": 2, "tok'
+    )
+    assert read_metrics(path) == [
+        MetricsLine(step=1, tokens=7, loss=2.5, lr=0.1),
+        MetricsLine(step=1, tokens=7, dev_perplexity=9.5),
+    ]
+
+
+# result.json as ablate 0.2 wrote it, with a second decoding.
+FORMAT_3 = b"""{
+ "format": 3,
+ "id": "0123456789ab",
+ "corpus": "ec31f1aa0ba9",
+ "steps": 450,
+ "params": 385408,
+ "seconds": 65.229,
+ "micro_batch_tokens": 2048,
+ "halvings": 0,
+ "metrics": {
+  "sha256": "f42ef435cb44a36fcab072a25bc0035930c7f97d1ac6c0252d49c4d1d203ee2e"
+ },
+ "outcome": "done",
+ "chosen_step": 450,
+ "checkpoints_made": 3,
+ "tokens": 458337,
+ "weights": {
+  "file": "000000450.weights.safetensors",
+  "sha256": "6cb65bfe5d48f376c55153303aa2873d322e230a6d71af9cb8dfc586a3df00c2"
+ },
+ "kept_steps": [
+  450
+ ],
+ "decodings": {
+  "c08fbc64861d": {
+   "test": "test",
+   "corpus": "ec31f1aa0ba9",
+   "beam": 4,
+   "alpha": 0.6,
+   "max_extra_length": 50,
+   "average_checkpoints": 1,
+   "averaged": 1,
+   "ppl": 1.1190457502137656,
+   "ppl_char": 1.0287771551172795,
+   "bleu": 94.98533402229388,
+   "signature": "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0",
+   "sentences": 300,
+   "sha256": "c2a99e5ee45592a41f8b837d9ac5299df8927f7672b1d39156e60e0bd5902bfb",
+   "seconds": 0.873
+  },
+  "c08fbc64861e": {
+   "test": "test",
+   "corpus": "ec31f1aa0ba9",
+   "beam": 1,
+   "alpha": 0.6,
+   "max_extra_length": 50,
+   "average_checkpoints": 5,
+   "ppl": 1.5,
+   "bleu": 12.5,
+   "signature": "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0",
+   "sentences": 300,
+   "sha256": "c2a99e5ee45592a41f8b837d9ac5299df8927f7672b1d39156e60e0bd5902bfb",
+   "seconds": 0.5
+  }
+ }"""
+
+
+def write_format_3(path, content=FORMAT_3):
+    path.write_bytes(sealed(json.loads(content + b"}")))
+
+
+def test_a_result_of_format_3_is_read_as_one_of_today(tmp_path):
+    path = tmp_path / "result.json"
+    write_format_3(path)
+    signature = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
+    digest = "c2a99e5ee45592a41f8b837d9ac5299df8927f7672b1d39156e60e0bd5902bfb"
+    first = a_decoding(
+        corpus="ec31f1aa0ba9",
+        scores={
+            "ppl": Score(value=1.1190457502137656),
+            "ppl_char": Score(value=1.0287771551172795),
+            "bleu": Score(value=94.98533402229388, signature=signature),
+        },
+        predictions=300,
+        sha256=digest,
+        seconds=0.873,
+    )
+    second = a_decoding(
+        corpus="ec31f1aa0ba9",
+        beam=1,
+        average_checkpoints=5,
+        averaged=5,
+        scores={"ppl": Score(value=1.5), "bleu": Score(value=12.5, signature=signature)},
+        predictions=300,
+        sha256=digest,
+        seconds=0.5,
+    )
+    assert Result.read(path) == a_result(
+        RUN,
+        corpus="ec31f1aa0ba9",
+        steps=450,
+        params=385408,
+        seconds=65.229,
+        micro_batch_tokens=2048,
+        metrics_sha256="f42ef435cb44a36fcab072a25bc0035930c7f97d1ac6c0252d49c4d1d203ee2e",
+        chosen_step=450,
+        checkpoints_made=3,
+        tokens=458337,
+        weights=FileHash(
+            file="000000450.weights.safetensors",
+            sha256="6cb65bfe5d48f376c55153303aa2873d322e230a6d71af9cb8dfc586a3df00c2",
+        ),
+        kept_steps=(450,),
+        decodings={"c08fbc64861d": first, "c08fbc64861e": second},
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field"),
+    [
+        (b'"metrics": {', b'"metres": {', "metrics"),
+        (b'"bleu": 12.5', b'"blue": 12.5', "bleu"),
+        (b'"sentences": 300', b'"sentences": "many"', "decodings.c08fbc64861d.predictions"),
+    ],
+)
+def test_a_faulty_result_of_format_3_is_refused_with_file_and_field(tmp_path, old, new, field):
+    path = tmp_path / "result.json"
+    write_format_3(path, FORMAT_3.replace(old, new))
+    with pytest.raises(StoreError, match="written by another version of ablate") as error:
+        Result.read(path)
+    assert str(path) in str(error.value)
+    assert field in str(error.value)
+
+
+@pytest.mark.parametrize("format", [1, 2, 5, "4", None])
+def test_any_other_format_is_refused(tmp_path, format):
+    path = tmp_path / "result.json"
+    write_json(path, {**a_result().model_dump(mode="json"), "format": format})
+    with pytest.raises(StoreError, match=f"has format {format}, and this ablate reads 3 to 4"):
+        Result.read(path)
