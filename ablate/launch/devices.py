@@ -33,7 +33,7 @@ def local_slots(
 
     With GPUs, one slot for each, or `jobs` slots shared out over them. On a CPU, one slot for each core (small models
     gain little from a second thread), or fewer if memory is short or runs are few, or `jobs`. The slots depend on the
-    machine and the whole study only, and not on a selection or on what is left to do, because the number of threads
+    machine and the whole study only, and not on a selection or on the missing runs, because the number of threads
     changes the last digits of a run.
 
     Args:

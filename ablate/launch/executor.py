@@ -50,7 +50,7 @@ class Executor(Protocol):
         """Start a job in a free slot."""
 
     def events(self, timeout: float) -> list[JobEvent | Lost]:
-        """Wait up to `timeout` seconds, and return what has happened to submitted jobs.
+        """Wait up to `timeout` seconds, and return the events of submitted jobs.
 
         Raises:
             StoreError: jobs cannot be started at all.

@@ -1,4 +1,4 @@
-"""A job: what an executor launches, as one line of JSON."""
+"""Jobs and their events, as lines of JSON between an executor and its workers."""
 
 from __future__ import annotations
 

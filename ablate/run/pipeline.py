@@ -23,17 +23,16 @@ from ablate.store.records import Decoding, FileHash, Outcome, Phase, Result, Run
 from ablate.store.score_cache import write_scores
 from ablate.tasks import Task, task_of
 from ablate.training import Diverged, RunContext, Trainer, TrainingOutcome
-from ablate.training.averaging import average
-from ablate.training.checkpointing import averaged_steps, count_due
+from ablate.training.checkpointing import average, averaged_steps, count_due
 
 
 def execute(job: Job, context: RunContext) -> Outcome:
-    """Execute the run of a job, or what is missing of it. The caller holds its lease.
+    """Execute the run of a job, or only its missing decodings. The caller holds its lease.
 
     Raises:
         Interrupted: a stop was requested; everything is saved.
         StoreError: files on disk cannot be used.
-        OSError: the disk refused what the result needs.
+        OSError: the disk refused a file that the result needs.
     """
     folder = RunFolder(job.run.folder)
     record = folder.read_run()

@@ -1,4 +1,4 @@
-"""Results on disk: the only floor that knows file names, and the only state there is."""
+"""Results on disk. Only this package knows file names, and files are the only state."""
 
 from ablate.store.layout import Results, RunFolder
 from ablate.store.status import State, state_of

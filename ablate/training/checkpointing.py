@@ -1,10 +1,16 @@
-"""When checkpoints are due, which of them averaging uses, and saving them."""
+"""When checkpoints are due, how they are saved, and averaging them (section 6.1)."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import lcm
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
 
 from ablate.config import TrainingConfig
 from ablate.errors import StoreError
@@ -41,6 +47,20 @@ def count_due(config: TrainingConfig, step: int) -> int:
     if config.patience is not None:
         due -= step // lcm(*intervals(config))  # due for both reasons
     return due if is_due(config, step) else due + 1
+
+
+def average(files: Sequence[Path]) -> dict[str, Tensor]:
+    """The element-wise mean of the weights in these files, summed in double precision.
+
+    The paper averages the last 5 checkpoints of its base models, and the last 20 of its big ones.
+    """
+    if len(files) == 1:
+        return load_file(files[0])
+    total: dict[str, Tensor] = {}
+    for file in files:
+        for name, value in load_file(file).items():
+            total[name] = value.double() + total.get(name, 0)
+    return {name: (value / len(files)).to(torch.float32) for name, value in total.items()}
 
 
 @dataclass(frozen=True)

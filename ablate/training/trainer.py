@@ -26,10 +26,9 @@ from ablate.store.records import TrainingState
 from ablate.tasks import Task
 from ablate.training.checkpointing import CheckpointSaver, Snapshot, is_due
 from ablate.training.context import RunContext
-from ablate.training.memory import is_out_of_memory, release
+from ablate.training.device import autocast, is_out_of_memory, release_cached_memory
 from ablate.training.metrics_log import MetricsLog
 from ablate.training.optimizer import Optimizer
-from ablate.training.precision import autocast
 from ablate.training.progress import Diverged, StepReport, TrainingOutcome, TrainingProgress
 from ablate.training.schedule import learning_rate
 
@@ -156,7 +155,7 @@ class Trainer:
                 raise
         else:
             return True
-        release(self.device)
+        release_cached_memory(self.device)
         self.micro_batch_tokens = -(-self.micro_batch_tokens // 2)
         self.run.on_out_of_memory(self.micro_batch_tokens)
         return False

@@ -14,8 +14,8 @@ from ablate.config import ModelConfig, resolve_row
 from ablate.config.cost import parameters
 from ablate.kernels.cross_entropy import smoothed_cross_entropy
 from ablate.model import build
+from ablate.training.device import autocast
 from ablate.training.optimizer import Optimizer
-from ablate.training.precision import autocast
 from ablate.training.schedule import learning_rate
 from tests.model.random_shapes import FIELDS, LONGEST, shapes
 from tests.model.small import drawn, sentences

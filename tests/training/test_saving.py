@@ -10,7 +10,7 @@ from ablate.errors import Interrupted
 from ablate.store import checkpoints
 from ablate.training import loop as training_loop
 from ablate.training import saving
-from ablate.training.memory import is_out_of_memory
+from ablate.training.device import is_out_of_memory
 from tests.training.test_resume import evaluate, interrupted
 
 FULL = OSError(errno.ENOSPC, "No space left on device")

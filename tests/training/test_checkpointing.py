@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from ablate.config import resolve_row
-from ablate.training.averaging import average, checkpoints_until, window
+from ablate.training.checkpointing import average, averaged_steps, count_due
 
 
 def files(folder, *checkpoints):
@@ -47,5 +47,5 @@ def test_large_weights_that_cancel_leave_the_small_one(tmp_path):
 def test_the_window_is_the_last_of_all_that_were_due(every, evaluations, patience, step, count):
     config = resolve_row({"checkpoint_every": every, "eval_every": evaluations, "patience": patience})
     due = [at for at in range(1, step) if at % every == 0 or (patience and at % evaluations == 0)] + [step]
-    assert window(config, step, count) == due[-count:]
-    assert len(due) == checkpoints_until(config, step)
+    assert averaged_steps(config, step, count) == due[-count:]
+    assert len(due) == count_due(config, step)
