@@ -119,7 +119,7 @@ class EncoderPool:
     def __call__(self, chunks: Iterable[Chunk]) -> Iterator[list[Encoded]]:
         """Encode chunks; yields for each, in order, the ids of every field.
 
-        At most one chunk more than there are processes is read ahead, so that memory does not grow with the corpus.
+        At most two chunks per process are read ahead, so that memory does not grow with the corpus.
 
         Raises:
             StoreError: a process was killed.
@@ -136,7 +136,7 @@ class EncoderPool:
                 texts = ["\n".join(field).encode() for field in chunk]
                 with _sigint_blocked():  # submit() may start a process, which inherits the mask
                     pending.append(self._pool.submit(_encode, texts))
-                if len(pending) > self.processes:
+                if len(pending) > 2 * self.processes:
                     yield pending.popleft().result()
             while pending:
                 yield pending.popleft().result()
@@ -148,7 +148,7 @@ class EncoderPool:
 
 @contextmanager
 def _sigint_blocked() -> Iterator[None]:
-    """Block SIGINT for processes started meanwhile: Ctrl-C is for the caller, which then ends its workers."""
+    """Block SIGINT in processes started meanwhile, until they have a session of their own, and later."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -161,6 +161,7 @@ _worker_encoders: list[TextEncoder] = []  # of a worker process; set once by _st
 
 def _start_worker(models: Sequence[Path]) -> None:
     """Load the vocabularies in a worker process, and let it end with its parent."""
+    os.setsid()  # signals of the terminal go to the parent alone; Linux schedules sessions fairly, not processes
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     _worker_encoders[:] = load_encoders(models)
 

@@ -12,7 +12,8 @@ from typing import IO, Any, cast
 
 from ablate.errors import DataError
 
-BLOCK = 1 << 20
+BLOCK = 1 << 20  # bytes read at once
+MAX_LINE_BYTES = 1 << 20
 
 
 def is_address(name: str) -> bool:

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ablate.config.data import TextFields
-from ablate.data.io import BLOCK, open_bytes, readable
+from ablate.data.io import BLOCK, MAX_LINE_BYTES, open_bytes, readable
 from ablate.errors import DataError, did_you_mean, listed
 
-MAX_LINE_BYTES = 1 << 20
 PARQUET = ".parquet"
 _NUL = b"\0"
 # Data sets of the Hub keep the fields in one column of this name: an object with a text for each label.

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, Generic, Literal, TypeVar
 
-from ablate.data.readers import MAX_LINE_BYTES
+from ablate.data.io import MAX_LINE_BYTES
 from ablate.errors import DataError
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3

@@ -106,7 +106,7 @@ def test_a_process_that_is_killed_is_said_so_and_none_is_left(models):
             os.kill(pid, 0)
 
 
-def test_chunks_are_read_at_most_one_ahead_of_the_processes(models):
+def test_at_most_two_chunks_per_process_are_read_ahead(models):
     read = []
 
     def chunks():
@@ -116,7 +116,7 @@ def test_chunks_are_read_at_most_one_ahead_of_the_processes(models):
 
     with EncoderPool(models, 2) as encode:
         for done, _ in enumerate(encode(chunks()), 1):
-            assert len(read) <= done + 2
+            assert len(read) <= done + 4
 
 
 def test_workers_end_with_a_parent_that_is_killed(models):
@@ -144,3 +144,9 @@ def runs(pid):
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def test_a_worker_loads_neither_settings_nor_torch():
+    script = "import sys, ablate.data.encoding; print({'torch', 'pydantic', 'pyarrow'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from ablate.data.readers import MAX_LINE_BYTES
+from ablate.data.io import MAX_LINE_BYTES
 from ablate.data.resolve_sources import files_source
 from ablate.errors import DataError
 from tests.data.small import FIELDS
