@@ -67,7 +67,7 @@ def command(
     from ablate.cli.live import LiveView
     from ablate.launch import launch
     from ablate.loggers import Mirror, select_loggers
-    from ablate.report import publish, render
+    from ablate.report import render
     from ablate.report.budget import Budget
     from ablate.report.table import table_of
     from ablate.store.machine import visible_gpus
@@ -108,7 +108,7 @@ def command(
             f"{root.study(content.name)} is not updated: --set, --rows and --seeds change the study.", soft_wrap=True
         )
     else:
-        publish.publish(table, root)
+        render.publish(table, root)
     if not outcome.complete:
         raise typer.Exit(EXIT_RUN_FAILED)
 

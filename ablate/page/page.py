@@ -20,7 +20,7 @@ from ablate.page.summary import summary
 from ablate.plotting import PALETTE, ShortNumbers
 from ablate.report.curves import Curve
 from ablate.report.layout import by_labels
-from ablate.report.publish import provenance
+from ablate.report.render import provenance
 from ablate.report.table import Table
 from ablate.store import Results
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ablate.errors import listed
 from ablate.formatting import number, plural
-from ablate.report.columns import of_rows
+from ablate.report.layout import verdicts_of
 from ablate.report.table import Table, TableRow
 
 MOST_NAMED = 6  # rows that are named one by one
@@ -26,7 +26,7 @@ def summary(table: Table) -> str:
     sentences = [_base(table)]
     rows = table.rows[1:]
     if rows:
-        has_spread = any(verdict.seed_test for verdict in of_rows(table, table.main))
+        has_spread = any(verdict.seed_test for verdict in verdicts_of(table, table.main))
         sentences.append(_outcome(table, rows) if has_spread else _undecided(table, len(rows)))
     unfinished = sum(row.state != "done" for row in table.rows)
     if unfinished:

@@ -166,7 +166,7 @@ def _settings(row: Row) -> dict[str, Any]:
     """The settings of Table 3, and all changes as one text."""
     from ablate.report.layout import SETTINGS
 
-    names = [name for _, name in SETTINGS if name != "train_steps"]
+    names = [one.field for one in SETTINGS if one.field != "train_steps"]
     changed = " ".join(f"{name}={value}" for name, value in row.changed.items())
     return {**{name: getattr(row.config, name) for name in (*names, "train_steps")}, "changed": changed}
 

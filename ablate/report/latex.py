@@ -1,7 +1,7 @@
-r"""The table for a paper: booktabs, grouped as Table 3 of the paper is.
+r"""The table in LaTeX, with booktabs, grouped as Table 3 of the paper.
 
-The text is both a document and a part of one: alone, pdflatex compiles it as it stands; in a paper's document,
-`\input{table.tex}` gives the table environment, and the paper needs `\usepackage{booktabs,graphicx}`.
+The text is a document and a part of one: pdflatex compiles it alone; in another document `\input{table.tex}` gives the
+table environment, and that document needs `\usepackage{booktabs,graphicx}`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from ablate.report.columns import Column
-from ablate.report.layout import Layout, bare, layouts
+from ablate.report.layout import Column, Layout, layouts, one_line_heads
 from ablate.report.table import Table
 
 _TOP = r"""% Compiles as it stands. In a paper: \usepackage{booktabs,graphicx} and \input this file.
@@ -28,20 +27,16 @@ _TOP = r"""% Compiles as it stands. In a paper: \usepackage{booktabs,graphicx} a
 \fi
 """
 
-_HEADS = {
-    "N": "$N$", "d_model": r"$d_{\mathrm{model}}$", "d_ff": r"$d_{\mathrm{ff}}$", "h": "$h$", "d_k": "$d_k$",
-    "d_v": "$d_v$", "P_drop": "$P_{drop}$", "eps_ls": r"$\epsilon_{ls}$", "params\n(10^6)": "params\n$\\times10^6$",
-}  # fmt: skip
 _SPECIAL = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": "$<$", ">": "$>$", "|": r"$|$", '"': "''",
     "±": r"$\pm$", "Δ": r"$\Delta$", "\N{MINUS SIGN}": "$-$",
 }  # fmt: skip
-_BOLD = "\N{START OF HEADING}"  # stands for the mark of a best value until the text is escaped
+_BOLD = "\N{START OF HEADING}"  # marks a best value until the text is escaped; no cell contains it
 
 
 def latex(table: Table, against_paper: bool = False, with_cost: bool = False) -> str:
-    """The table in LaTeX, with what it was measured by below it."""
+    """The table in LaTeX, with its legend."""
     layout = layouts(table, lambda text: f"{_BOLD}{text}", against_paper, with_cost)[1]
     lines = [
         _TOP + r"\begin{table}[htbp]",
@@ -58,7 +53,7 @@ def latex(table: Table, against_paper: bool = False, with_cost: bool = False) ->
         r"  \end{tabular}}",
         r"  \par\medskip",
         r"  \begin{minipage}{\linewidth}\footnotesize\raggedright",
-        *(f"    {escaped(_legend(line))}\\par" for line in bare(layout).legend),
+        *(f"    {escaped(_legend(line))}\\par" for line in one_line_heads(layout).legend),
         r"  \end{minipage}",
         r"\end{table}",
         r"\ablateend",
@@ -71,8 +66,8 @@ def _legend(line: str) -> str:
 
 
 def _heads(layout: Layout) -> list[str]:
-    """The heads, on two lines where one has two."""
-    heads = [_HEADS.get(column.head, "\n".join(map(escaped, column.head.split("\n")))) for column in layout.columns]
+    """The heads, in two lines if any head has two."""
+    heads = [column.latex or "\n".join(map(escaped, column.head.split("\n"))) for column in layout.columns]
     parts = [head.split("\n") for head in heads]
     if all(len(part) == 1 for part in parts):
         return [_row(heads), r"    \midrule"]
@@ -81,7 +76,7 @@ def _heads(layout: Layout) -> list[str]:
 
 
 def _body(layout: Layout, groups: list[str]) -> list[str]:
-    """A line a row, with a rule before each group."""
+    """One line for each row, with a rule before each group."""
     lines = []
     for index, group in enumerate(groups):
         if index and group != groups[index - 1]:
@@ -104,7 +99,7 @@ def _row(cells: list[str]) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text that LaTeX sets as it stands; a letter beyond Latin-1 that has no plain form becomes a question mark."""
+    """Escape text for LaTeX; a letter beyond Latin-1 without an ASCII form becomes a question mark."""
     return "".join(_SPECIAL.get(character) or _plain(character) for character in text)
 
 

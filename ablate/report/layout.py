@@ -1,177 +1,220 @@
-"""The table as the paper lays it out: base full, other rows blank where they are as base."""
+"""Columns and legend of the results table.
+
+The table is laid out as in the paper: base in full, cells of other rows blank where they equal base. It is a sequence
+of sections, each some columns and the legend lines that explain them. A new column is a function and an entry in
+SECTIONS; every format prints it.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ablate.config import resolve_row
 from ablate.config.identity import NOT_IDENTITY
-from ablate.config.metrics import PPL, PPL_CHAR
+from ablate.config.metrics import PPL, PPL_CHAR, Metric
 from ablate.config.plugins import without_digest
-from ablate.formatting import setting_text, thousands
-from ablate.report import columns
+from ablate.formatting import duration, millions, number, plural, scaled, setting_text, signed, thousands
 from ablate.report.agreement import agreement_lines
-from ablate.report.columns import Column, Mark
-from ablate.report.table import Table, TableRow
+from ablate.report.scores import spread
+from ablate.report.table import Table, TableRow, paper_metrics
+from ablate.stats.bootstrap import RESAMPLES
+from ablate.stats.tests import LEVEL
+from ablate.stats.verdict import Verdict
 
-# Table 3's columns: the paper's letter, and the field.
+
+class Setting(NamedTuple):
+    """A column of Table 3.
+
+    head: the paper's symbol.
+    field: of the configuration.
+    latex: the symbol in LaTeX.
+    """
+
+    head: str
+    field: str
+    latex: str
+
+
 SETTINGS = (
-    ("N", "n_layers"), ("d_model", "d_model"), ("d_ff", "d_ff"), ("h", "n_heads"), ("d_k", "d_k"), ("d_v", "d_v"),
-    ("P_drop", "dropout"), ("eps_ls", "label_smoothing"), ("steps", "train_steps"),
-)  # fmt: skip
-_SETTING_FIELDS = {name for _, name in SETTINGS}
-_ALWAYS_TOLD = ("batch_tokens", "warmup_steps", "beam", "alpha")
+    Setting("N", "n_layers", "$N$"),
+    Setting("d_model", "d_model", r"$d_{\mathrm{model}}$"),
+    Setting("d_ff", "d_ff", r"$d_{\mathrm{ff}}$"),
+    Setting("h", "n_heads", "$h$"),
+    Setting("d_k", "d_k", "$d_k$"),
+    Setting("d_v", "d_v", "$d_v$"),
+    Setting("P_drop", "dropout", "$P_{drop}$"),
+    Setting("eps_ls", "label_smoothing", r"$\epsilon_{ls}$"),
+    Setting("steps", "train_steps", "steps"),
+)
+_SETTING_FIELDS = {setting.field for setting in SETTINGS}
+_ALWAYS_SHOWN = ("batch_tokens", "warmup_steps", "beam", "alpha")
+
+Mark = Callable[[str], str]  # marks the cell of a best value
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column.
+
+    head: may have two lines.
+    numeric: aligned to the right.
+    cells: one for each row.
+    folds: whether a cell may take several lines.
+    latex: the head in LaTeX; empty if it is `head`.
+    """
+
+    head: str
+    numeric: bool
+    cells: tuple[str, ...]
+    folds: bool = False
+    latex: str = ""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Columns, and lines under the table."""
+    """Columns, and the lines of the legend below them."""
 
     columns: tuple[Column, ...]
     legend: tuple[str, ...]
 
 
-Settings = Callable[[Table], list[tuple[str, str]]]
+@dataclass(frozen=True)
+class _Form:
+    """What a layout shows.
+
+    settings: columns of settings; None for the row's label instead.
+    detail: of the comparison with base: 2 for differences, intervals and verdicts, 1 for verdicts, 0 for verdicts in
+        the legend.
+    """
+
+    mark: Mark
+    with_paper: bool
+    with_cost: bool
+    settings: tuple[Setting, ...] | None
+    detail: int
 
 
 def layouts(table: Table, mark: Mark, against_paper: bool, with_cost: bool = False) -> list[Layout]:
-    """The table's layouts, widest first.
+    """The layouts of a table, widest first.
 
-    The paper's; without settings that no row changes; with the verdict alone of what is against base; by row labels;
-    and with the verdicts below the table.
+    The paper's; without settings that no row changes; without differences from base; with row labels in place of
+    settings; the same without differences; and with the verdicts in the legend.
     """
-    forms = ((_all, 2), (_varying, 2), (_varying, 1), (None, 2), (None, 1), (None, 0))
-    return [_lay_out(table, mark, against_paper, with_cost, settings, detail) for settings, detail in forms]
+    varied = tuple(one for one in SETTINGS if any(one.field in row.row.changed for row in table.rows))
+    forms = ((SETTINGS, 2), (varied, 2), (varied, 1), (None, 2), (None, 1), (None, 0))
+    return [_layout(table, _Form(mark, against_paper, with_cost, *form)) for form in forms]
 
 
 def by_labels(table: Table, mark: Mark) -> Layout:
-    """Every column but the settings, which the row's label stands for: rows may be sorted."""
-    layout = _lay_out(table, mark, against_paper=False, with_cost=True, settings=None, detail=2)
+    """Every column but the settings, for a table whose rows can be sorted: their labels name the settings."""
+    layout = _layout(table, _Form(mark, with_paper=False, with_cost=True, settings=None, detail=2))
     label, *others = layout.columns
-    ordered = sorted(others, key=lambda column: column.head != "verdict")  # beside the label, where nobody scrolls
+    ordered = sorted(others, key=lambda column: column.head != "verdict")  # beside the label, visible without scrolling
     return replace(layout, columns=(label, *ordered))
 
 
-def _lay_out(
-    table: Table, mark: Mark, against_paper: bool, with_cost: bool, settings: Settings | None, detail: int
-) -> Layout:
-    """One layout.
+def one_line_heads(layout: Layout) -> Layout:
+    """The layout with heads on one line, for formats without line breaks in a cell."""
+    flat = tuple(replace(column, head=column.head.replace("\n", " ")) for column in layout.columns)
+    return replace(layout, columns=flat)
 
-    `settings` picks the columns of settings, None puts the row's label in their place. `detail` of what is against
-    base: 2 differences, intervals and verdicts, 1 verdicts alone, 0 verdicts below the table.
-    """
+
+def _layout(table: Table, form: _Form) -> Layout:
+    columns = [column for section in SECTIONS for column in section.columns(table, form)]
+    legend = [line for section in SECTIONS for line in section.legend(table, form)]
+    return Layout(tuple(columns), tuple(legend))
+
+
+# Rows: their settings, or their labels
+
+
+def _row_columns(table: Table, form: _Form) -> list[Column]:
     rows = table.rows
-    legend = [_beside(rows[0]), *_legend(table), *columns.meaning(table, detail == 2)]
-    if settings is None:
-        shown = [Column("row", False, tuple(row.row.label for row in rows), folds=True)]
-        legend = [f"base: {_everything(table)}", *legend, *_notes(rows)]  # a column of notes would leave no room
-    else:
-        varied = settings(table)
-        shown = [Column("", False, _groups(rows), folds=True), *(_setting(rows, head, name) for head, name in varied)]
-        shown += _other(rows)
-        hidden = [(head, name) for head, name in SETTINGS if (head, name) not in varied]
-        if hidden:
-            same = ", ".join(f"{head}={_value(rows[0], name)}" for head, name in hidden)
-            legend = [f"all rows: {same}", *legend]
-    shown += columns.scores(table, mark)
-    shown += columns.against_base(table) if detail == 2 else []
-    shown.append(columns.parameters(table))
-    if with_cost:
-        shown += columns.costs(table)
-        legend += columns.costs_meaning(table)
-    if against_paper:
-        shown += columns.paper(table)
-        legend += _paper_legend(table)
-    if detail:
-        shown += columns.verdict(table)
-    else:
-        legend += columns.verdict_lines(table)
-    if settings is not None and any(row.note for row in rows):
-        shown.append(Column("state", False, tuple(row.note for row in rows), folds=True))
-    return Layout(tuple(shown), tuple(legend))
+    if form.settings is None:
+        return [Column("row", False, tuple(row.row.label for row in rows), folds=True)]
+    settings = [Column(one.head, True, _setting_cells(rows, one), latex=one.latex) for one in form.settings]
+    return [Column("", False, _group_cells(rows), folds=True), *settings, *_other_changes(rows)]
 
 
-def _notes(rows: tuple[TableRow, ...]) -> list[str]:
-    """Each note with the rows that it is of: `pending: A h=1, B d_k=16`."""
-    notes = dict.fromkeys(row.note for row in rows if row.note)
-    return [f"{note}: {', '.join(row.row.label for row in rows if row.note == note)}." for note in notes]
+def _row_legend(table: Table, form: _Form) -> list[str]:
+    """The settings without a column: those that all rows share, or base's if labels name the changes."""
+    base = table.rows[0]
+    hidden = [one for one in SETTINGS if form.settings is None or one not in form.settings]
+    values = ", ".join(f"{one.head}={_setting_value(base, one)}" for one in hidden)
+    rows = "base" if form.settings is None else "all rows"
+    return [*([f"{rows}: {values}"] if hidden else []), _other_settings(base)]
 
 
-def _all(table: Table) -> list[tuple[str, str]]:
-    return list(SETTINGS)
-
-
-def _varying(table: Table) -> list[tuple[str, str]]:
-    return [(head, name) for head, name in SETTINGS if any(name in row.row.changed for row in table.rows)]
-
-
-def _everything(table: Table) -> str:
-    return ", ".join(f"{head}={_value(table.rows[0], name)}" for head, name in SETTINGS)
-
-
-def _groups(rows: tuple[TableRow, ...]) -> tuple[str, ...]:
-    """`base`, then each group's name at its first row, as in the paper: (A)."""
+def _group_cells(rows: tuple[TableRow, ...]) -> tuple[str, ...]:
+    """`base`, then the name of each group at its first row, as in the paper: (A)."""
     groups = [row.row.group for row in rows]
-    return ("base", *(f"({now})" if now != before else "" for before, now in itertools.pairwise(groups)))
+    return ("base", *(f"({group})" if group != before else "" for before, group in itertools.pairwise(groups)))
 
 
-def _setting(rows: tuple[TableRow, ...], head: str, name: str) -> Column:
-    cells = [_value(row, name) if i == 0 or name in row.row.changed else "" for i, row in enumerate(rows)]
-    return Column(head, True, tuple(cells))
+def _setting_cells(rows: tuple[TableRow, ...], setting: Setting) -> tuple[str, ...]:
+    return tuple(
+        _setting_value(row, setting) if index == 0 or setting.field in row.row.changed else ""
+        for index, row in enumerate(rows)
+    )
 
 
-def _value(row: TableRow, name: str) -> str:
-    if name == "train_steps":
+def _setting_value(row: TableRow, setting: Setting) -> str:
+    if setting.field == "train_steps":
         return thousands(row.steps)
-    return str(getattr(row.row.config, name))
+    return str(getattr(row.row.config, setting.field))
 
 
-def _other(rows: tuple[TableRow, ...]) -> list[Column]:
-    """Changes of fields that have no column in the paper."""
-    cells = [
+def _other_changes(rows: tuple[TableRow, ...]) -> list[Column]:
+    """Changes of fields that are no columns of Table 3."""
+    cells = tuple(
         ", ".join(
             f"{name}={without_digest(setting_text(value))}"
             for name, value in row.row.changed.items()
             if name not in _SETTING_FIELDS
         )
         for row in rows
-    ]
-    return [Column("other", False, tuple(cells), folds=True)] if any(cells) else []
+    )
+    return [Column("other", False, cells, folds=True)] if any(cells) else []
 
 
-def _paper_legend(table: Table) -> list[str]:
-    paper = table.study.task.paper
-    if paper is None:
-        return [f"paper: has no table for task {table.study.task.name}."]
-    lines = [f"paper: {paper.title}'s row with the same change to its base ({paper.measured_on})."]
-    base = table.study.base.config
-    shape = ("n_layers", "d_model", "d_ff")
-    if any(getattr(base, name) != paper.base[name] for name in shape) or table.study.data.corpus != paper.corpus:
-        lines.append("This study's base or corpus is not the paper's: compare the order of rows, not their values.")
-    return [*lines, *agreement_lines(table)]
-
-
-def _beside(base: TableRow) -> str:
-    """What base is beside the columns: how it is fed and decoded, and all that is not as in the paper."""
-    config, usual = base.row.config, resolve_row({})
-    told = {
-        name: value
+def _other_settings(base: TableRow) -> str:
+    """Base's settings that are no columns of Table 3: batch and decoding, and all that differ from the paper's."""
+    config, paper = base.row.config, resolve_row({})
+    shown = ", ".join(
+        f"{name}={without_digest(setting_text(value))}"
         for name, value in config.model_dump().items()
-        if name not in _SETTING_FIELDS | NOT_IDENTITY and (name in _ALWAYS_TOLD or value != getattr(usual, name))
-    }
-    return f"base also: {', '.join(f'{name}={without_digest(setting_text(value))}' for name, value in told.items())}."
+        if name not in _SETTING_FIELDS | NOT_IDENTITY and (name in _ALWAYS_SHOWN or value != getattr(paper, name))
+    )
+    return f"base also: {shown}."
 
 
-def _legend(table: Table) -> list[str]:
-    seeds, data = len(table.study.seeds), table.study.data
-    lines = []
-    for metric in table.metrics:
-        signature = "; ".join(table.signatures[metric.name]) or "(nothing scored yet)"
-        if metric.name in table.study.task.on_predictions:
-            signature = f"test={data.test}, {metric.scorer} {signature}"
-        lines.append(f"{metric.title}: {signature}.")
+# Scores
+
+
+def _score_columns(table: Table, form: _Form) -> list[Column]:
+    return [_scores(table, metric, form.mark) for metric in table.metrics]
+
+
+def _scores(table: Table, metric: Metric, mark: Mark) -> Column:
+    """A metric over seeds. The best mean of complete rows is marked, with all that print the same digits."""
+    best, seeds = table.best(metric.name), len(table.study.seeds)
+    cells = []
+    for row in table.rows:
+        scores = row.scores[metric.name]
+        text = spread(scores, metric.digits, seeds)
+        can_be_best = best is not None and scores.n == seeds
+        is_best = can_be_best and number(scores.mean, metric.digits) == number(best, metric.digits)
+        cells.append(mark(text) if is_best else text)
+    return Column(f"{metric.title}\n({metric.side})", True, tuple(cells))
+
+
+def _score_legend(table: Table, form: _Form) -> list[str]:
+    """Signatures of the metrics, marks of the cells, and warnings about runs that were not made alike."""
+    seeds = len(table.study.seeds)
+    lines = [_signature(table, metric) for metric in table.metrics]
     if len(table.vocabularies) > 1:
         lines.append(
             f"Vocabularies differ: compare {PPL_CHAR.title}, the perplexity per character, and not {PPL.title}."
@@ -185,7 +228,210 @@ def _legend(table: Table) -> list[str]:
     return [*lines, *table.remarks]
 
 
-def bare(layout: Layout) -> Layout:
-    """The layout with heads on one line, for formats without line breaks in a cell."""
-    flat = tuple(replace(column, head=column.head.replace("\n", " ")) for column in layout.columns)
-    return replace(layout, columns=flat)
+def _signature(table: Table, metric: Metric) -> str:
+    signature = "; ".join(table.signatures[metric.name]) or "(nothing scored yet)"
+    if metric.name in table.study.task.on_predictions:
+        signature = f"test={table.study.data.test}, {metric.scorer} {signature}"
+    return f"{metric.title}: {signature}."
+
+
+# Comparison with base
+
+
+def _difference_columns(table: Table, form: _Form) -> list[Column]:
+    """Differences with their intervals, and the p value over the test set; columns without any cell are left out."""
+    if form.detail < 2:
+        return []
+    columns = [_differences(table, metric) for metric in (table.perplexity, table.main)]
+    columns.append(_verdict_column(table, "p\n(test set)", table.main, _p_value, numeric=True))
+    return [column for column in columns if any(column.cells)]
+
+
+def _differences(table: Table, metric: Metric) -> Column:
+    seeds, head = len(table.study.seeds), f"Δ{metric.title}\n{'[95 %]' if _has_verdicts(table) else '(n = 1)'}"
+    return _verdict_column(table, head, metric, lambda verdict: _interval(verdict, seeds), numeric=True)
+
+
+def _interval(verdict: Verdict, seeds: int) -> str:
+    """`-4.5 [-9.1, +0.1]`, with the number of seeds while some are missing."""
+    digits, text = verdict.metric.digits, signed(verdict.mean, verdict.metric.digits)
+    if verdict.seed_test:
+        text += f" [{signed(verdict.seed_test.low, digits)}, {signed(verdict.seed_test.high, digits)}]"
+    return f"{text} ({verdict.n}/{seeds})" if text and verdict.n < seeds else text
+
+
+def _p_value(verdict: Verdict) -> str:
+    if verdict.p_bootstrap is None:
+        return ""
+    return "<0.001" if verdict.p_bootstrap < 0.001 else f"{verdict.p_bootstrap:.3f}"
+
+
+def _difference_legend(table: Table, form: _Form) -> list[str]:
+    verdicts, several = verdicts_of(table, table.main), _has_verdicts(table)
+    lines, seeds = [], len(table.study.seeds)
+    if form.detail == 2 and any(verdict.n for verdict in verdicts):
+        paired = "mean difference from base, paired by seed, with its 95 % interval over seeds (t)"
+        lines.append(f"Δ: {paired if several else 'difference from base with one seed'}.")
+    if form.detail == 2 and any(verdict.bootstrap for verdict in verdicts):
+        scorer = f"{table.main.scorer}'s, " if table.main.scorer else ""
+        lines.append(
+            f"p (test set): paired bootstrap of Δ{table.main.title} over the test sentences "
+            f"({scorer}{RESAMPLES} resamples), Holm-corrected over the rows. This covers the sampling of test "
+            "sentences, not the variance over seeds."
+        )
+    if several:
+        tested = sum(verdict.seed_test is not None for verdict in verdicts)
+        lines.append(
+            f"verdict: by {table.main.title}. worse, better: beyond the noise of {seeds} seeds and of the test "
+            f"sentences (p < {LEVEL:g} each, Holm-corrected over {plural(tested, 'row')}). within noise (d): not "
+            "significant; d is the smallest detectable difference."
+        )
+    elif seeds == 1 and any(verdict.n for verdict in verdicts):
+        lines.append("One seed (n = 1): the variance over seeds is unknown, so every row is undecided.")
+    return lines
+
+
+def _verdict_columns(table: Table, form: _Form) -> list[Column]:
+    """The verdict on each row, if some row has more than one seed."""
+    if form.detail == 0 or not _has_verdicts(table):
+        return []
+    return [_verdict_column(table, "verdict", table.main, _word, numeric=False)]
+
+
+def _verdict_legend(table: Table, form: _Form) -> list[str]:
+    """The same as lines, such as `worse: A h=1, B d_k=16`, if the form has no column for it."""
+    if form.detail > 0 or not _has_verdicts(table):
+        return []
+    words = [(_word(row.verdicts[table.main.name]), row.row.label) for row in table.rows if row.verdicts]
+    distinct = dict.fromkeys(word for word, _ in words if word)
+    return [f"{one}: {', '.join(label for word, label in words if word == one)}." for one in distinct]
+
+
+def _word(verdict: Verdict) -> str:
+    """`within noise (6.3)`: with the minimum detectable difference."""
+    detectable = verdict.minimum_detectable is not None and not verdict.is_test_set_noise
+    if verdict.word == "within noise" and detectable:
+        return f"{verdict.word} ({verdict.minimum_detectable_text})"
+    return verdict.word
+
+
+def _verdict_column(
+    table: Table, head: str, metric: Metric, cell: Callable[[Verdict], str], *, numeric: bool
+) -> Column:
+    """A cell for each row from its verdict; base has none."""
+    verdicts = [row.verdicts.get(metric.name) for row in table.rows]
+    return Column(head, numeric, tuple(cell(verdict) if verdict else "" for verdict in verdicts))
+
+
+def verdicts_of(table: Table, metric: Metric) -> list[Verdict]:
+    """The verdicts in a metric on every row but base."""
+    return [row.verdicts[metric.name] for row in table.rows if metric.name in row.verdicts]
+
+
+def _has_verdicts(table: Table) -> bool:
+    return any(verdict.seed_test for verdict in verdicts_of(table, table.main))
+
+
+# Parameters and cost
+
+
+def _parameter_columns(table: Table, form: _Form) -> list[Column]:
+    cells = tuple(millions(row.params) for row in table.rows)
+    return [Column("params\n(10^6)", True, cells, latex="params\n$\\times10^6$")]
+
+
+def _cost_columns(table: Table, form: _Form) -> list[Column]:
+    if not form.with_cost:
+        return []
+    rows, seeds = table.rows, len(table.study.seeds)
+    return [
+        Column("tokens/s", True, tuple(spread(row.cost.tokens_per_second, 0, seeds) for row in rows)),
+        Column("time", True, tuple(_time(row) for row in rows)),
+        Column("FLOPs", True, tuple(scaled(row.cost.flops, "").strip() for row in rows)),
+    ]
+
+
+def _time(row: TableRow) -> str:
+    return "" if row.cost.seconds.mean is None else duration(row.cost.seconds.mean)
+
+
+def _cost_legend(table: Table, form: _Form) -> list[str]:
+    if not form.with_cost:
+        return []
+    machines = sorted({machine for row in table.rows for machine in row.cost.machines})
+    lines = [
+        "tokens/s, time: mean over seeds of one training with its evaluations. FLOPs: of one training, closed form."
+    ]
+    if machines:
+        lines.append(f"Trained on: {'; '.join(machines)}.")
+    if len(machines) > 1:
+        lines.append("WARNING: these runs were trained in different places: their times cannot be compared.")
+    return lines
+
+
+# The paper
+
+
+def _paper_columns(table: Table, form: _Form) -> list[Column]:
+    """The paper's numbers for the same changes."""
+    if not form.with_paper:
+        return []
+    rows = [row.paper for row in table.rows]
+    columns = []
+    for name in paper_metrics(table):
+        metric = table.study.task.metrics[name]
+        cells = tuple(number(row.scores.get(name) if row else None, metric.digits) for row in rows)
+        columns.append(Column(f"paper\n{metric.title}", True, cells))
+    params = tuple(number(row.params_millions if row else None, 0) for row in rows)
+    return [*columns, Column("paper\nparams", True, params)]
+
+
+def _paper_legend(table: Table, form: _Form) -> list[str]:
+    if not form.with_paper:
+        return []
+    paper = table.study.task.paper
+    if paper is None:
+        return [f"paper: has no table for task {table.study.task.name}."]
+    lines = [f"paper: {paper.title}'s row with the same change to its base ({paper.measured_on})."]
+    base = table.study.base.config
+    shape = ("n_layers", "d_model", "d_ff")
+    if any(getattr(base, name) != paper.base[name] for name in shape) or table.study.data.corpus != paper.corpus:
+        lines.append("This study's base or corpus is not the paper's: compare the order of rows, not their values.")
+    return [*lines, *agreement_lines(table)]
+
+
+# Rows that are not finished
+
+
+def _state_columns(table: Table, form: _Form) -> list[Column]:
+    cells = tuple(row.note for row in table.rows)
+    return [Column("state", False, cells, folds=True)] if form.settings is not None and any(cells) else []
+
+
+def _state_legend(table: Table, form: _Form) -> list[str]:
+    """Each note with its rows: `pending: A h=1, B d_k=16`; beside labels, a column would leave no space."""
+    if form.settings is not None:
+        return []
+    notes = dict.fromkeys(row.note for row in table.rows if row.note)
+    return [f"{note}: {', '.join(row.row.label for row in table.rows if row.note == note)}." for note in notes]
+
+
+class Section(NamedTuple):
+    """Columns that belong together, and the legend lines that explain them."""
+
+    columns: Callable[[Table, _Form], list[Column]] = lambda table, form: []
+    legend: Callable[[Table, _Form], list[str]] = lambda table, form: []
+
+
+# From left to right; the legend has the same order.
+SECTIONS = (
+    Section(_row_columns, _row_legend),
+    Section(_score_columns, _score_legend),
+    Section(_difference_columns, _difference_legend),
+    Section(legend=_state_legend),
+    Section(_parameter_columns),
+    Section(_cost_columns, _cost_legend),
+    Section(_paper_columns, _paper_legend),
+    Section(_verdict_columns, _verdict_legend),
+    Section(_state_columns),
+)

@@ -1,14 +1,19 @@
-"""The table's forms: for the terminal, Markdown, CSV and JSON."""
+"""The table on a terminal, in Markdown, CSV and JSON, and published with its provenance."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal
 
+from ablate.errors import StoreError
 from ablate.report.agreement import agreements_json
 from ablate.report.frames import rows_frame
-from ablate.report.layout import Layout, bare, layouts
+from ablate.report.layout import Layout, layouts, one_line_heads
 from ablate.report.table import Table
+from ablate.store import Results
+from ablate.store.files import write_bytes
+from ablate.store.status import damage_of, read_provenance
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def print_rich(table: Table, console: Console, against_paper: bool, with_cost: bool = False) -> None:
-    """Print to a terminal in the widest layout that it holds; piped, in the paper's, however wide."""
+    """Print in the widest layout that fits the terminal; piped, in the paper's layout at any width."""
     forms = layouts(table, lambda text: f"{text}*", against_paper, with_cost)
     chosen = forms[0]
     if console.is_terminal:
@@ -30,7 +35,7 @@ def print_rich(table: Table, console: Console, against_paper: bool, with_cost: b
 
 def markdown(table: Table, against_paper: bool, with_cost: bool = False) -> str:
     """A Markdown table with its legend as a list."""
-    layout = bare(layouts(table, lambda text: f"**{text}**", against_paper, with_cost)[0])
+    layout = one_line_heads(layouts(table, lambda text: f"**{text}**", against_paper, with_cost)[0])
     rows = zip(*(column.cells for column in layout.columns), strict=True)
     lines = [
         _markdown_row(column.head for column in layout.columns),
@@ -48,12 +53,12 @@ def comma_separated(table: Table, timed: bool = True) -> str:
 
 
 def as_json(table: Table, timed: bool = True) -> str:
-    """The contract for scripts; `timed`: with what a clock has measured."""
+    """The table and its agreement with the paper as JSON, for scripts; `timed` adds measured times."""
     return json.dumps({**table.as_json(timed), "agreement": agreements_json(table)}, indent=1) + "\n"
 
 
-def _markdown_row(cells: object) -> str:
-    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"  # type: ignore[attr-defined]
+def _markdown_row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _rich(layout: Layout) -> RichTable:
@@ -64,7 +69,7 @@ def _rich(layout: Layout) -> RichTable:
     rich = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
     for column in layout.columns:
         justify: Literal["left", "right"] = "right" if column.numeric else "left"
-        overflow: Literal["fold", "ellipsis"] = "fold" if column.folds else "ellipsis"  # a long label goes on below
+        overflow: Literal["fold", "ellipsis"] = "fold" if column.folds else "ellipsis"  # a long label continues below
         rich.add_column(Text(column.head), justify=justify, no_wrap=not column.folds, overflow=overflow)
     for cells in zip(*(column.cells for column in layout.columns), strict=True):
         rich.add_row(*(Text(cell, style="bold" if cell.endswith("*") else "") for cell in cells))
@@ -76,3 +81,58 @@ def _width(layout: Layout, console: Console) -> int:
 
     wide = console.options.update(width=10_000, max_width=10_000)
     return Measurement.get(console, wide, _rich(layout)).maximum
+
+
+def publish(table: Table, results: Results) -> None:
+    """Write results/<study>/: table.md, table.csv, table.json, study.yaml and provenance.json.
+
+    The files are small, contain no text of the corpus, and are the same each time the study is repeated: they have no
+    measured times.
+
+    Raises:
+        StoreError: the study's folder is a symbolic link.
+    """
+    study = table.study
+    folder = results.study(study.name)
+    if folder.is_symlink():  # it may point outside of the results root
+        raise StoreError(f"{folder}: is a symbolic link, and a study is not published through one; remove it")
+    files = {
+        "table.md": markdown(table, against_paper=False),
+        "table.csv": comma_separated(table, timed=False),
+        "table.json": as_json(table, timed=False),
+        "study.yaml": study.text,
+        "provenance.json": json.dumps(provenance(table, results), indent=1) + "\n",
+    }
+    for name, content in files.items():
+        write_bytes(folder / name, content.encode())
+
+
+def provenance(table: Table, results: Results) -> dict[str, Any]:
+    """The corpora and runs behind the table, and each distinct provenance of the runs.
+
+    `carried_out` lists the provenances; each run has the index of its own.
+    """
+    provenances: list[dict[str, Any]] = []
+    runs: dict[str, dict[str, Any]] = {}
+    for run in table.study.runs():
+        folder = results.run(run.id)
+        result = None if damage_of(folder) else folder.read_result()
+        if result is None:
+            continue
+        record = read_provenance(folder)
+        content = record.model_dump() if record else {}
+        if content not in provenances:
+            provenances.append(content)
+        runs[run.id] = {
+            "seed": run.seed,
+            "carried_out": provenances.index(content),
+            "steps": result.steps,
+            "seconds": result.seconds,
+            "weights": result.weights.model_dump() if result.weights else None,
+        }
+    return {
+        "data": table.study.data.model_dump(exclude={"folder"}),
+        "corpora": list(table.corpora),
+        "carried_out": provenances,
+        "runs": runs,
+    }

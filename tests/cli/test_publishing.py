@@ -118,7 +118,7 @@ def test_results_that_cannot_be_written_are_shown_without_new_scores(given, whol
     def refuse(path, *rest, **more):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("ablate.store.records.write_json", refuse)
+    monkeypatch.setattr("ablate.store.score_cache.write_json", refuse)
     done = inside("table", *given)
     assert done.code == 0
     assert "BLEU" in done.out

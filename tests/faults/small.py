@@ -21,7 +21,7 @@ import torch._dynamo  # which the optimizer loads
 from ablate.config import DecodingConfig, resolve_data, resolve_row
 from ablate.config.identity import NOT_IDENTITY, decoding_id
 from ablate.data.prepare import prepare
-from ablate.report.publish import publish
+from ablate.report.render import publish
 from ablate.run import execution, worker
 from ablate.run.job import Unit
 from ablate.store import Results, RunFolder, lease

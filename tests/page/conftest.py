@@ -2,12 +2,11 @@
 
 import pytest
 
-from ablate.data.corpus import Corpus
 from ablate.page.page import page
 from ablate.page.samples import samples
 from ablate.report.curves import curves_of
 from ablate.report.scoring import score_missing
-from tests.report.fakes import CORPUS, SMALL, Fake, study_from
+from tests.report.fakes import SMALL, Fake, study_from
 
 # A sentence that would be markup, if the page let it.
 SOURCES = ["<b>a</b> & \"b\" <script>document.title='taken'</script>", "c", "d", "e"]
@@ -35,7 +34,7 @@ class Whole(Fake):
 
     def page(self, **more):
         table = self.table()
-        shown = samples(table, self.results, Corpus(self.results.corpus(CORPUS)), 3)
+        shown = samples(table, self.results, SOURCES, REFERENCES, 3)
         return page(table, self.results, curves_of(table, self.results), shown, **more)
 
 

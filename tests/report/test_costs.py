@@ -4,9 +4,14 @@ import pytest
 
 from ablate.config import cost
 from ablate.config.cost import Lengths
-from ablate.report.columns import costs, costs_meaning
+from ablate.report.layout import layouts
 from ablate.store.records import Provenance
 from tests.records import change
+
+
+def with_cost(table):
+    """The paper's layout with the columns of cost."""
+    return layouts(table, str, against_paper=False, with_cost=True)[0]
 
 
 def test_time_and_rate_are_means_over_seeds_and_flops_count_the_steps_made(fake):
@@ -17,7 +22,7 @@ def test_time_and_rate_are_means_over_seeds_and_flops_count_the_steps_made(fake)
     assert row.cost.seconds.mean == 200.0
     assert row.cost.tokens_per_second.by_seed == {1: 600.0, 2: 200.0}
     assert row.cost.flops == pytest.approx(70 * cost.flops_per_step(row.row.config, 200, Lengths.assumed()))
-    heads = {column.head: column.cells for column in costs(results.table())}
+    heads = {column.head: column.cells for column in with_cost(results.table()).columns}
     assert heads["tokens/s"][0] == "400 ±283"
     assert heads["time"] == ("3 min", "", "", "", "")
     assert heads["FLOPs"][0]
@@ -25,8 +30,8 @@ def test_time_and_rate_are_means_over_seeds_and_flops_count_the_steps_made(fake)
 
 def test_times_measured_on_different_devices_bring_a_warning(fake):
     results = fake(seeds="1").all_done()
-    assert not any("WARNING" in line for line in costs_meaning(results.table()))
+    assert not any("WARNING" in line for line in with_cost(results.table()).legend)
     change(Provenance, results.folder("A h=1", 1).provenance, device="Some GPU")
-    lines = costs_meaning(results.table())
-    assert "their times cannot be compared" in lines[-1]
-    assert "Some GPU" in lines[1]
+    trained, warning = with_cost(results.table()).legend[-2:]
+    assert "Some GPU" in trained
+    assert "their times cannot be compared" in warning

@@ -2,8 +2,7 @@
 
 import json
 
-from ablate.report.publish import publish
-from ablate.report.render import as_json, comma_separated, markdown
+from ablate.report.render import as_json, comma_separated, markdown, publish
 from ablate.store.records import Provenance
 from tests.records import change
 

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from ablate.config.metrics import PPL, TRANSLATION_METRICS
+from ablate.config.metrics import METRICS
 from ablate.stats.verdict import PairedScores, verdicts
 
-BLEU, TER = (next(metric for metric in TRANSLATION_METRICS if metric.name == name) for name in ("bleu", "ter"))
+BLEU, PPL, TER = METRICS["bleu"], METRICS["ppl"], METRICS["ter"]
 
 
 def by_seed(*values):
