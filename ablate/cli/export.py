@@ -29,7 +29,7 @@ def command(
 ) -> None:
     """Write a trained run as a model of another library."""
     source = find_finished_run(Results(results), run)
-    from ablate.export import export
+    from ablate.export import export_run
 
-    name = export(source, Results(results), to.value, folder)
+    name = export_run(source, Results(results), to.value, folder)
     typer.echo(f"Wrote {folder} for {name}; docs/export.md shows how to load it.")

@@ -1,5 +1,14 @@
-"""A trained run in another library's form, so that it can be used without this one."""
+"""Trained runs as models of other libraries.
 
-from ablate.export.folder import export
+export_run.py      a run's folder in, a folder of another library's files out
+targets.py         the models of other libraries, and the configurations that each supports
+trained_model.py   configuration, weights and vocabulary of the run
+marian.py          encoder-decoders for Hugging Face
+llama.py           decoder-only models for Hugging Face
+huggingface.py     files that both have
+ctranslate.py      both architectures for CTranslate2
+"""
 
-__all__ = ["export"]
+from ablate.export.export_run import export_run
+
+__all__ = ["export_run"]

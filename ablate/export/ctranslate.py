@@ -1,6 +1,6 @@
-"""Any model that CTranslate2 (OpenNMT's inference library) can hold, through its own specifications.
+"""Both architectures for CTranslate2 (OpenNMT's inference library), through its model specifications.
 
-Positions that are added to embeddings are written as a table.
+Positional encodings that are added to embeddings are written as a table of vectors.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from ablate.config import ModelConfig
 from ablate.config.variants import POSITIONAL_ENCODINGS
 from ablate.data.corpus import TOKENIZER
 from ablate.data.tokenizer import BOS, EOS, UNK
-from ablate.export.source import Affine, Source
+from ablate.export.trained_model import Affine, TrainedModel
 from ablate.model.norms import EPS
 from ablate.model.positions import T5_DISTANCE, sinusoids
 
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swiglu": "SWISH"}
 
 
-def write(source: Source, folder: Path) -> None:
+def write(model: TrainedModel, folder: Path) -> None:
     """Write the model, its configuration, its vocabulary and the tokenizer."""
-    spec = _translator(source) if source.config.has_encoder else _generator(source)
-    marks = source.vocabulary()
+    spec = _translator(model) if model.config.has_encoder else _generator(model)
+    marks = model.vocabulary()
     spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = marks[UNK], marks[BOS], marks[EOS]
     spec.config.layer_norm_epsilon = EPS
     spec.validate()
     spec.optimize()
     spec.save(str(folder))
-    (folder / TOKENIZER).write_bytes(source.tokenizer.model)
+    (folder / TOKENIZER).write_bytes(model.tokenizer.model)
 
 
-def _translator(source: Source) -> Any:
-    """An encoder-decoder."""
+def _translator(model: TrainedModel) -> Any:
+    """Return the specification of an encoder-decoder."""
     from ctranslate2.specs import TransformerEncoderSpec, TransformerSpec
 
-    c, vocabulary = source.config, source.vocabulary()
+    c, vocabulary = model.config, model.vocabulary()
     encoder = TransformerEncoderSpec(c.depths[0], c.n_heads, **_parts(c))
-    of_source = "embedding" if c.tied_embeddings == "all" else "source_embedding"
-    encoder.embeddings[0].weight = source.weights[f"{of_source}.weight"]
-    _stack(encoder, source, "encoder", "source_positions")
-    spec = TransformerSpec(encoder, _decoder(source, "target_positions"))
+    embedding = "embedding" if c.tied_embeddings == "all" else "source_embedding"
+    encoder.embeddings[0].weight = model.weights[f"{embedding}.weight"]
+    _stack(encoder, model, "encoder", "source_positions")
+    spec = TransformerSpec(encoder, _decoder(model, "target_positions"))
     spec.register_source_vocabulary(vocabulary)
     spec.register_target_vocabulary(vocabulary)
     spec.config.decoder_start_token = vocabulary[BOS]
@@ -52,32 +52,32 @@ def _translator(source: Source) -> Any:
     return spec
 
 
-def _generator(source: Source) -> Any:
-    """A decoder-only model."""
+def _generator(model: TrainedModel) -> Any:
+    """Return the specification of a decoder-only model."""
     from ctranslate2.specs import TransformerDecoderModelSpec
 
-    spec = TransformerDecoderModelSpec(_decoder(source, "positions"))
-    spec.register_vocabulary(source.vocabulary())
+    spec = TransformerDecoderModelSpec(_decoder(model, "positions"))
+    spec.register_vocabulary(model.vocabulary())
     return spec
 
 
-def _decoder(source: Source, positions: str) -> Any:
-    """The decoder's stack and the product with the vocabulary."""
+def _decoder(model: TrainedModel, positions: str) -> Any:
+    """Return the specification of the decoder and the output projection."""
     from ctranslate2.specs import TransformerDecoderSpec
 
-    c, weights = source.config, source.weights
+    c, weights = model.config, model.weights
     alibi = c.positional_encoding == "alibi"
     spec = TransformerDecoderSpec(
         c.depths[1], c.n_heads, with_encoder_attention=c.has_encoder, alibi=alibi, **_parts(c)
     )
     spec.embeddings.weight = weights["embedding.weight"]
     spec.projection.weight = weights["output.weight" if c.tied_embeddings == "none" else "embedding.weight"]
-    _stack(spec, source, "decoder", positions)
+    _stack(spec, model, "decoder", positions)
     return spec
 
 
 def _parts(c: ModelConfig) -> dict[str, Any]:
-    """What both stacks are made of."""
+    """Return the options that both stacks have."""
     from ctranslate2.specs.common_spec import Activation
 
     return {
@@ -87,77 +87,78 @@ def _parts(c: ModelConfig) -> dict[str, Any]:
         "ffn_glu": c.activation == "swiglu",
         "num_heads_kv": c.n_kv_heads,
         "head_dim": c.d_k,
-        "rotary_dim": 0 if c.positional_encoding == "rope" else None,  # 0: every entry of a head is turned
+        "rotary_dim": 0 if c.positional_encoding == "rope" else None,  # 0: all entries of a head are rotated
         "relative_position": c.positional_encoding == "relative",
         "relative_attention_bias": c.positional_encoding == "t5",
     }
 
 
-def _stack(spec: Any, source: Source, stack: str, positions: str) -> None:
-    """Fill in the layers of a stack, and what it knows of order."""
-    if not POSITIONAL_ENCODINGS[source.config.positional_encoding].in_attention:
-        spec.position_encodings.encodings = _table(source, positions)
+def _stack(spec: Any, model: TrainedModel, stack: str, positions: str) -> None:
+    """Fill in the layers of a stack and its positional encoding."""
+    if not POSITIONAL_ENCODINGS[model.config.positional_encoding].in_attention:
+        spec.position_encodings.encodings = _table(model, positions)
     for i, layer in enumerate(spec.layer):
         ours = f"{stack}.{i}"
-        _attention(layer.self_attention, source, f"{ours}.mixer")
-        _positions(layer.self_attention, source, positions, i)
-        _norm(layer.self_attention.layer_norm, source, f"{ours}.around_mixer.norm")
+        _attention(layer.self_attention, model, f"{ours}.mixer")
+        _positions(layer.self_attention, model, positions, i)
+        _norm(layer.self_attention.layer_norm, model, f"{ours}.around_mixer.norm")
         if hasattr(layer, "attention"):
-            _attention(layer.attention, source, f"{ours}.cross_attention")
-            _norm(layer.attention.layer_norm, source, f"{ours}.around_cross_attention.norm")
-        _feed_forward(layer.ffn, source, f"{ours}.feed_forward")
-        _norm(layer.ffn.layer_norm, source, f"{ours}.around_feed_forward.norm")
-    if source.config.norm_position == "pre":
-        _norm(spec.layer_norm, source, f"{stack}_norm")
+            _attention(layer.attention, model, f"{ours}.cross_attention")
+            _norm(layer.attention.layer_norm, model, f"{ours}.around_cross_attention.norm")
+        _feed_forward(layer.ffn, model, f"{ours}.feed_forward")
+        _norm(layer.ffn.layer_norm, model, f"{ours}.around_feed_forward.norm")
+    if model.config.norm_position == "pre":
+        _norm(spec.layer_norm, model, f"{stack}_norm")
 
 
-def _table(source: Source, positions: str) -> Tensor:
-    """A vector a position: (max_positions, d_model)."""
-    c = source.config
+def _table(model: TrainedModel, positions: str) -> Tensor:
+    """Return one vector per position: (max_positions, d_model)."""
+    c = model.config
     if c.positional_encoding == "learned":
-        return source.weights[f"{positions}.weight"]
+        return model.weights[f"{positions}.weight"]
     if c.positional_encoding == "sinusoidal":
         return sinusoids(c.max_positions, c.d_model)
     return torch.zeros(c.max_positions, c.d_model)
 
 
-def _positions(spec: Any, source: Source, positions: str, layer: int) -> None:
-    """What a stack's self-attention knows of distances."""
-    if source.config.positional_encoding == "relative":
-        spec.relative_position_keys = _both_ways(source.weights[f"{positions}.keys"][layer], source.config)
-        spec.relative_position_values = _both_ways(source.weights[f"{positions}.of_values"][layer], source.config)
-    if source.config.positional_encoding == "t5":
-        spec.relative_attention_bias = source.weights[f"{positions}.weight"]
+def _positions(spec: Any, model: TrainedModel, positions: str, layer: int) -> None:
+    """Fill in the encoding of distances within self-attention."""
+    if model.config.positional_encoding == "relative":
+        spec.relative_position_keys = _both_ways(model.weights[f"{positions}.keys"][layer], model.config)
+        spec.relative_position_values = _both_ways(model.weights[f"{positions}.of_values"][layer], model.config)
+    if model.config.positional_encoding == "t5":
+        spec.relative_attention_bias = model.weights[f"{positions}.weight"]
         spec.relative_attention_max_distance = torch.tensor(T5_DISTANCE, dtype=torch.int32)
 
 
 def _both_ways(vectors: Tensor, c: ModelConfig) -> Tensor:
-    """A vector for each distance from -clip to clip; a causal stack, which sees nothing ahead, gets zeros there."""
+    """Return a vector for each distance from -clip to clip; zeros for the future, which a causal stack never sees."""
     return F.pad(vectors, (0, 0, 0, 2 * c.relative_clip + 1 - len(vectors)))
 
 
-def _attention(spec: Any, source: Source, ours: str) -> None:
-    """Queries, keys and values of self-attention are one product; over the source, keys and values are."""
-    Q, K, V, after = source.attention(ours)
-    for of, together in zip(spec.linear, ([Q, K, V],) if len(spec.linear) == 2 else ([Q], [K, V]), strict=False):
-        _affine(of, *together)
-    _affine(spec.linear[-1], after)
-    spec.queries_scale = 1.0 if source.config.attention_scale == 1 else source.config.d_k**-0.5
+def _attention(spec: Any, model: TrainedModel, ours: str) -> None:
+    """Fill in an attention layer. Self-attention has one product for Q, K and V; cross-attention one for K and V."""
+    Q, K, V, output = model.attention(ours)
+    joined = ([Q, K, V],) if len(spec.linear) == 2 else ([Q], [K, V])
+    for linear, projections in zip(spec.linear, joined, strict=False):
+        _affine(linear, *projections)
+    _affine(spec.linear[-1], output)
+    spec.queries_scale = 1.0 if model.config.attention_scale == 1 else model.config.d_k**-0.5
 
 
-def _feed_forward(spec: Any, source: Source, ours: str) -> None:
-    _affine(spec.linear_0, source.affine(f"{ours}.W_1"))
-    _affine(spec.linear_1, source.affine(f"{ours}.W_2"))
+def _feed_forward(spec: Any, model: TrainedModel, ours: str) -> None:
+    _affine(spec.linear_0, model.affine(f"{ours}.W_1"))
+    _affine(spec.linear_1, model.affine(f"{ours}.W_2"))
     if hasattr(spec, "linear_0_noact"):
-        _affine(spec.linear_0_noact, source.affine(f"{ours}.W_3"))
+        _affine(spec.linear_0_noact, model.affine(f"{ours}.W_3"))
 
 
-def _norm(spec: Any, source: Source, ours: str) -> None:
-    spec.gamma = source.weights[f"{ours}.weight"]
+def _norm(spec: Any, model: TrainedModel, ours: str) -> None:
+    spec.gamma = model.weights[f"{ours}.weight"]
     if hasattr(spec, "beta"):
-        spec.beta = source.weights[f"{ours}.bias"]
+        spec.beta = model.weights[f"{ours}.bias"]
 
 
-def _affine(spec: Any, *together: Affine) -> None:
-    """One projection, or several of the same input as one."""
-    spec.weight, spec.bias = (torch.cat(parts) for parts in zip(*together, strict=True))
+def _affine(spec: Any, *projections: Affine) -> None:
+    """Fill in a projection, or several of the same input as one."""
+    spec.weight, spec.bias = (torch.cat(parts) for parts in zip(*projections, strict=True))

@@ -1,4 +1,4 @@
-"""What all models of Hugging Face's transformers have in common on disk."""
+"""Files that all models of Hugging Face's transformers have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ablate.data.tokenizer import BOS, EOS, PAD
 
-# What `generate` does unless it is told otherwise: this project's beam search at alpha = 0.
+# Defaults of `generate`: this project's beam search with alpha = 0.
 GENERATION = {
     "bos_token_id": BOS,
     "eos_token_id": EOS,
@@ -24,11 +24,11 @@ GENERATION = {
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write a JSON file, its text as it is read."""
+    """Write a JSON file with non-ASCII text unescaped."""
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def write_weights(folder: Path, tensors: dict[str, Tensor]) -> None:
-    """Write model.safetensors, marked as PyTorch's, without which it is refused."""
+    """Write model.safetensors. Without the format in its metadata, transformers refuses the file."""
     contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
     save_file(contiguous, folder / "model.safetensors", metadata={"format": "pt"})

@@ -1,12 +1,12 @@
-"""An encoder-decoder as Hugging Face's MarianMTModel, with a MarianTokenizer.
+"""Encoder-decoders as Hugging Face's MarianMTModel, with a MarianTokenizer.
 
-Marian's sinusoids have all sines in the first half of a vector and all cosines in the second, where
-the paper's formula interleaves them (3.5). So the entries of every vector of width d_model change their
-order, in embeddings, norms and projections alike, and nothing that is computed changes with them.
-Heads of keys and values that serve several heads of queries are written once for each.
+Marian's positional encoding has all sines in the first half of a vector and all cosines in the second, where the
+paper's formula interleaves them (section 3.5). The entries of every vector of width d_model are reordered accordingly,
+in embeddings, norms and projections alike; the function that the model computes stays the same. A head of keys and
+values that serves several heads of queries is written once for each of them.
 
-Deviation: Marian's layer normalisation adds 1e-5 to the variance, where ours adds 1e-6 (norms.EPS); its
-configuration has no field for it. Variances are near 1, so the states differ by some parts in a million.
+Deviation: Marian's layer normalisation adds 1e-5 to the variance, this project 1e-6 (norms.EPS), and Marian's
+configuration has no field for it. Variances are near 1, so that the states differ by a few parts in a million.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from torch import Tensor
 from ablate.config import ModelConfig
 from ablate.data.tokenizer import BOS, EOS, PAD
 from ablate.export.huggingface import GENERATION, write_json, write_weights
-from ablate.export.source import Affine, Source, halves
+from ablate.export.trained_model import Affine, TrainedModel, even_then_odd
 
 
-def write(source: Source, folder: Path) -> None:
-    """Write everything that `from_pretrained` reads."""
-    c, vocabulary = source.config, source.vocabulary()
+def write(model: TrainedModel, folder: Path) -> None:
+    """Write the files that `from_pretrained` reads."""
+    c, vocabulary = model.config, model.vocabulary()
     limits = {"max_length": c.max_positions, "decoder_start_token_id": BOS, "forced_eos_token_id": EOS}
     write_json(folder / "config.json", configuration(c, len(vocabulary)))
     write_json(folder / "generation_config.json", {**GENERATION, **limits})
     write_json(folder / "vocab.json", {piece: id for id, piece in enumerate(vocabulary)})
-    write_json(folder / "tokenizer_config.json", _tokenizer(source, vocabulary))
+    write_json(folder / "tokenizer_config.json", _tokenizer(model, vocabulary))
     for name in ("source.spm", "target.spm"):
-        (folder / name).write_bytes(source.tokenizer.model)
-    write_weights(folder, _Tensors(source).tensors)
+        (folder / name).write_bytes(model.tokenizer.model)
+    write_weights(folder, _Tensors(model).tensors)
 
 
 def configuration(c: ModelConfig, vocab_size: int) -> dict[str, Any]:
-    """The content of config.json."""
+    """Return the content of config.json."""
     encoder, decoder = c.depths
     return {
         "model_type": "marian",
@@ -69,75 +69,77 @@ def configuration(c: ModelConfig, vocab_size: int) -> dict[str, Any]:
     }
 
 
-def _tokenizer(source: Source, vocabulary: list[str]) -> dict[str, Any]:
+def _tokenizer(model: TrainedModel, vocabulary: list[str]) -> dict[str, Any]:
     _, unk, _, eos = vocabulary[:4]
     return {
         "tokenizer_class": "MarianTokenizer",
-        "source_lang": source.languages[0],
-        "target_lang": source.languages[1],
+        "source_lang": model.languages[0],
+        "target_lang": model.languages[1],
         "unk_token": unk,
         "eos_token": eos,
         "pad_token": vocabulary[PAD],
-        "model_max_length": source.config.max_positions,
+        "model_max_length": model.config.max_positions,
         "separate_vocabs": False,
         "clean_up_tokenization_spaces": False,
     }
 
 
 class _Tensors:
-    """The weights under Marian's names, in Marian's order."""
+    """The weights under Marian's names and in Marian's order."""
 
-    def __init__(self, source: Source) -> None:
-        self.source, self.order = source, halves(source.config.d_model)
-        self.group = source.config.n_heads // (source.config.n_kv_heads or source.config.n_heads)
+    def __init__(self, model: TrainedModel) -> None:
+        self.model, self.order = model, even_then_odd(model.config.d_model)
+        self.group = model.config.n_heads // (model.config.n_kv_heads or model.config.n_heads)
         self.tensors: dict[str, Tensor] = {}
         self._embeddings()
-        for stack, depth in zip(("encoder", "decoder"), source.config.depths, strict=True):
+        for stack, depth in zip(("encoder", "decoder"), model.config.depths, strict=True):
             for i in range(depth):
                 self._layer(f"{stack}.{i}", f"model.{stack}.layers.{i}", stack == "decoder")
 
     def _embeddings(self) -> None:
-        tied = self.source.config.tied_embeddings
+        tied = self.model.config.tied_embeddings
         names = {"embedding": "model.shared" if tied == "all" else "model.decoder.embed_tokens"}
         if tied != "all":
             names["source_embedding"] = "model.encoder.embed_tokens"
         if tied == "none":
             names["output"] = "lm_head"
         for ours, theirs in names.items():
-            self.tensors[f"{theirs}.weight"] = self.source.weights[f"{ours}.weight"][:, self.order]
-        self.tensors["final_logits_bias"] = torch.zeros(1, self.source.tokenizer.vocab_size)
+            self.tensors[f"{theirs}.weight"] = self.model.weights[f"{ours}.weight"][:, self.order]
+        self.tensors["final_logits_bias"] = torch.zeros(1, self.model.tokenizer.vocab_size)
 
-    def _layer(self, ours: str, theirs: str, of_decoder: bool) -> None:
+    def _layer(self, ours: str, theirs: str, is_decoder: bool) -> None:
         self._attention(f"{ours}.mixer", f"{theirs}.self_attn")
         self._norm(f"{ours}.around_mixer.norm", f"{theirs}.self_attn_layer_norm")
-        if of_decoder:
+        if is_decoder:
             self._attention(f"{ours}.cross_attention", f"{theirs}.encoder_attn")
             self._norm(f"{ours}.around_cross_attention.norm", f"{theirs}.encoder_attn_layer_norm")
-        self._reading(self.source.affine(f"{ours}.feed_forward.W_1"), f"{theirs}.fc1")
-        self._writing(self.source.affine(f"{ours}.feed_forward.W_2"), f"{theirs}.fc2")
+        self._from_d_model(self.model.affine(f"{ours}.feed_forward.W_1"), f"{theirs}.fc1")
+        self._to_d_model(self.model.affine(f"{ours}.feed_forward.W_2"), f"{theirs}.fc2")
         self._norm(f"{ours}.around_feed_forward.norm", f"{theirs}.final_layer_norm")
 
     def _attention(self, ours: str, theirs: str) -> None:
-        Q, K, V, after = self.source.attention(ours)
-        self._reading(Q, f"{theirs}.q_proj")
-        self._reading(self._repeated(K), f"{theirs}.k_proj")
-        self._reading(self._repeated(V), f"{theirs}.v_proj")
-        self._writing(after, f"{theirs}.out_proj")
+        Q, K, V, output = self.model.attention(ours)
+        self._from_d_model(Q, f"{theirs}.q_proj")
+        self._from_d_model(self._repeated(K), f"{theirs}.k_proj")
+        self._from_d_model(self._repeated(V), f"{theirs}.v_proj")
+        self._to_d_model(output, f"{theirs}.out_proj")
 
     def _repeated(self, heads: Affine) -> Affine:
-        """Each head of keys or values as often as there are heads of queries that it serves."""
-        size = self.source.config.d_k
+        """Return the projection with each head of keys or values repeated for every head of queries that it serves."""
+        size = self.model.config.d_k
         W, b = (x.unflatten(0, (-1, size)).repeat_interleave(self.group, 0).flatten(0, 1) for x in heads)
         return Affine(W, b)
 
     def _norm(self, ours: str, theirs: str) -> None:
         for part in ("weight", "bias"):
-            self.tensors[f"{theirs}.{part}"] = self.source.weights[f"{ours}.{part}"][self.order]
+            self.tensors[f"{theirs}.{part}"] = self.model.weights[f"{ours}.{part}"][self.order]
 
-    def _reading(self, of: Affine, theirs: str) -> None:
-        """A projection from width d_model."""
-        self.tensors[f"{theirs}.weight"], self.tensors[f"{theirs}.bias"] = of.W[:, self.order], of.b
+    def _from_d_model(self, projection: Affine, theirs: str) -> None:
+        """Add a projection whose input has width d_model."""
+        self.tensors[f"{theirs}.weight"] = projection.W[:, self.order]
+        self.tensors[f"{theirs}.bias"] = projection.b
 
-    def _writing(self, of: Affine, theirs: str) -> None:
-        """A projection to width d_model."""
-        self.tensors[f"{theirs}.weight"], self.tensors[f"{theirs}.bias"] = of.W[self.order], of.b[self.order]
+    def _to_d_model(self, projection: Affine, theirs: str) -> None:
+        """Add a projection whose output has width d_model."""
+        self.tensors[f"{theirs}.weight"] = projection.W[self.order]
+        self.tensors[f"{theirs}.bias"] = projection.b[self.order]

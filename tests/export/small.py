@@ -1,4 +1,4 @@
-"""Small models with random weights for exports, and what a trained study looks like."""
+"""Small models with random weights, and the study whose runs are exported."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import torch
 from ablate.config import DecodingConfig, resolve_row
 from ablate.data.tokenizer import EOS
 from ablate.decoding import translate_ids
-from ablate.export.source import Source
+from ablate.export.trained_model import TrainedModel
 from ablate.model import build
 from tests.model.small import drawn
 
-# Long enough for translations to end by themselves: where they do not, each library has a limit of its own.
+# Trained long enough for translations to end: every library has another limit of length for those that do not.
 STUDY = """\
 study: exported
 data: {corpus: toy, vocab_size: 200, max_length: 64}
@@ -43,13 +43,13 @@ LLAMA = {
 
 
 def random_model(tokenizer, **fields):
-    """An untrained model in which no parameter is without effect, and what is exported of it."""
+    """An untrained model in which every parameter has an effect, and the same as a TrainedModel."""
     config = resolve_row({**SIZES, **fields})
     model = drawn(build(config, tokenizer.vocab_size, seed=1)).requires_grad_(False).eval()
     for name, parameter in model.named_parameters():
         if "W_Q" in name or "W_K" in name:
             parameter *= 3  # attention that chooses
-    return model, Source(config, model.state_dict(), tokenizer, ("en", "toy"))
+    return model, TrainedModel(config, model.state_dict(), tokenizer, ("en", "toy"))
 
 
 def ours(opened, sentences, beam):
@@ -63,5 +63,5 @@ def until_end(rows):
 
 
 def different(found, expected):
-    """Which sentences were not translated the same."""
+    """Indices of sentences with different translations."""
     return [i for i, (a, b) in enumerate(zip(found, expected, strict=True)) if a != b]

@@ -38,7 +38,7 @@ TARGETS = ([8, 21], [35, 6, 9, 14, 70, 33, 101], [])
 
 
 def opened(source, folder):
-    """The written model, as CTranslate2 opens it."""
+    """The written model, opened by CTranslate2."""
     ctranslate.write(source, folder)
     kind = ctranslate2.Translator if source.config.has_encoder else ctranslate2.Generator
     return kind(str(folder), intra_threads=1)

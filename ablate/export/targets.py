@@ -1,7 +1,6 @@
-"""The forms that a run can be exported in, and what each of them can hold.
+"""The models of other libraries that a run can be exported to, and the configurations that each supports.
 
-A form is a table of the values that it can hold of each field; other values are refused with it. Sizes
-that are not free, and what depends on two fields, are rules beside it.
+A target lists the values that it supports of each field. Rules about sizes, or about two fields at once, are functions.
 """
 
 from __future__ import annotations
@@ -16,90 +15,90 @@ from ablate.config.plugins import without_digest
 from ablate.config.variants import GENERATOR, LLAMA, MARIAN, TRANSLATOR, exportable
 from ablate.errors import listed
 from ablate.export import ctranslate, llama, marian
-from ablate.export.source import Source
+from ablate.export.trained_model import TrainedModel
 from ablate.formatting import setting_text
 
-Faults = Iterator[tuple[bool, str]]
+Rules = Iterator[tuple[bool, str]]  # whether the rule is violated, and the violation
 
 
 @dataclass(frozen=True)
-class Form:
-    """One way to write a run.
+class Target:
+    """A model of another library.
 
-    name: what the other library calls it.
-    holds: for each field that is not free, the values that can be written.
-    rules: what else cannot be written, and why.
-    write: writes it into an empty folder.
-    needs: a package that writing takes, and that may not be installed.
+    name: of the model in that library.
+    supported: for each restricted field, the supported values.
+    rules: the restrictions that concern sizes or several fields.
+    write: writes a model into an empty folder.
+    package: an optional dependency that `write` imports.
     """
 
     name: str
-    holds: Mapping[str, tuple[Any, ...]]
-    rules: Callable[[ModelConfig], Faults]
-    write: Callable[[Source, Path], None]
-    needs: str | None = None
+    supported: Mapping[str, tuple[Any, ...]]
+    rules: Callable[[ModelConfig], Rules]
+    write: Callable[[TrainedModel, Path], None]
+    package: str | None = None
 
-    def refusals(self, config: ModelConfig) -> list[str]:
-        """Every reason why a model of this configuration cannot be written so."""
-        found = []
-        for name, values in self.holds.items():
+    def violations(self, config: ModelConfig) -> list[str]:
+        """Return every reason why a model of this configuration cannot be exported."""
+        reasons = []
+        for name, values in self.supported.items():
             value = getattr(config, name)
             if value not in values:
-                found.append(f"{name}={_written(value)}, and {self.name} has only {listed(map(_written, values))}")
-        return found + [reason for holds, reason in self.rules(config) if holds]
+                reasons.append(f"{name}={_text(value)}, but {self.name} supports only {listed(map(_text, values))}")
+        return reasons + [reason for is_violated, reason in self.rules(config) if is_violated]
 
 
-def _written(value: object) -> str:
+def _text(value: object) -> str:
     return without_digest(setting_text(value))
 
 
-def _of_marian(c: ModelConfig) -> Faults:
+def _marian_rules(c: ModelConfig) -> Rules:
     yield (
         not c.d_k == c.d_v == c.d_model / c.n_heads,
-        f"d_k={c.d_k} and d_v={c.d_v}, and every head of MarianMTModel has the size d_model / h",
+        f"d_k={c.d_k} and d_v={c.d_v}, but every head of MarianMTModel has size d_model / h",
     )
     yield _other_cross_heads(c, "MarianMTModel")
     yield (
         c.positional_encoding == "t5",
-        "positional_encoding=t5, and T5 has no biases in its feed-forward network, which a run always has",
+        "positional_encoding=t5, but Hugging Face's T5 has no biases in its feed-forward network, and a run always has",
     )
 
 
-def _of_llama(c: ModelConfig) -> Faults:
+def _llama_rules(c: ModelConfig) -> Rules:
     yield _two_head_sizes(c, "LlamaForCausalLM")
     yield (
         c.d_model % c.n_heads != 0,
-        f"n_heads={c.n_heads} and d_model={c.d_model}, and in LlamaForCausalLM the one divides the other",
+        f"n_heads={c.n_heads} and d_model={c.d_model}, but LlamaForCausalLM needs n_heads to divide d_model",
     )
 
 
-def _of_translator(c: ModelConfig) -> Faults:
+def _translator_rules(c: ModelConfig) -> Rules:
     yield _two_head_sizes(c, "ctranslate2")
     yield _other_cross_heads(c, "ctranslate2")
 
 
-def _of_generator(c: ModelConfig) -> Faults:
+def _generator_rules(c: ModelConfig) -> Rules:
     yield _two_head_sizes(c, "ctranslate2")
 
 
 def _two_head_sizes(c: ModelConfig, name: str) -> tuple[bool, str]:
-    return c.d_k != c.d_v, f"d_k={c.d_k} and d_v={c.d_v}, and {name} has one size for both"
+    return c.d_k != c.d_v, f"d_k={c.d_k} and d_v={c.d_v}, but {name} has one size for both"
 
 
 def _other_cross_heads(c: ModelConfig, name: str) -> tuple[bool, str]:
     heads = f"n_cross_heads={c.n_cross_heads}"
-    return c.cross_heads != c.n_heads, f"{heads}, and {name} has as many over the source as over the target"
+    return c.cross_heads != c.n_heads, f"{heads}, but {name} has as many heads in cross-attention as in self-attention"
 
 
 def _variants(export_format: str, *fields: str) -> dict[str, tuple[str, ...]]:
-    """For each field, the variants that the format can represent (config/variants.py)."""
+    """Return for each field the variants that the format can represent (config/variants.py)."""
     return {field: exportable(field, export_format) for field in fields}
 
 
-# For each target, the form of an encoder-decoder and that of a decoder-only model.
-FORMS: dict[str, dict[str, Form]] = {
+# By name of the library and by architecture.
+TARGETS: dict[str, dict[str, Target]] = {
     "huggingface": {
-        "encoder-decoder": Form(
+        "encoder-decoder": Target(
             MARIAN,
             {
                 **_variants(MARIAN, "mixer", "attention", "positional_encoding"),
@@ -108,10 +107,10 @@ FORMS: dict[str, dict[str, Form]] = {
                 "norm_position": ("post",),
                 "residual": (True,),
             },
-            _of_marian,
+            _marian_rules,
             marian.write,
         ),
-        "decoder-only": Form(
+        "decoder-only": Target(
             LLAMA,
             {
                 **_variants(LLAMA, "mixer", "attention", "positional_encoding"),
@@ -120,12 +119,12 @@ FORMS: dict[str, dict[str, Form]] = {
                 "norm_position": ("pre",),
                 "residual": (True,),
             },
-            _of_llama,
+            _llama_rules,
             llama.write,
         ),
     },
     "ctranslate2": {
-        "encoder-decoder": Form(
+        "encoder-decoder": Target(
             TRANSLATOR,
             {
                 **_variants(TRANSLATOR, "mixer", "attention", "activation", "norm"),
@@ -133,11 +132,11 @@ FORMS: dict[str, dict[str, Form]] = {
                 "residual": (True,),
                 **_variants(TRANSLATOR, "positional_encoding"),
             },
-            _of_translator,
+            _translator_rules,
             ctranslate.write,
-            needs="ctranslate2",
+            package="ctranslate2",
         ),
-        "decoder-only": Form(
+        "decoder-only": Target(
             GENERATOR,
             {
                 **_variants(GENERATOR, "mixer", "attention", "activation", "norm"),
@@ -145,9 +144,9 @@ FORMS: dict[str, dict[str, Form]] = {
                 "residual": (True,),
                 **_variants(GENERATOR, "positional_encoding"),
             },
-            _of_generator,
+            _generator_rules,
             ctranslate.write,
-            needs="ctranslate2",
+            package="ctranslate2",
         ),
     },
 }

@@ -1,4 +1,4 @@
-"""What is exported: a configuration, its weights by name, its vocabulary."""
+"""The model that is exported: configuration, weights by name, vocabulary."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ablate.data.tokenizer import Tokenizer
 
 
 class Affine(NamedTuple):
-    """y = x W^T + b: W of shape (d_out, d_in), b (d_out)."""
+    """A projection y = x W^T + b, with W of shape (d_out, d_in) and b of shape (d_out,)."""
 
     W: Tensor
     b: Tensor
 
 
 @dataclass(frozen=True)
-class Source:
-    """A trained model. languages: of the source and of the target."""
+class TrainedModel:
+    """A trained model. `languages`: of the source and of the target."""
 
     config: ModelConfig
     weights: Mapping[str, Tensor]
@@ -30,20 +30,23 @@ class Source:
     languages: tuple[str, ...]
 
     def affine(self, name: str) -> Affine:
-        """A projection; where it has no bias, zeros."""
+        """Return a projection; its bias is zeros if it has none."""
         W = self.weights[f"{name}.weight"]
         return Affine(W, self.weights.get(f"{name}.bias", torch.zeros(len(W))))
 
     def attention(self, name: str) -> tuple[Affine, Affine, Affine, Affine]:
-        """The projections of queries, keys and values, and the one after the heads."""
-        Q, K, V, after = (self.affine(f"{name}.W_{letter}") for letter in "QKVO")
-        return Q, K, V, after
+        """Return the projections W^Q, W^K, W^V and W^O of an attention layer."""
+        Q, K, V, output = (self.affine(f"{name}.W_{letter}") for letter in "QKVO")
+        return Q, K, V, output
 
     def vocabulary(self) -> list[str]:
-        """Every piece, in the order of the ids."""
+        """Return every token piece in the order of ids."""
         return self.tokenizer.pieces(list(range(self.tokenizer.vocab_size)))
 
 
-def halves(width: int) -> Tensor:
-    """The even places, then the odd ones: where others keep in two halves what we interleave in pairs."""
+def even_then_odd(width: int) -> Tensor:
+    """Return the even indices below `width`, then the odd ones.
+
+    This order turns interleaved pairs (2i, 2i + 1), as in this project, into two halves (i, i + width / 2).
+    """
     return torch.cat([torch.arange(0, width, 2), torch.arange(1, width, 2)])

@@ -1,0 +1,110 @@
+"""Export of a finished run into a folder of another library's files."""
+
+from __future__ import annotations
+
+import importlib.util
+import secrets
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ablate
+from ablate.config import DecodingConfig, ModelConfig
+from ablate.config.identity import NOT_IDENTITY
+from ablate.errors import StoreError, UsageError
+from ablate.export.targets import TARGETS, Target
+from ablate.export.trained_model import TrainedModel
+from ablate.run.inference import LoadedRun, load_run
+from ablate.store import Results, RunFolder
+from ablate.store.files import sync_file, sync_folder, write_json
+
+ABOUT = "ablate.json"
+
+
+def export_run(run: RunFolder, results: Results, library: str, folder: Path) -> str:
+    """Write a finished run as a model of another library, and return the name of that model.
+
+    Args:
+        run: the finished run.
+        results: the results root of the run.
+        library: one of TARGETS.
+        folder: a new or empty folder. It is written completely or not at all.
+
+    Raises:
+        UsageError: the folder is in use, the configuration is not supported, or a package is missing.
+        StoreError: the run or its corpus is incomplete.
+    """
+    _check_folder(folder)
+    record = run.read_run()
+    if record is None:
+        raise StoreError(f"{run.run}: is missing")
+    config = record.config
+    target = TARGETS[library][config.architecture]
+    _check_support(run, config, library, target)
+    opened = load_run(run, results)
+    if opened.corpus.tokenizer_of("source") is not opened.corpus.tokenizer:
+        raise UsageError(f"run {run.id} cannot be exported to {library}: it has data.vocabulary=separate")
+    weights = {name: tensor.detach().float() for name, tensor in opened.model.state_dict().items()}
+    data = opened.task.data_config.model_validate(record.data)
+    model = TrainedModel(config, weights, opened.corpus.tokenizer, data.labels)
+
+    def write(path: Path) -> None:
+        target.write(model, path)
+        write_json(path / ABOUT, _origin(opened, library), durable=False)
+
+    _write_atomically(folder, write)
+    return target.name
+
+
+def _check_support(run: RunFolder, config: ModelConfig, library: str, target: Target) -> None:
+    reasons = target.violations(config)
+    if reasons:
+        raise UsageError(*(f"run {run.id} cannot be exported to {library}: it has {reason}" for reason in reasons))
+    if target.package is not None and importlib.util.find_spec(target.package) is None:
+        install = f"pip install 'ablate-transformer[{library}]'"
+        raise UsageError(f"--to {library}: {target.package} is not installed; {install}")
+
+
+def _origin(opened: LoadedRun, library: str) -> dict[str, Any]:
+    """Return the origin of an exported model, without decoding settings, which are no part of it, and machines."""
+    excluded = {*NOT_IDENTITY, *DecodingConfig.model_fields}
+    return {
+        "ablate": ablate.__version__,
+        "target": library,
+        "run": opened.record.id,
+        "seed": opened.record.seed,
+        "corpus": opened.corpus.id,
+        "direction": opened.record.data["direction"],
+        "step": opened.result.chosen_step,
+        "weights_sha256": opened.result.weights.sha256 if opened.result.weights else None,
+        "config": opened.config.model_dump(exclude=excluded),
+    }
+
+
+def _check_folder(folder: Path) -> None:
+    if folder.is_dir() and not any(folder.iterdir()):
+        return
+    if folder.exists() or folder.is_symlink():
+        what = "is not empty" if folder.is_dir() else "is not a folder"
+        raise UsageError(f"{folder}: {what}; choose another folder")
+
+
+def _write_atomically(folder: Path, write: Callable[[Path], None]) -> None:
+    """Write a temporary folder next to the target, and rename it once all of its files are on disk."""
+    folder = folder.resolve()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        temporary.mkdir()
+    except OSError as error:
+        error.filename = str(folder)  # the user does not know of the temporary folder
+        raise
+    try:
+        write(temporary)
+        for file in temporary.iterdir():
+            sync_file(file)
+        temporary.replace(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    sync_folder(folder.parent)

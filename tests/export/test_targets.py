@@ -1,0 +1,101 @@
+"""Configurations that another library does not support are refused with every reason, and folders in use are kept."""
+
+import pytest
+
+from ablate.config import resolve_row
+from ablate.errors import UsageError
+from ablate.export import export_run
+from ablate.export.targets import TARGETS
+from ablate.store import Results
+from tests.cli.inside import inside
+from tests.export.small import LLAMA
+
+MARIAN, LLAMA_MODEL = TARGETS["huggingface"]["encoder-decoder"], TARGETS["huggingface"]["decoder-only"]
+TRANSLATOR, GENERATOR = TARGETS["ctranslate2"]["encoder-decoder"], TARGETS["ctranslate2"]["decoder-only"]
+
+
+@pytest.mark.parametrize(
+    ("target", "fields"),
+    [(MARIAN, {}), (LLAMA_MODEL, LLAMA), (TRANSLATOR, {}), (GENERATOR, {"architecture": "decoder-only"})],
+)
+def test_a_supported_configuration_has_no_violation(target, fields):
+    assert target.violations(resolve_row(fields)) == []
+
+
+@pytest.mark.parametrize(
+    ("target", "fields", "expected"),
+    [
+        (MARIAN, {"norm_position": "pre"}, "norm_position=pre, but MarianMTModel supports only post"),
+        (MARIAN, {"d_k": 32}, "d_k=32 and d_v=64, but every head of MarianMTModel has size d_model / h"),
+        (LLAMA_MODEL, {**LLAMA, "norm": "layernorm"}, "norm=layernorm, but LlamaForCausalLM supports only rmsnorm"),
+        (
+            LLAMA_MODEL,
+            {**LLAMA, "n_heads": 7, "d_k": 64, "d_v": 64},
+            "n_heads=7 and d_model=512, but LlamaForCausalLM needs n_heads to divide d_model",
+        ),
+        (TRANSLATOR, {"residual": False}, "residual=false, but ctranslate2's Translator supports only true"),
+        (
+            TRANSLATOR,
+            {"n_cross_heads": 4},
+            "n_cross_heads=4, but ctranslate2 has as many heads in cross-attention as in self-attention",
+        ),
+        (
+            GENERATOR,
+            {"architecture": "decoder-only", "d_v": 32},
+            "d_k=64 and d_v=32, but ctranslate2 has one size for both",
+        ),
+    ],
+)
+def test_an_unsupported_configuration_is_refused_with_the_reason(target, fields, expected):
+    assert target.violations(resolve_row(fields)) == [expected]
+
+
+def test_every_reason_is_reported():
+    config = resolve_row({"norm": "rmsnorm", "norm_position": "pre", "positional_encoding": "t5"})
+    violations = MARIAN.violations(config)
+    assert [text.split("=")[0] for text in violations] == [
+        "positional_encoding", "norm", "norm_position", "positional_encoding",
+    ]  # fmt: skip
+
+
+def test_a_folder_in_use_is_left_as_it_is(translator, tmp_path):
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "file").write_text("mine")
+    run = Results(translator.root).run(translator.id)
+    for path, reason in ((tmp_path / "used", "is not empty"), (tmp_path / "used" / "file", "is not a folder")):
+        with pytest.raises(UsageError) as refused:
+            export_run(run, Results(translator.root), "huggingface", path)
+        assert refused.value.lines == (f"{path}: {reason}; choose another folder",)
+    assert (tmp_path / "used" / "file").read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["used"]
+
+
+def test_a_run_with_an_unsupported_configuration_is_refused_before_anything_is_written(continuer, tmp_path):
+    from ablate.store.files import read_json, write_json
+
+    results = Results(tmp_path / "results")
+    folder = results.run(continuer.id)
+    content = read_json(Results(continuer.root).run(continuer.id).run)
+    write_json(folder.run, {**content, "config": {**content["config"], "norm_position": "post"}})
+    with pytest.raises(UsageError) as refused:
+        export_run(folder, results, "huggingface", tmp_path / "out")
+    reason = "norm_position=post, but LlamaForCausalLM supports only pre"
+    assert refused.value.lines == (f"run {continuer.id} cannot be exported to huggingface: it has {reason}",)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_origin_of_the_model_is_written_beside_it(translator, exported):
+    from ablate.store.files import read_json
+
+    origin = read_json(exported(translator, "huggingface") / "ablate.json")
+    assert (origin["run"], origin["target"], origin["corpus"]) == (
+        translator.id, "huggingface", translator.opened.corpus.id,
+    )  # fmt: skip
+    assert "beam" not in origin["config"]
+
+
+def test_the_command_names_the_model_that_it_wrote(translator, tmp_path):
+    words = ("export", translator.id, tmp_path / "out", "--to", "huggingface", "--results", translator.root)
+    done = inside(*words)
+    assert (done.code, done.err) == (0, "")
+    assert "for MarianMTModel" in done.out
