@@ -1,4 +1,4 @@
-"""Finished runs with random weights, laid out in a results root as a runner would."""
+"""Finished runs with random weights, in a results root."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from safetensors.torch import save
 
 from ablate.config.plugins import source_hash
 from ablate.model import build
-from ablate.run.inference import open_run
+from ablate.run.inference import load_run
 from ablate.store import Results, checkpoints
-from ablate.store.files import write_json
-from ablate.store.layout import RESULT_FORMAT
+from ablate.store.records import Result, RunRecord, TrainingState
 from tests.data.small import Files
 from tests.model.small import shape
 
@@ -26,7 +25,7 @@ def corpus_in(folder):
 
 
 def lay_out(results, corpus, id=ID, seed=1, source=None, **fields):
-    """A finished run of this shape; `source`: of the user's own module that it uses."""
+    """A finished run of this shape; `source`: the text of the plugin module that it uses."""
     folder = results.run(id)
     if source is not None:
         folder.sources.mkdir(parents=True)
@@ -37,16 +36,19 @@ def lay_out(results, corpus, id=ID, seed=1, source=None, **fields):
         for name, parameter in model.named_parameters():
             if "W_Q" in name:
                 parameter *= 5  # attention that chooses
-    checkpoints.save(folder.checkpoints, 1, save(model.state_dict()), b"", {}, scheduled=True)
-    write_json(folder.run, {"config": config.model_dump()})
-    done = {
-        "format": RESULT_FORMAT, "id": id, "outcome": "done", "chosen_step": 1, "checkpoints_made": 1,
-        "kept_steps": [1], "corpus": corpus.id, "decodings": {},
-    }  # fmt: skip
-    write_json(folder.result, done)
+    state = TrainingState(
+        step=1, tokens=0, best_perplexity=None, best_step=1, evaluations_since_best=0, loss_tokens=0, metrics_bytes=0,
+        metrics_sha256="",
+    )  # fmt: skip
+    checkpoints.save(folder.checkpoints, save(model.state_dict()), b"", state, scheduled=True)
+    RunRecord(id=id, seed=seed, config=config, data={}).write(folder.run)
+    Result(
+        id=id, outcome="done", steps=1, params=1, seconds=1.0, micro_batch_tokens=1024, halvings=0, metrics_sha256="",
+        chosen_step=1, checkpoints_made=1, kept_steps=(1,), corpus=corpus.id,
+    ).write(folder.result)  # fmt: skip
     return folder
 
 
 def opened(results, corpus, **fields):
     """A finished run of this shape, loaded."""
-    return open_run(lay_out(results, corpus, **fields), results)
+    return load_run(lay_out(results, corpus, **fields), results)

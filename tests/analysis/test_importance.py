@@ -7,11 +7,11 @@ import torch
 
 from ablate.analysis.heads import attention_layers
 from ablate.analysis.importance import count_passes, measure_importances
-from ablate.metrics.perplexity import nats_per_token, perplexity
+from ablate.tasks import TASKS
 from tests.model.small import small_model
 from tests.training.in_memory import split_of
 
-CPU = torch.device("cpu")
+CPU, TASK = torch.device("cpu"), TASKS["translation"]
 PAIRS = split_of([([5, 7, 11], [13, 17]), ([5], [19, 23, 29, 7, 4]), ([11, 13, 17, 19], [6])])
 VARIANTS = [
     {}, {"architecture": "decoder-only"}, {"n_kv_heads": 1}, {"n_cross_heads": 2}, {"attention": "linear"},
@@ -22,8 +22,8 @@ VARIANTS = [
 @pytest.mark.parametrize("fields", VARIANTS, ids=str)
 def test_it_is_the_loss_with_the_heads_columns_of_the_output_matrix_at_zero(fields):
     model = small_model(**fields)
-    found = measure_importances(model, PAIRS, CPU, attention_layers(model))
-    whole, masked = nats_per_token(model, PAIRS, CPU), iter(found.heads)
+    found = measure_importances(TASK, model, PAIRS, CPU, attention_layers(model))
+    whole, masked = TASK.nats_per_token(model, PAIRS, CPU), iter(found.heads)
     assert (found.loss, found.pairs) == (whole, 3)
     d_v = model.config.d_v
     for attention in attention_layers(model):
@@ -32,7 +32,7 @@ def test_it_is_the_loss_with_the_heads_columns_of_the_output_matrix_at_zero(fiel
             kept = weight.detach().clone()
             with torch.no_grad():
                 weight[:, head * d_v : (head + 1) * d_v] = 0
-                without = nats_per_token(model, PAIRS, CPU)
+                without = TASK.nats_per_token(model, PAIRS, CPU)
                 weight.copy_(kept)
             one = next(masked)
             assert (one.kind, one.layer, one.head) == (attention.kind, attention.layer, head + 1)
@@ -45,13 +45,13 @@ def test_it_is_the_loss_with_the_heads_columns_of_the_output_matrix_at_zero(fiel
 @pytest.mark.parametrize("bias", [False, True])
 def test_masking_the_only_head_takes_away_all_that_the_attention_says_but_its_bias(monkeypatch, bias):
     model = small_model(n_heads=1, attention_bias=bias)
-    found = measure_importances(model, PAIRS, CPU, attention_layers(model)).heads
+    found = measure_importances(TASK, model, PAIRS, CPU, attention_layers(model)).heads
     for attention, one in zip(attention_layers(model), found, strict=True):
         module = attention.module
         nothing = module.W_O.bias if bias else torch.zeros(model.config.d_model)
         with monkeypatch.context() as patch:
             patch.setattr(module, "attend", lambda Q, *rest, nothing=nothing: nothing)
-            assert one.loss == pytest.approx(nats_per_token(model, PAIRS, CPU), rel=1e-6)
+            assert one.loss == pytest.approx(TASK.nats_per_token(model, PAIRS, CPU), rel=1e-6)
 
 
 def test_a_head_that_says_nothing_is_worth_nothing():
@@ -65,7 +65,7 @@ def test_a_head_that_says_nothing_is_worth_nothing():
 
 
 def measured(model, **chosen):
-    return measure_importances(model, PAIRS, CPU, attention_layers(model, **chosen)).heads
+    return measure_importances(TASK, model, PAIRS, CPU, attention_layers(model, **chosen)).heads
 
 
 def test_it_is_the_same_when_measured_again_and_for_some_heads_alone():
@@ -78,12 +78,14 @@ def test_it_is_the_same_when_measured_again_and_for_some_heads_alone():
 
 def test_the_loss_is_the_logarithm_of_the_perplexity():
     model = small_model()
-    assert math.exp(measure_importances(model, PAIRS, CPU, []).loss) == pytest.approx(perplexity(model, PAIRS, CPU))
+    assert math.exp(measure_importances(TASK, model, PAIRS, CPU, []).loss) == pytest.approx(
+        TASK.perplexity(model, PAIRS, CPU)
+    )
 
 
 def test_every_pass_is_told():
     model, told = small_model(n_cross_heads=2), []
-    measure_importances(model, PAIRS, CPU, attention_layers(model), lambda: told.append(None))
+    measure_importances(TASK, model, PAIRS, CPU, attention_layers(model), lambda: told.append(None))
     assert len(told) == count_passes(attention_layers(model)) == 1 + 2 * (3 + 3 + 2)
 
 
@@ -96,7 +98,7 @@ def test_no_gate_is_left_behind(monkeypatch):
             raise RuntimeError
         return 1.0
 
-    monkeypatch.setattr("ablate.analysis.importance.nats_per_token", failing)
+    monkeypatch.setattr(TASK, "nats_per_token", failing)
     with pytest.raises(RuntimeError):
         measured(model)
     expected = [None, [0, 1, 1], [1, 0, 1], [1, 1, 0]]
@@ -115,4 +117,4 @@ def test_the_first_pairs_of_a_split_are_its_beginning():
     assert len(PAIRS.first(9)) == 3
     model = small_model()
     alone = split_of([([5, 7, 11], [13, 17]), ([5], [19, 23, 29, 7, 4])])
-    assert nats_per_token(model, some, CPU) == nats_per_token(model, alone, CPU)
+    assert TASK.nats_per_token(model, some, CPU) == TASK.nats_per_token(model, alone, CPU)

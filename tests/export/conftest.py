@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ablate.run.inference import LoadedRun, open_run
+from ablate.run.inference import LoadedRun, load_run
 from ablate.store import Results
 from ablate.study import read_study
 from tests.cli.inside import inside
@@ -50,7 +50,7 @@ def runs(tmp_path_factory):
     assert inside("run", file, "--results", root, "--device", "cpu").code == 0
     found = {}
     for run in read_study(file).runs():
-        opened = open_run(Results(root).run(run.id), Results(root))
+        opened = load_run(Results(root).run(run.id), Results(root))
         text = opened.corpus.text("test", "source")[:SENTENCES]
         found[run.config.architecture] = Trained(root, run.id, opened, text, opened.corpus.tokenizer.encode(text))
     return found
