@@ -5,16 +5,17 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ablate.config.metrics import METRICS
 from ablate.page.figures import draw_curves, draw_intervals, draw_points, write_figures
 from ablate.page.inline_svg import inline_svg
 from ablate.page.points import COSTS, Interval, Point, intervals, names, panels, points
 from ablate.plotting import FORMATS, PALETTE, SERIES
 from ablate.report.curves import Curve, curves_of
+from ablate.tasks import TASKS
 
 # All rows of the study have the same FLOPs and parameters, so that figures of these would show nothing.
 NAMES = ["against-base-bleu", "against-base-ppl", "learning-curves", "cost-seconds"]
-BLEU = METRICS["bleu"]
+
+BLEU = TASKS["translation"].metrics["bleu"]
 
 
 @pytest.fixture(scope="module")
