@@ -2,11 +2,12 @@
 
 import pytest
 
+from ablate.data.corpus import Corpus
 from ablate.page.page import page
 from ablate.page.samples import samples
 from ablate.report.curves import curves_of
 from ablate.report.scoring import score_missing
-from tests.report.fakes import SMALL, Fake, study_from
+from tests.report.fakes import CORPUS, SMALL, Fake, study_from
 
 # A sentence that would be markup, if the page let it.
 SOURCES = ["<b>a</b> & \"b\" <script>document.title='taken'</script>", "c", "d", "e"]
@@ -32,9 +33,12 @@ class Whole(Fake):
         score_missing(self.study, self.results)
         return self
 
+    def prepared_corpus(self):
+        return Corpus(self.results.corpora / CORPUS)
+
     def page(self, **more):
         table = self.table()
-        shown = samples(table, self.results, SOURCES, REFERENCES, 3)
+        shown = samples(table, self.results, self.prepared_corpus(), 3)
         return page(table, self.results, curves_of(table, self.results), shown, **more)
 
 

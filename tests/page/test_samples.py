@@ -1,11 +1,10 @@
 """Samples are spread evenly over the test set, with the first seed of every row that has predictions."""
 
 from ablate.page.samples import Sample, samples
-from tests.page.conftest import REFERENCES, SOURCES
 
 
 def test_samples_have_what_the_model_reads_and_the_prediction_of_every_finished_row(whole):
-    found = samples(whole.table(), whole.results, SOURCES, REFERENCES, 2)
+    found = samples(whole.table(), whole.results, whole.prepared_corpus(), 2)
     assert [sample.number for sample in found] == [1, 3]
     assert found[1].given == (("source", "d"), ("reference", "two birds sing in the tree"))
     rows = [row.row.label for row in whole.table().rows]
