@@ -43,18 +43,18 @@ def test_it_is_the_loss_with_the_heads_columns_of_the_output_matrix_at_zero(fiel
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_masking_the_only_head_takes_away_all_that_the_attention_says_but_its_bias(monkeypatch, bias):
+def test_masking_the_only_head_leaves_the_bias_of_the_attention_alone(monkeypatch, bias):
     model = small_model(n_heads=1, attention_bias=bias)
     found = measure_importances(TASK, model, PAIRS, CPU, attention_layers(model)).heads
     for attention, one in zip(attention_layers(model), found, strict=True):
         module = attention.module
         nothing = module.W_O.bias if bias else torch.zeros(model.config.d_model)
         with monkeypatch.context() as patch:
-            patch.setattr(module, "attend", lambda Q, *rest, nothing=nothing: nothing)
+            patch.setattr(module, "_attend", lambda Q, *rest, nothing=nothing: nothing)
             assert one.loss == pytest.approx(TASK.nats_per_token(model, PAIRS, CPU), rel=1e-6)
 
 
-def test_a_head_that_says_nothing_is_worth_nothing():
+def test_a_head_without_output_has_no_importance():
     model = small_model()
     d_v, module = model.config.d_v, model.encoder[1].mixer
     with torch.no_grad():
@@ -83,7 +83,7 @@ def test_the_loss_is_the_logarithm_of_the_perplexity():
     )
 
 
-def test_every_pass_is_told():
+def test_every_pass_is_reported():
     model, told = small_model(n_cross_heads=2), []
     measure_importances(TASK, model, PAIRS, CPU, attention_layers(model), lambda: told.append(None))
     assert len(told) == count_passes(attention_layers(model)) == 1 + 2 * (3 + 3 + 2)
