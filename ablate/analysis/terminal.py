@@ -19,7 +19,7 @@ from ablate.analysis.importance import Importances
 from ablate.analysis.weights import AttentionWeights, HeadStatistics, LayerWeights, head_statistics
 from ablate.formatting import printable
 from ablate.metrics.perplexity import perplexity_of
-from ablate.report.plan_text import plain_table
+from ablate.report.terminal import plain_table
 
 SHADES = ((0.7, "█"), (0.4, "▓"), (0.2, "▒"), (0.05, "░"), (0.0, "·"))  # least weight of each; 0 is blank
 # The colour map viridis, which every kind of colour vision can read, at 0, 1/4, 1/2, 3/4 and 1.

@@ -58,7 +58,7 @@ def command(
     if format is OutputFormat.json:
         typer.echo(json.dumps(found.as_json(), indent=1, ensure_ascii=False))
         return
-    from ablate.report.compare_text import print_comparison
+    from ablate.report.compare import print_comparison
 
     print_comparison(found)
 

@@ -113,7 +113,7 @@ class LiveView:
 
     def _draw(self, frame: Frame) -> None:
         """Draw the table; less often for a study of thousands of runs, which takes long to look through."""
-        from ablate.report.progress_text import lines
+        from ablate.report.progress import lines
 
         start, size = time.monotonic(), self.console.size
         if start >= self.rest_until:

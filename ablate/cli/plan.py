@@ -51,7 +51,7 @@ def command(
             output["budget"] = {"seconds": limit.seconds, "fits": None if fitting is None else fitting.as_json()}
         typer.echo(json.dumps(output, indent=1))
         return
-    from ablate.report.plan_text import print_plan
+    from ablate.report.plan import print_plan
 
     print_plan(plan)
     if fitting is not None and limit is not None:

@@ -78,7 +78,7 @@ def command(
             run["log"] = _log_of_failure(root.run(run["id"]), run["state"])
         typer.echo(json.dumps({"study": plan.study.name, "runs": runs, "seconds_left": plan.seconds}, indent=1))
         return
-    from ablate.report.plan_text import print_status
+    from ablate.report.plan import print_status
 
     print_status(plan, details)
     for label, seed, id, state, _ in details:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ablate.formatting import size
-from ablate.report.plan_text import plain_table, print_wide
+from ablate.report.terminal import plain_table, print_wide
 
 
 def print_list(named: Sequence[Mapping[str, Any]], prepared: Sequence[Mapping[str, Any]]) -> None:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rich.console import Console
+from rich.text import Text
+
 from ablate.config import cost
 from ablate.config.cost import Lengths
+from ablate.config.plugins import references
 from ablate.errors import StoreError
+from ablate.formatting import duration, plural, scaled, size, thousands
+from ablate.report.terminal import STYLES, counted, plain_table, print_wide
 from ablate.store import Results, RunFolder, State, state_of
 from ablate.store.checkpoints import RESUMABLE
 from ablate.store.corpora import known_lengths, lengths_in
@@ -189,3 +195,52 @@ def _row_json(row: PlanRow) -> dict[str, Any]:
         "peak_memory_bytes": row.peak_memory,
         "runs": [{"id": run.id, "seed": run.seed, "state": state} for run, state in row.runs],
     }
+
+
+# On a terminal
+
+
+def print_plan(plan: Plan) -> None:
+    """Every row with its cost, then the sums and how they were reckoned."""
+    table = plain_table("row", "+params", "+FLOPs a step", "+steps", "+memory", "runs")
+    for row in plan.rows:
+        table.add_row(
+            Text(row.row.label),
+            f"{row.params:,}",
+            scaled(row.flops_per_step, ""),
+            thousands(row.steps),
+            size(row.peak_memory),
+            counted(Counter(state for _, state in row.runs)),
+        )
+    print_wide(table)
+    console, totals = Console(highlight=False, soft_wrap=True), plan.totals()
+    console.print(
+        f"{plural(totals['rows'], 'row')}, {plural(totals['runs'], 'run')}, {totals['missing']} to do: "
+        f"{scaled(totals['flops'], 'FLOP')} in all, up to {size(totals['disk_bytes'])} on disk, "
+        f"time {duration(plan.seconds) if plan.seconds is not None else 'unknown until a run has finished here'}."
+    )
+    if plan.trained:
+        count = len(plan.trained)
+        console.print(f"{plural(count, 'run')} {'is' if count == 1 else 'are'} trained and only to be translated.")
+    if plan.study.dropped:
+        dropped = plan.study.dropped
+        console.print(f"{plural(dropped, 'combination')} {'was' if dropped == 1 else 'were'} dropped by `where`.")
+    if plan.lengths is None:
+        console.print(f"The corpus is not prepared: sentences of {cost.ASSUMED_LENGTH} tokens are assumed.")
+    own = [row.row.label for row in plan.rows if references(row.row.config)]
+    if own:
+        console.print(f"Classes of your own are not counted in params, FLOPs and memory of: {', '.join(own)}.")
+    console.print("Memory is for a whole batch at once; on a smaller machine it is split, at the same result.")
+
+
+def print_status(plan: Plan, details: list[tuple[str, int, str, State, str]]) -> None:
+    """Every run with its state: (row, seed, id, state, where it is)."""
+    table = plain_table("row", "+seed", "run", "state", "")
+    for label, seed, id, state, detail in details:
+        table.add_row(Text(label), str(seed), id, Text(state, style=STYLES.get(state, "")), Text(detail))
+    print_wide(table)
+    states = Counter(state for _, state in plan.runs.values())
+    line = f"{plural(len(plan.runs), 'run')}: {counted(states)}"
+    if plan.seconds:
+        line += f"; about {duration(plan.seconds)} of work left"
+    Console(highlight=False, soft_wrap=True).print(line)

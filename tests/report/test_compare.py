@@ -7,8 +7,7 @@ from contextlib import redirect_stdout
 import pytest
 
 from ablate.errors import UsageError
-from ablate.report.compare import compare, differing_most
-from ablate.report.compare_text import print_comparison
+from ablate.report.compare import compare, differing_most, print_comparison
 from ablate.report.curves import Curve, curves_of, evaluations
 from ablate.study.select import find_row
 from ablate.tasks import Sample

@@ -8,8 +8,7 @@ import pytest
 
 from ablate.config import cost
 from ablate.config.cost import Lengths
-from ablate.report.plan import RATE_SAMPLES, measured_rates, plan_of
-from ablate.report.plan_text import print_plan, print_status
+from ablate.report.plan import RATE_SAMPLES, measured_rates, plan_of, print_plan, print_status
 from ablate.store import Results
 from ablate.store.checkpoints import RESUMABLE
 from ablate.store.corpora import MANIFEST, remember

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ablate.report.progress import PerplexityDifference, RowProgress, StudyProgress
-from ablate.report.progress_text import lines
+from ablate.report.progress import PerplexityDifference, RowProgress, StudyProgress, lines
 from ablate.report.scores import Scores
 from ablate.store.records import Progress
 from ablate.store.status import STATES
