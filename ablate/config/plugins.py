@@ -24,8 +24,8 @@ from ablate.config.fields import value_text
 from ablate.errors import did_you_mean, listed
 
 _WORD = r"[A-Za-z_][A-Za-z0-9_]*"
-_PATTERN = rf"({_WORD}(?:\.{_WORD})*):({_WORD})(?:@([0-9a-f]{{12}}))?"
-_REFERENCE = re.compile(_PATTERN)
+REFERENCE_PATTERN = rf"({_WORD}(?:\.{_WORD})*):({_WORD})(?:@([0-9a-f]{{12}}))?"
+_REFERENCE = re.compile(REFERENCE_PATTERN)
 
 
 @dataclass(frozen=True)
@@ -151,4 +151,4 @@ class VariantName:
         return core_schema.no_info_before_validator_function(self.check, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: core_schema.CoreSchema, handler: Any) -> dict[str, Any]:
-        return {"anyOf": [{"enum": list(self.names)}, {"type": "string", "pattern": f"^{_PATTERN}$"}]}
+        return {"anyOf": [{"enum": list(self.names)}, {"type": "string", "pattern": f"^{REFERENCE_PATTERN}$"}]}

@@ -11,9 +11,11 @@ from typing import Any
 
 from ablate.config import PRESETS, RowConfig, TranslationData
 from ablate.config.metrics import TRANSLATION_METRICS
+from ablate.config.plugins import REFERENCE_PATTERN
 from ablate.config.resolve import SYMBOLS
 from ablate.config.translation_data import CORPORA, NAMED_CORPORA
 from ablate.study.select import MAX_SEEDS
+from ablate.tasks import TASKS, Translation
 
 Schema = dict[str, Any]
 
@@ -43,6 +45,7 @@ def schema() -> Schema:
         "additionalProperties": False,
         "required": ["study", "data"],
         "properties": sections(),
+        "allOf": [_if_translation(_data())],
         "definitions": {
             **_fields(),
             "settings": _settings(lambda name: {"$ref": f"#/definitions/{name}"}),
@@ -70,7 +73,11 @@ def sections() -> Schema:
             "description": "name of the study, and of its folder in the results root",
             "anyOf": [{"type": "string", "pattern": NAME}, {"type": "integer", "minimum": 0}],
         },
-        "data": _data(),
+        "task": {
+            "description": "what the runs learn; unset: translation; a task of your own as module:Class",
+            "anyOf": [{"enum": list(TASKS)}, {"type": "string", "pattern": f"^{REFERENCE_PATTERN}$"}],
+        },
+        "data": {"description": "the corpus, its splits and its tokenizer", "type": "object"},
         "base": {
             "description": "the configuration that every row is compared with; unset fields have the paper's values",
             "anyOf": [{"$ref": "#/definitions/settings"}, {"type": "null"}],
@@ -140,7 +147,7 @@ def _data() -> Schema:
     """Schema of the data section; the corpus decides which fields are required or allowed."""
     whole = TranslationData.model_json_schema()
     properties = {name: _untitled(field) for name, field in whole["properties"].items()}
-    properties["corpus"]["enum"] = list(CORPORA)
+    properties["corpus"]["anyOf"] = [{"enum": list(CORPORA)}, {"type": "string", "pattern": "^hf:"}]
     locations = ("folder", "train", "dev", "test")
     rules = [
         _if_corpus(name, {"properties": {"direction": {"enum": list(named.directions)}}})
@@ -151,13 +158,17 @@ def _data() -> Schema:
         _if_corpus("toy", {"not": {"anyOf": [{"required": [name]} for name in locations]}}),
     ]
     return {
-        "description": "the corpus, its splits and its tokenizer",
-        "type": "object",
         "additionalProperties": False,
         "required": ["corpus"],
         "properties": properties,
         "allOf": rules,
     }
+
+
+def _if_translation(data: Schema) -> Schema:
+    """Constrain the data section of translation. Only the class of a custom task knows its fields."""
+    translation = {"properties": {"task": {"const": Translation.name}}}  # also true of a study without the section
+    return {"if": translation, "then": {"properties": {"data": data}}}
 
 
 def _if_corpus(name: str, then: Schema) -> Schema:

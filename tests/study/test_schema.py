@@ -57,7 +57,20 @@ def test_it_has_the_sections_and_fields_of_the_reader():
     names = {*RowConfig.model_fields, *SYMBOLS, "preset"}
     assert set(SCHEMA["definitions"]["settings"]["properties"]) == names
     assert set(SCHEMA["definitions"]["lists"]["properties"]) == names
-    assert set(sections()["data"]["properties"]) == set(TranslationData.model_fields)
+    (rule,) = SCHEMA["allOf"]
+    assert set(rule["then"]["properties"]["data"]["properties"]) == set(TranslationData.model_fields)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "study: x\ntask: translation\ndata: {corpus: toy}",
+        "study: x\ntask: mine:Task\ndata: {corpus: files, train: a, field_of_mine: 3}",
+        "study: x\ndata: {corpus: 'hf:owner/name@main', direction: en-de}",
+    ],
+)
+def test_tasks_and_data_sets_of_the_hub_are_valid(text):
+    assert CHECK.is_valid(parse_yaml(text, "study.yaml").to_python())
 
 
 def test_every_field_tells_its_meaning_and_its_default():
@@ -119,6 +132,8 @@ WRONG = [
     "study: runs\ndata: {corpus: toy}",
     "study: a/b\ndata: {corpus: toy}",
     "study: x\ndata: {corpus: wmt99}",
+    "study: x\ntask: translatoin\ndata: {corpus: toy}",
+    "study: x\ntask: translation\ndata: {corpus: toy, vocabsize: 9}",
     "study: x\ndata: {corpus: files, direction: en-de}",
     "study: x\ndata: {corpus: toy, train: mine}",
     "study: x\ndata: {corpus: wmt14, direction: en-jp}",
