@@ -15,6 +15,7 @@ from ablate.launch.devices import worker_environment
 from ablate.launch.executor import Lost, Slot
 from ablate.run.job import Job, JobEvent
 
+WORKER = (sys.executable, "-m", "ablate.run.worker")
 VMSTAT = Path("/proc/vmstat")
 _FROM_OUTSIDE = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP}
 
@@ -22,12 +23,12 @@ _FROM_OUTSIDE = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHU
 class _Worker:
     """A worker process, and the job that it executes."""
 
-    def __init__(self, slot: Slot) -> None:
+    def __init__(self, slot: Slot, command: Sequence[str]) -> None:
         self.slot = slot
         self.job: Job | None = None
         self.oom_kills: int | None = None
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "ablate.run.worker"],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -54,8 +55,9 @@ class _Worker:
 class LocalExecutor:
     """Runs each job in a worker process; a slot's worker is started with its first job, and kept for the next."""
 
-    def __init__(self, slots: Sequence[Slot]) -> None:
-        self._slots = tuple(slots)
+    def __init__(self, slots: Sequence[Slot], command: Sequence[str] = WORKER) -> None:
+        """Prepare for submissions; `command` starts a worker, which speaks the protocol of `ablate.run.worker`."""
+        self._slots, self._command = tuple(slots), command
         self._workers: dict[str, _Worker] = {}  # by slot
         self._selector = selectors.DefaultSelector()
         self._cancelled = 0
@@ -69,7 +71,7 @@ class LocalExecutor:
         """Give a job to the worker of a slot."""
         worker = self._workers.get(slot.name)
         if worker is None:
-            worker = self._workers[slot.name] = _Worker(slot)
+            worker = self._workers[slot.name] = _Worker(slot, self._command)
             assert worker.process.stdout is not None
             self._selector.register(worker.process.stdout, selectors.EVENT_READ, slot.name)
         assert worker.job is None, f"slot {slot.name} is occupied"

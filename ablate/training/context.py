@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ablate.training.progress import StepReport
 
-
-def _silent_logger() -> logging.Logger:
-    logger = logging.getLogger("ablate.silent")
-    logger.addHandler(logging.NullHandler())
-    logger.propagate = False
-    return logger
+# Not a registered logger, so that no configuration of the application gives it a handler.
+_SILENT = logging.Logger("ablate.silent")
+_SILENT.addHandler(logging.NullHandler())
 
 
 @dataclass(frozen=True)
@@ -27,7 +24,7 @@ class RunContext:
     on_out_of_memory: called with the new micro-batch size, in padded tokens, before a step is repeated with it.
     """
 
-    log: logging.Logger = field(default_factory=_silent_logger)
+    log: logging.Logger = _SILENT
     check_lease: Callable[[], None] = lambda: None
     stop_requested: Callable[[], bool] = lambda: False
     on_step: Callable[[StepReport], None] = lambda report: None

@@ -66,7 +66,7 @@ def several_launchers(folder: Path, runs: int, launchers: int = 4, stops: int = 
     tally.tries = runs
     tally.lost += runs - len(list(root.glob("runs/*/result.json")))
     tally.wrong += sum(count for times, count in published.items() if times > 1)
-    tally.counts["taken over"] = sum(log.count("another has taken this run over") for log in logs)
+    tally.counts["taken over"] = sum(log.count("another process has taken over this run") for log in logs)
     if len({text[text.index("   PPL") :] for text in said if "   PPL" in text}) != 1:
         tally.note("the launchers print different tables", wrong=True)
     return tally

@@ -7,17 +7,19 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from ablate.errors import Damaged, StoreError
-from ablate.run.execution import Execution
 from ablate.store import RunFolder, checkpoints
-from ablate.store.files import read_json, write_json
-from ablate.training import loop
+from ablate.store.records import Execution
+from ablate.tasks import Translation
+from ablate.training import Trainer
 from tests.faults.inject import SPACE, Disk, Fault
 from tests.faults.small import FAILED, FITTING, STEPS, Came, Small, faulty, forked, resumed_at, saved_before
 from tests.faults.tally import Tally
+from tests.records import a_provenance
 
 CHANGES = ("create", "write", "rename", "link", "remove")  # between two of these, a kill leaves the same files
 
@@ -145,33 +147,40 @@ def out_of_memory(small: Small, quick: bool) -> Tally:
         asked = iter(range(1, 10_000))
         if step > 1:
             small.attempt(like, stop=lambda asked=asked, step=step: next(asked) >= step - 1)
-            begun = Execution(**(read_json(like.execution) or {}))
+            begun = like.read_execution()
+            assert begun is not None
         else:
-            begun = Execution(small.corpus.training, "cpu", 1, FITTING)
-            write_json(like.provenance, {"device": "cpu"})
-        begun.halved().save(like)
+            begun = Execution(training=small.corpus.training, device="cpu", threads=1, micro_batch_tokens=FITTING)
+            a_provenance(threads=1).write(like.provenance)
+        begun.halved().write(like.execution)
         small.attempt(like)
         tally.tries += 1
         if came.code != 0:
             tally.note(f"step {step}: {came}", lost=True)
-        elif small.outcome(run) != small.outcome(like) or (run.read_result() or {})["halvings"] != 1:
+        elif small.outcome(run) != small.outcome(like) or (result := run.read_result()) is None or result.halvings != 1:
             tally.note(f"step {step}: not as with smaller micro-batches", wrong=True)
     return tally
 
 
 def _scarce(step: int) -> None:
     """Memory for one micro-batch of this step and not for the next, once."""
-    real, left = loop.Trainer._loss, iter([True])
-    count = {"n": 0}
+    real, accumulate = Translation.loss_terms, Trainer._accumulate
+    current, seen, left = [0], [0], [True]
 
-    def loss(trainer: loop.Trainer, batch: object) -> torch.Tensor:
-        if trainer.at.step + 1 == step:
-            count["n"] += 1
-            if count["n"] == 2 and next(left, False):
+    def accumulate_noted(trainer: Trainer, *args: Any) -> bool:
+        current[0] = trainer.progress.step + 1
+        return accumulate(trainer, *args)
+
+    def loss_terms(task: Translation, *args: Any) -> tuple[torch.Tensor, int]:
+        if current[0] == step and left:
+            seen[0] += 1
+            if seen[0] == 2:
+                left.clear()
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-        return real(trainer, batch)  # type: ignore[arg-type]
+        return real(task, *args)
 
-    loop.Trainer._loss = loss  # type: ignore[method-assign]
+    Trainer._accumulate = accumulate_noted  # type: ignore[method-assign]
+    Translation.loss_terms = loss_terms  # type: ignore[method-assign]
 
 
 def corruption(small: Small, quick: bool) -> Tally:
@@ -199,10 +208,10 @@ def corruption(small: Small, quick: bool) -> Tally:
     return tally
 
 
-def _damaged_runs(small: Small, begun: RunFolder, newest: checkpoints.Generation, tally: Tally) -> None:
+def _damaged_runs(small: Small, begun: RunFolder, newest: checkpoints.Checkpoint, tally: Tally) -> None:
     """One damage of each file of a run, and the run carried out over it."""
     ended = [small.calm.result, small.calm.execution]
-    before = checkpoints.generations(begun.checkpoints)[-2]  # which averaging needs
+    before = checkpoints.valid(begun.checkpoints)[-2]  # which averaging needs
     for path in (
         newest.weights, newest.state, newest.manifest, before.weights, before.state, before.manifest,
         begun.metrics, begun.execution, *ended,

@@ -22,13 +22,13 @@ from ablate.config import DecodingConfig, resolve_data, resolve_row
 from ablate.config.identity import NOT_IDENTITY, decoding_id
 from ablate.data.prepare import prepare
 from ablate.report.render import publish
-from ablate.run import execution, worker
-from ablate.run.job import Unit
+from ablate.run import execution
+from ablate.run.job import Job, RunRequest
 from ablate.store import Results, RunFolder, lease
-from ablate.store.files import write_json
-from ablate.training import loop
+from ablate.training import trainer
 from tests.data.small import SETTINGS, Files
 from tests.faults.inject import Disk, Fault, install
+from tests.records import a_provenance, a_run
 from tests.report.fakes import Fake, study_from
 
 ID = "0123456789ab"
@@ -78,8 +78,9 @@ class Small:
 
     def __post_init__(self) -> None:
         torch.set_num_threads(1)
-        loop.LOG_EVERY = 3
-        execution.provenance = lambda device, threads: {"device": device, "threads": threads}  # without asking git
+        trainer.LOG_EVERY = 3
+        provenance = a_provenance(threads=1)
+        execution.provenance = lambda device, threads: provenance  # the real one asks git, which takes long
         self.count = 0
         self.files = Files(self.folder / "text", self.folder / "corpora").write()
         self.corpus = self.files.prepare()
@@ -91,8 +92,7 @@ class Small:
     def lay_out(self) -> RunFolder:
         """A run of which nothing is done."""
         run = self._place()
-        config = self.config.model_dump(exclude=set(NOT_IDENTITY))
-        write_json(run.run, {"id": ID, "seed": 1, "config": config, "data": {}}, durable=False)
+        a_run(ID, config=self.config, data={}).write(run.run, durable=False)
         return run
 
     def copy(self, run: RunFolder) -> RunFolder:
@@ -109,14 +109,14 @@ class Small:
         self, run: RunFolder, before: Callable[[], None] = nothing, stop: Callable[[], bool] = lambda: False
     ) -> Came:
         """Carry it out, after `before` in the same process."""
-        unit = self._unit(run)
+        job = self._job(run)
         said = run.path.parent / "reason"
 
         def work() -> int:
             before()
-            outcome, reason = worker._one(unit, stop, {})
-            said.write_text(reason)
-            return {"done": 0, "interrupted": 130}.get(outcome, FAILED)
+            event = worked(job, stop, {})
+            said.write_text(event.reason)
+            return {"done": 0, "interrupted": 130}.get(event.outcome, FAILED)
 
         said.unlink(missing_ok=True)
         code = forked(work)
@@ -136,13 +136,13 @@ class Small:
 
         def wait_and_work() -> int:
             mine: dict[str, lease.Lease] = {}
-            while (outcome := worker._one(self._unit(run), _never, mine)[0]) == "busy":
+            while (outcome := worked(self._job(run), _never, mine).outcome) == "busy":
                 time.sleep(TERM / 20)
             return 0 if outcome == "done" else FAILED
 
         pid = os.fork()
         if not pid:
-            os._exit({"done": 0, "busy": 4}.get(worker._one(self._unit(run), stop, {})[0], FAILED))
+            os._exit({"done": 0, "busy": 4}.get(worked(self._job(run), stop, {}).outcome, FAILED))
         assert os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1])
         other = forked(wait_and_work)
         os.kill(pid, signal.SIGCONT)
@@ -150,17 +150,19 @@ class Small:
         lease.TERM_SECONDS = usual
         return [first, other]
 
-    def _unit(self, run: RunFolder) -> Unit:
+    def _job(self, run: RunFolder) -> Job:
         fields = set(DecodingConfig.model_fields)
-        decodings = {decoding_id(self.config, "test"): self.config.model_dump(include=fields)}
-        return Unit(
-            str(run.path), str(self.corpus.folder), "test", decodings, "cpu", {}, threads=1, fitting_tokens=FITTING
+        decodings = {decoding_id(self.config, "test"): DecodingConfig(**self.config.model_dump(include=fields))}
+        settings = self.config.model_dump(include=set(NOT_IDENTITY))
+        request = RunRequest(
+            folder=run.path, corpus=self.corpus.folder, test="test", decodings=decodings, settings=settings
         )
+        return Job(runs=(request,), devices=("cpu",), threads=1, micro_batch_tokens=FITTING)
 
     def operations(self) -> list[str]:
         """What an undisturbed run does to the disk, in order."""
         run = self.lay_out()
-        return self.noted(Disk(str(run.path)), lambda: FAILED * (worker._one(self._unit(run), _never, {})[0] != "done"))
+        return self.noted(Disk(str(run.path)), lambda: FAILED * (worked(self._job(run), _never, {}).outcome != "done"))
 
     def noted(self, disk: Disk, work: Callable[[], int]) -> list[str]:
         """What some work does to the disk, in order."""

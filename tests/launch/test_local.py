@@ -1,20 +1,103 @@
-"""The pool of workers: who gets what, and what becomes of those that die. The workers here only play."""
+"""LocalExecutor, with real processes that speak a worker's protocol and start at once."""
 
+import json
 import os
 import signal
+import sys
 import time
 
 import pytest
 
-from ablate.errors import Interrupted, StoreError
-from ablate.launch import local, memory
-from ablate.launch.local import DEATHS
-from ablate.store.status import was_killed
+from ablate.errors import StoreError
+from ablate.launch import local
+from ablate.launch.executor import Lost
+from ablate.launch.local import LocalExecutor
+from ablate.run.job import JobEvent
+from ablate.store import Results
+from tests.launch.conftest import a_job, slots
 
 A, B, C, D = (letter * 12 for letter in "abcd")
 
+# Executes jobs as a worker does. plan.json in a run's folder has the answers to the run's attempts: an outcome, an exit
+# code, the negative number of a signal, `wait` until SIGTERM, or `hang`. `attempts` has a line for each.
+WORKER = """
+import json, os, signal, sys, time
+stopped = []
+signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
+for line in sys.stdin:
+    folder = json.loads(line)["runs"][0]["folder"]
+    plan = os.path.join(folder, "plan.json")
+    first, *rest = json.load(open(plan))
+    json.dump(rest, open(plan, "w"))
+    with open(os.path.join(folder, "..", "attempts"), "a") as file:
+        file.write(json.dumps([os.path.basename(folder), os.getpid()]) + "\\n")
+    if first == "hang":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(60)
+    if first == "wait":
+        while not stopped: time.sleep(0.01)
+        first = "interrupted"
+    if first == "half a line":
+        sys.stdout.write('{"run": "' + os.path.basename(folder)); sys.stdout.flush()
+        first = -9
+    if isinstance(first, int): sys.exit(first) if first >= 0 else os.kill(os.getpid(), -first)
+    print(json.dumps({"run": os.path.basename(folder), "outcome": first}), flush=True)
+    if first in ("interrupted", "failed"): break
+"""
+COMMAND = (sys.executable, "-S", "-E", "-c", WORKER)
 
-def alive(pid):
+
+class Local:
+    """A LocalExecutor with scripted workers."""
+
+    def __init__(self, folder, count):
+        self.results, self.executor = Results(folder), LocalExecutor(slots(count), COMMAND)
+
+    def submit(self, run, *plan, slot=0):
+        folder = self.results.run(run).path
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "plan.json").write_text(json.dumps(plan))
+        self.executor.submit(a_job(self.results, run, self.executor.slots()[slot]), self.executor.slots()[slot])
+
+    def event(self):
+        """The next event."""
+        return self.events(1)[0]
+
+    def events(self, count):
+        found, end = [], time.monotonic() + 60
+        while len(found) < count:
+            assert time.monotonic() < end
+            found += self.executor.events(0.1)
+        assert len(found) == count
+        return found
+
+    @property
+    def attempts(self):
+        """(run, process) of each attempt, in order."""
+        path = self.results.root / "runs" / "attempts"
+        return [tuple(json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def wait_for_attempts(self, count):
+        end = time.monotonic() + 60
+        while len(self.attempts) < count:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+
+@pytest.fixture
+def local_executor(tmp_path):
+    opened = []
+
+    def local_executor(count=1):
+        opened.append(Local(tmp_path, count))
+        return opened[-1]
+
+    yield local_executor
+    for each in opened:
+        each.executor.close()
+
+
+def is_alive(pid):
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -22,191 +105,127 @@ def alive(pid):
     return True
 
 
-def test_every_run_is_given_once_and_in_order(play):
-    told = play({run: ["done"] for run in (A, B, C, D)}, places=1)
-    assert told.started_runs == [A, B, C, D]
-    assert told.outcomes == [(run, "done") for run in (A, B, C, D)]
-    assert [run for run, _ in play.notes()] == [A, B, C, D]
+@pytest.mark.parametrize("outcome", ["done", "diverged", "failed", "busy", "interrupted"])
+def test_the_event_of_a_worker_is_passed_on(local_executor, outcome):
+    one = local_executor()
+    one.submit(A, outcome)
+    assert one.event() == JobEvent(run=A, outcome=outcome)
 
 
-def test_a_worker_is_used_again_so_that_torch_is_loaded_once(play):
-    play({run: ["done"] for run in (A, B, C, D)}, places=1)
-    assert len({pid for _, pid in play.notes()}) == 1
+def test_a_slots_worker_is_kept_for_the_next_job_so_that_torch_is_loaded_once(local_executor):
+    one = local_executor()
+    for run, outcome in ((A, "done"), (B, "diverged"), (C, "busy"), (D, "done")):
+        one.submit(run, outcome)
+        one.event()
+    assert len({pid for _, pid in one.attempts}) == 1
 
 
-def test_there_are_no_more_workers_than_places_and_than_runs(play):
-    play({run: ["sleep"] for run in (A, B, C, D)}, places=3)
-    assert len({pid for _, pid in play.notes()}) == 3
-    assert sorted(run for run, _ in play.notes()) == [A, B, C, D]
+@pytest.mark.parametrize("outcome", ["failed", "interrupted"])
+def test_after_a_failure_or_an_interruption_a_slot_gets_a_new_worker(local_executor, outcome):
+    one = local_executor()
+    for run, answer in ((A, outcome), (B, "done")):
+        one.submit(run, answer)
+        one.event()
+    (_, first), (_, second) = one.attempts
+    assert first != second
+    assert not is_alive(first)
 
 
-def test_a_place_for_which_there_is_no_run_has_no_worker(play):
-    play({A: ["sleep"]}, places=5)
-    assert len(play.notes()) == 1
+def test_slots_work_at_the_same_time(local_executor):
+    two = local_executor(2)
+    two.submit(A, "wait", slot=0)
+    two.submit(B, "done", slot=1)
+    assert two.event() == JobEvent(run=B, outcome="done")
+    two.executor.cancel()
+    assert two.event() == JobEvent(run=A, outcome="interrupted")
 
 
-@pytest.mark.parametrize("outcome", ["done", "failed", "diverged"])
-def test_an_outcome_is_passed_on(play, outcome):
-    assert play({A: [outcome], B: ["done"]}, places=1).outcomes == [(A, outcome), (B, "done")]
+def test_an_occupied_slot_takes_no_second_job(local_executor):
+    one = local_executor()
+    one.submit(A, "wait")
+    with pytest.raises(AssertionError, match="slot 0 is occupied"):
+        one.submit(B, "done")
 
 
-def test_a_worker_that_is_killed_is_given_another_try(play):
-    told = play({A: [-signal.SIGKILL] * (DEATHS - 1) + ["done"], B: ["done"]}, places=1)
-    assert told.outcomes == [(A, "done"), (B, "done")]
-    assert [run for run, _ in play.notes()] == [A] * DEATHS + [B]
-    assert len({pid for _, pid in play.notes()}) == DEATHS
-    assert not (play.runs / A / "failure.json").exists()
+@pytest.mark.parametrize(
+    ("plan", "reason", "from_outside"),
+    [
+        (-signal.SIGKILL, "the worker was ended by SIGKILL: the system may have run out of memory", True),
+        (-signal.SIGHUP, "the worker was ended by SIGHUP", True),
+        (-signal.SIGSEGV, "the worker was ended by SIGSEGV", False),
+        (3, "the worker ended with exit code 3; see log.txt", False),
+        (0, "the worker ended with exit code 0; see log.txt", False),
+        ("half a line", "the worker was ended by SIGKILL: the system may have run out of memory", True),
+    ],
+)
+def test_the_death_of_a_worker_is_a_loss_with_its_cause(local_executor, plan, reason, from_outside):
+    one = local_executor()
+    one.submit(A, "done")
+    one.event()
+    one.submit(B, plan)
+    lost = one.event()
+    assert lost == Lost(run=B, reason=reason, from_outside=from_outside, out_of_memory=lost.out_of_memory)
+    one.submit(B, "done")
+    assert one.event() == JobEvent(run=B, outcome="done")
 
 
-def test_a_run_whose_workers_are_killed_again_and_again_has_failed_and_the_others_go_on(play):
-    told = play({A: [-signal.SIGKILL] * 9, B: ["done"]}, places=1)
-    assert sorted(told.outcomes) == [(A, "failed"), (B, "done")]
-    assert [run for run, _ in play.notes()].count(A) == DEATHS
-    assert play.failure(A) == "the worker was ended by SIGKILL: the system may have run out of memory"
-    assert was_killed(play.results.run(A))
-
-
-def test_a_run_whose_workers_leave_again_and_again_has_failed_and_the_others_go_on(play):
-    told = play({A: ["done"], B: [3] * 9, C: ["done"]}, places=1)
-    assert told.outcomes == [(A, "done"), (B, "failed"), (C, "done")]
-    assert [run for run, _ in play.notes()].count(B) == DEATHS
-    assert play.failure(B) == "the worker ended with exit code 3; see log.txt"
-    assert not was_killed(play.results.run(B))
-
-
-def test_workers_that_cannot_start_are_no_fault_of_a_run(play):
+def test_workers_that_cannot_start_are_an_error_of_the_executor(local_executor):
+    one = local_executor()
+    one.submit(A, 3)
     with pytest.raises(StoreError, match=r"a worker could not start \(exit code 3\)"):
-        play({A: [3], B: ["done"]}, places=1)
-    assert play.told.outcomes == []
-    assert not (play.runs / A / "failure.json").exists()
+        one.event()
 
 
-def test_a_worker_in_which_a_run_has_failed_gets_no_other(play):
-    play({A: ["failed"], B: ["done"], C: ["done"]}, places=1)
-    pids = dict(play.notes())
-    assert pids[A] != pids[B] == pids[C]
-
-
-def test_a_run_whose_worker_alone_was_asked_to_leave_goes_on_in_another(play):
-    told = play({A: ["interrupted", "done"], B: ["done"]}, places=1)
-    assert told.outcomes == [(A, "done"), (B, "done")]
-    assert len({pid for run, pid in play.notes() if run == A}) == 2
-
-
-def test_a_run_that_cannot_say_why_it_failed_does_not_stop_the_others(play):
-    play.told.on_start = lambda run: (play.runs / A / "failure.json").mkdir(exist_ok=True)  # nothing can be written
-    told = play({A: [-signal.SIGKILL] * 9, B: ["done"]}, places=1)
-    assert sorted(told.outcomes) == [(A, "failed"), (B, "done")]
-
-
-def test_a_run_that_another_has_is_asked_for_again(play):
-    told = play({A: ["busy", "busy", "done"], B: ["done"]}, places=1)
-    assert told.outcomes == [(B, "done"), (A, "done")]
-    assert [run for run, _ in play.notes()] == [A, B, A, A]
-
-
-def test_a_run_that_has_failed_is_begun_if_it_was_asked_for(play):
-    play.elsewhere[A] = "failed"
-    assert play({A: ["done"]}).outcomes == [(A, "done")]
-
-
-@pytest.mark.parametrize("outcome", ["done", "diverged"])
-def test_a_run_that_another_has_ended_is_not_begun_here(play, outcome):
-    play.elsewhere[A] = outcome
-    told = play({A: ["done"], B: ["done"]})
-    assert told.outcomes == [(A, outcome), (B, "done")]
-    assert [run for run, _ in play.notes()] == [B]
-
-
-@pytest.mark.parametrize("outcome", ["done", "failed", "diverged"])
-def test_a_run_that_another_ends_meanwhile_is_not_asked_for_again(play, outcome):
-    play.told.on_start = lambda run: play.elsewhere.update({run: outcome})
-    told = play({A: ["busy"]})
-    assert told.outcomes == [(A, outcome)]
-    assert len(play.notes()) == 1
-
-
-@pytest.mark.parametrize("by_the_system", [False, True])
-def test_only_a_kill_for_want_of_memory_asks_for_smaller_micro_batches(play, monkeypatch, tmp_path, by_the_system):
-    """A kill by a person must change nothing of what comes out, and both are SIGKILL."""
+@pytest.mark.parametrize(("before", "after", "expected"), [("7", "7", False), ("7", "8", True)])
+def test_a_sigkill_counts_as_lack_of_memory_if_the_system_has_counted_one(
+    local_executor, monkeypatch, tmp_path, before, after, expected
+):
+    """A kill by a person looks the same, and must not change the micro-batch."""
     counts = tmp_path / "vmstat"
-    counts.write_text("nr_free_pages 1\noom_kill 7\n")
-    monkeypatch.setattr(memory, "COUNTS", counts)
-    asked, give = [], local._Worker.give
-
-    def noted(worker, unit):
-        give(worker, unit)
-        asked.append(unit.smaller)
-        if by_the_system:
-            counts.write_text("nr_free_pages 1\noom_kill 8\n")
-
-    monkeypatch.setattr(local._Worker, "give", noted)
-    play({A: [-signal.SIGKILL, "done"], B: ["done"]}, places=1)
-    assert asked == [False, by_the_system, False]
+    monkeypatch.setattr(local, "VMSTAT", counts)
+    counts.write_text(f"nr_free_pages 1\noom_kill {before}\n")
+    one = local_executor()
+    one.submit(A, "hang")
+    one.wait_for_attempts(1)
+    counts.write_text(f"nr_free_pages 1\noom_kill {after}\n")
+    os.kill(one.attempts[0][1], signal.SIGKILL)
+    assert one.event().out_of_memory is expected
 
 
-def test_the_watcher_is_told_that_time_passes(play):
-    assert play({A: ["sleep"]}).ticks > 3
+def test_a_system_without_counts_of_kills_reports_no_lack_of_memory(monkeypatch, tmp_path):
+    monkeypatch.setattr(local, "VMSTAT", tmp_path / "missing")
+    assert local.count_oom_kills() is None
 
 
-def signals(*numbers):
-    """Sends itself these signals, one after the other."""
-
-    def send(run):
-        for number in numbers:
-            os.kill(os.getpid(), number)
-
-    return send
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_lets_the_workers_save_and_begins_nothing_new(play, number):
-    def once_at_work(run):
-        while not (play.runs / "notes").exists():
-            time.sleep(0.01)
-        signals(number)(run)
-
-    play.told.on_start = once_at_work
-    before = signal.getsignal(number)
-    with pytest.raises(Interrupted):
-        play({A: ["until asked"], B: ["done"]}, places=1)
-    assert [run for run, _ in play.notes("ended")] == [A]
-    assert play.told.outcomes == []
-    assert signal.getsignal(number) == before
-    assert not (play.runs / A / "failure.json").exists()
+def test_cancelling_once_lets_workers_save_and_twice_kills_them(local_executor):
+    two = local_executor(2)
+    two.submit(A, "wait", slot=0)
+    two.submit(B, "hang", slot=1)
+    two.wait_for_attempts(2)
+    two.executor.cancel()
+    assert two.event() == JobEvent(run=A, outcome="interrupted")
+    two.executor.cancel()
+    lost = two.event()
+    assert (lost.run, lost.from_outside) == (B, True)
+    assert not any(is_alive(pid) for _, pid in two.attempts)
 
 
-def test_a_second_signal_ends_workers_that_do_not_listen(play):
-    play.told.on_start = signals(signal.SIGINT, signal.SIGINT)
-    began = time.monotonic()
-    with pytest.raises(Interrupted):
-        play({A: ["hang"]})
-    assert time.monotonic() - began < 10
-    assert not (play.runs / A / "failure.json").exists()
+def test_a_job_submitted_after_cancelling_is_cancelled_too(local_executor):
+    """A signal may come while a worker starts."""
+    one = local_executor()
+    one.executor.cancel()
+    one.submit(A, "wait")
+    event = one.event()
+    assert event == JobEvent(run=A, outcome="interrupted") or (isinstance(event, Lost) and event.from_outside)
 
 
-def test_a_signal_while_a_worker_starts_gives_it_nothing(play, monkeypatch):
-    started = []
-
-    class Interrupting(local._Worker):
-        def __init__(self, place):
-            super().__init__(place)
-            started.append(self.process.pid)
-            os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(local, "_Worker", Interrupting)
-    with pytest.raises(Interrupted):
-        play({A: ["hang"], B: ["hang"]}, places=2)
-    assert len(started) == 1
-    assert not alive(started[0])
-    assert play.told.started_runs == []
-
-
-def test_an_error_here_leaves_no_worker_behind(play):
-    def fail(run):
-        raise RuntimeError("out of luck")
-
-    play.told.on_start = fail
-    with pytest.raises(RuntimeError, match="out of luck"):
-        play({A: ["hang"]})
-    assert not any(alive(pid) for _, pid in play.notes()) if (play.runs / "notes").exists() else True
+def test_closing_leaves_no_process(local_executor):
+    three = local_executor(3)
+    three.submit(A, "done", slot=0)
+    assert three.event().outcome == "done"  # this worker is idle now
+    three.submit(B, "hang", slot=1)
+    three.submit(C, "wait", slot=2)
+    three.wait_for_attempts(3)
+    three.executor.close()
+    assert len({pid for _, pid in three.attempts}) == 3
+    assert not any(is_alive(pid) for _, pid in three.attempts)

@@ -1,16 +1,19 @@
 """Trainings small enough to be repeated: a tiny model on the toy corpus, in a folder of its own."""
 
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from ablate.config import resolve_data, resolve_row
 from ablate.data.prepare import prepare
-from ablate.store import checkpoints
-from ablate.training import Trainer
-from ablate.training import loop as training_loop
+from ablate.store import RunFolder, checkpoints
+from ablate.tasks import Translation
+from ablate.training import RunContext, StepReport, Trainer, trainer
 
 TINY = {
     "n_layers": 1, "d_model": 14, "d_ff": 11, "n_heads": 3, "d_k": 5, "d_v": 7, "max_positions": 40, "dropout": 0.3,
@@ -27,8 +30,8 @@ def one_thread():
 
 @pytest.fixture(autouse=True)
 def log_every_three_steps(monkeypatch):
-    """So that a dozen steps show several log lines, and stops fall between them."""
-    monkeypatch.setattr(training_loop, "LOG_EVERY", LOG_EVERY)
+    """A dozen steps then show several log lines, and stops fall between them."""
+    monkeypatch.setattr(trainer, "LOG_EVERY", LOG_EVERY)
 
 
 @pytest.fixture(scope="session")
@@ -38,9 +41,46 @@ def toy(tmp_path_factory):
     return prepare(resolve_data({"corpus": "toy", "vocab_size": 350}), folder, folder)
 
 
+class ScriptedTask(Translation):
+    """Translation with a dev perplexity that a test gives, and a loss that a test may make fail."""
+
+    def __init__(self, evaluate: Callable[[Any], float], before_loss: Callable[[], None]) -> None:
+        self.evaluate_model, self.before_loss = evaluate, before_loss
+
+    def perplexity(self, model, split, device):
+        return self.evaluate_model(model)
+
+    def loss_terms(self, model, batch, label_smoothing):
+        self.before_loss()
+        return super().loss_terms(model, batch, label_smoothing)
+
+
+class _ListHandler(logging.Handler):
+    """Appends the message of each record to a list."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__()
+        self.lines = lines
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+def logger_to(lines: list[str]) -> logging.Logger:
+    """A logger whose messages are appended to a list."""
+    logger = logging.Logger("test")
+    logger.addHandler(_ListHandler(lines))
+    return logger
+
+
 @dataclass
 class Training:
-    """A trainer in a folder, and what it says. `perplexities` are taken one an evaluation, then 100 for ever."""
+    """A training in a folder, with its reports and log lines.
+
+    evaluate: gives the dev perplexity of a model.
+    stop_after: steps after which a stop is requested.
+    before_loss: called before the loss of each micro-batch; may raise.
+    """
 
     folder: Path
     corpus: object
@@ -48,30 +88,45 @@ class Training:
     seed: int = 1
     micro_batch_tokens: int = 10_000
     keep_checkpoints: int = 2
-    evaluate: object = None
-    stop_after: tuple = ()
-    said: list = field(default_factory=list)
-    told: list = field(default_factory=list)
+    evaluate: Callable[[Any], float] = lambda model: 100.0
+    stop_after: tuple[int, ...] = ()
+    check_lease: Callable[[], None] = lambda: None
+    after_step: Callable[[StepReport], None] = lambda report: None
+    before_loss: Callable[[], None] = lambda: None
+    log_lines: list[str] = field(default_factory=list)
+    reports: list[StepReport] = field(default_factory=list)
+    smaller: list[int] = field(default_factory=list)
+    trainer: Trainer | None = None
 
-    def trainer(self):
+    def prepare(self) -> Trainer:
+        """Make a trainer, which resumes if there is a checkpoint."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        return Trainer(
+        self.trainer = Trainer(
             resolve_row({**TINY, **self.settings}),
             self.seed,
+            ScriptedTask(lambda model: self.evaluate(model), lambda: self.before_loss()),
             self.corpus,
-            checkpoints_folder=self.checkpoints,
-            metrics_file=self.metrics,
+            RunFolder(self.folder),
             device=torch.device("cpu"),
             micro_batch_tokens=self.micro_batch_tokens,
             keep_checkpoints=self.keep_checkpoints,
-            evaluate=self.evaluate or (lambda model: 100.0),
-            tell=self.told.append,
-            stop_asked=lambda: self.told[-1].step in self.stop_after,
-            say=self.said.append,
+            context=RunContext(
+                log=logger_to(self.log_lines),
+                check_lease=self.check_lease,
+                stop_requested=lambda: self.reports[-1].step in self.stop_after,
+                on_step=self._on_step,
+                on_out_of_memory=self.smaller.append,
+            ),
         )
+        return self.trainer
 
-    def run(self):
-        return self.trainer().run()
+    def _on_step(self, report: StepReport) -> None:
+        self.reports.append(report)
+        self.after_step(report)
+
+    def fit(self):
+        """Train, or resume, to the end."""
+        return self.prepare().fit()
 
     @property
     def checkpoints(self):
@@ -82,24 +137,24 @@ class Training:
         return self.folder / "metrics.jsonl"
 
     def outcome(self):
-        """All that a later step, averaging or a reader could ever see: bytes of files by name, and the window."""
+        """All that a later step, averaging or a reader could depend on."""
         newest, _ = checkpoints.newest(self.checkpoints)
-        window = checkpoints.scheduled(self.checkpoints)[-self.keep_checkpoints :]
+        averaged = checkpoints.scheduled(self.checkpoints)[-self.keep_checkpoints :]
         return {
             "metrics": self.metrics.read_bytes(),
             "newest": newest.step,
             "state": newest.state.read_bytes(),
             "info": newest.info,
-            **{f"scheduled weights {g.step}": g.weights.read_bytes() for g in window},
+            **{f"scheduled weights {c.step}": c.weights.read_bytes() for c in averaged},
         }
 
 
 @pytest.fixture
 def training(tmp_path, toy):
-    """A new training on the toy corpus; keywords are Training's, and any others are settings of the row."""
+    """Make a training on the toy corpus; keywords are fields of `Training`, all others are settings of the row."""
 
     def training(name="run", *, corpus=toy, seed=1, **fields):
-        own = {key: fields.pop(key) for key in tuple(fields) if key in Training.__dataclass_fields__}
-        return Training(tmp_path / name, corpus, fields, seed, **own)
+        direct = {key: fields.pop(key) for key in tuple(fields) if key in Training.__dataclass_fields__}
+        return Training(tmp_path / name, corpus, fields, seed, **direct)
 
     return training

@@ -8,7 +8,7 @@ from ablate.data.corpus import Split, TokenSequences
 
 
 def corpus_of(pairs, vocab_size):
-    """What a Trainer asks of a corpus; every split holds these (source ids, target ids)."""
+    """The part of a corpus that a Trainer uses; every split holds these (source ids, target ids)."""
     return SimpleNamespace(split=lambda name: split_of(pairs), tokenizer=SimpleNamespace(vocab_size=vocab_size))
 
 

@@ -1,13 +1,13 @@
-"""Whether the disk has room is asked before anything is trained."""
+"""Disk space is checked before anything is trained."""
 
+import shutil
 from collections import namedtuple
 
 import pytest
-from ablate.launch.space import check_space
 
 from ablate.config import cost, resolve_row
 from ablate.errors import StoreError
-from ablate.launch import space
+from ablate.launch.launch import check_disk_space
 
 V = 500
 SMALL, LARGE = (resolve_row({"d_model": d, "average_checkpoints": 2}) for d in (64, 128))
@@ -16,14 +16,16 @@ Usage = namedtuple("Usage", "total used free")
 
 @pytest.fixture
 def free(monkeypatch):
+    """Set the free bytes of every disk."""
+
     def free(n):
-        monkeypatch.setattr(space.shutil, "disk_usage", lambda place: Usage(0, 0, n))
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, n))
 
     return free
 
 
 def needed(at_once):
-    """2 runs of SMALL and 1 of LARGE: each leaves 2 sets of weights; at work, 3 checkpoints of 3 times the weights."""
+    """For 2 runs of SMALL and 1 of LARGE: each keeps 2 sets of weights, and trains with 3 checkpoints."""
     W = {c: 4 * cost.parameters(c, V) for c in (SMALL, LARGE)}
     working = sorted([9 * W[LARGE] - 2 * W[LARGE], 7 * W[SMALL], 7 * W[SMALL]], reverse=True)
     return 2 * (2 * W[SMALL] + W[LARGE]) + sum(working[:at_once])
@@ -33,17 +35,17 @@ def needed(at_once):
 def test_one_byte_too_few_is_refused_with_both_numbers(tmp_path, free, at_once):
     configs = [SMALL, LARGE, SMALL]
     free(needed(at_once))
-    check_space(tmp_path / "not" / "there", configs, V, at_once, there=0)
+    check_disk_space(tmp_path / "not" / "there", configs, V, at_once, on_disk=0)
     free(needed(at_once) - 1)
-    with pytest.raises(StoreError, match=r"the runs that are missing need .*B, and .*B are free; make room"):
-        check_space(tmp_path, configs, V, at_once, there=0)
+    with pytest.raises(StoreError, match=r"the missing runs need .*B, and .*B are free; make room"):
+        check_disk_space(tmp_path, configs, V, at_once, on_disk=0)
 
 
-def test_what_these_runs_have_written_already_is_no_new_need(tmp_path, free):
+def test_files_that_the_runs_have_already_written_are_subtracted(tmp_path, free):
     free(needed(1) - 1000)
-    check_space(tmp_path, [SMALL, LARGE, SMALL], V, 1, there=1000)
+    check_disk_space(tmp_path, [SMALL, LARGE, SMALL], V, 1, on_disk=1000)
 
 
-def test_nothing_to_train_needs_nothing(tmp_path, free):
+def test_no_missing_run_needs_no_space(tmp_path, free):
     free(0)
-    check_space(tmp_path, [], V, 2, there=0)
+    check_disk_space(tmp_path, [], V, 2, on_disk=0)

@@ -1,0 +1,285 @@
+"""The scheduler, with an executor that answers by a script: order, retries, busy runs, deaths and signals."""
+
+import os
+import signal
+import time
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ablate.errors import Interrupted
+from ablate.launch import scheduler as module
+from ablate.launch.executor import Lost
+from ablate.launch.scheduler import BUSY_SECONDS, MAX_DEATHS, Scheduler
+from ablate.run.job import JobEvent
+from ablate.store import Results
+from ablate.store.records import Failure
+from tests.launch.conftest import Recorder, a_job, slots
+
+A, B, C, D = (letter * 12 for letter in "abcd")
+KILLED = "killed"  # from outside
+STARVED = "starved"  # by the system, for want of memory
+CRASHED = "crashed"  # by itself
+FOREVER = "forever"  # runs until it is cancelled
+DEATHS = (KILLED, STARVED, CRASHED)
+
+
+class Clock:
+    """Seconds that pass only in `ScriptedExecutor.events`."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def monotonic(self):
+        return self.now
+
+
+class ScriptedExecutor:
+    """Answers each attempt at a run with the next item of the run's script: an outcome, or a death.
+
+    attempts: (run, slot, whether half the micro-batch was asked for, time), in order.
+    """
+
+    def __init__(self, count, scripts, clock):
+        self._slots, self.scripts, self.clock = slots(count), {run: list(s) for run, s in scripts.items()}, clock
+        self.running, self.attempts, self.cancelled, self.closed = {}, [], 0, False
+
+    def slots(self):
+        return self._slots
+
+    def submit(self, job, slot):
+        assert slot in self._slots
+        assert slot.name not in self.running, "the slot is occupied"
+        assert job.run.id not in [running.run.id for running in self.running.values()], "the run is already submitted"
+        assert not self.closed
+        self.running[slot.name] = job
+        self.attempts.append((job.run.id, slot.name, job.halve_micro_batch, self.clock.now))
+
+    def events(self, timeout):
+        """The event of the job that was submitted first, if it has one."""
+        assert timeout > 0
+        for name, job in self.running.items():
+            run, script = job.run.id, self.scripts[job.run.id]
+            if script[0] == FOREVER and not self.cancelled:
+                continue
+            del self.running[name]
+            answer = script.pop(0)
+            if answer in DEATHS or self.cancelled > 1:
+                outside, memory = answer in (KILLED, STARVED), answer == STARVED
+                return [Lost(run=run, reason=f"it was {answer}", from_outside=outside, out_of_memory=memory)]
+            outcome = "interrupted" if answer == FOREVER else answer
+            return [JobEvent(run=run, outcome=outcome, reason="a reason" if outcome == "failed" else "")]
+        self.clock.now += timeout
+        return []
+
+    def cancel(self):
+        self.cancelled += 1
+
+    def close(self):
+        self.closed = True
+
+
+class Schedule:
+    """Runs a scheduler over scripts."""
+
+    def __init__(self, folder, clock):
+        self.results, self.recorder, self.elsewhere, self.clock = Results(folder), Recorder(), {}, clock
+
+    def __call__(self, scripts, count=2):
+        self.executor = ScriptedExecutor(count, scripts, self.clock)
+        for run in scripts:
+            self.results.run(run).path.mkdir(parents=True, exist_ok=True)
+
+        def job_for(run, slot, halve):
+            return a_job(self.results, run, slot, halve)
+
+        scheduler = Scheduler(self.executor, job_for, self.results.run, self.elsewhere.get, self.recorder)
+        try:
+            scheduler.run(list(scripts))
+        finally:
+            assert self.executor.closed
+        assert not self.executor.running
+        return self.recorder
+
+    @property
+    def attempts(self):
+        return [run for run, *_ in self.executor.attempts]
+
+    def failure(self, run):
+        return Failure.read(self.results.run(run).failure)
+
+
+@pytest.fixture
+def schedule(tmp_path, monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=clock.monotonic, time=time.time))
+    return Schedule(tmp_path, clock)
+
+
+def test_runs_are_submitted_once_and_in_order(schedule):
+    recorder = schedule({run: ["done"] for run in (A, B, C, D)}, count=1)
+    assert schedule.attempts == recorder.runs_started == [A, B, C, D]
+    assert recorder.outcomes == [(run, "done") for run in (A, B, C, D)]
+
+
+def test_all_slots_are_used_and_never_twice(schedule):
+    schedule({run: ["done"] for run in (A, B, C, D)}, count=3)
+    assert [slot for _, slot, _, _ in schedule.executor.attempts] == ["0", "1", "2", "0"]
+
+
+@pytest.mark.parametrize(("outcome", "reason"), [("done", ""), ("diverged", ""), ("failed", "a reason")])
+def test_an_outcome_reaches_the_watcher(schedule, outcome, reason):
+    recorder = schedule({A: [outcome], B: ["done"]}, count=1)
+    assert recorder.outcomes == [(A, outcome), (B, "done")]
+    assert recorder.reasons[A] == reason
+
+
+@pytest.mark.parametrize("death", DEATHS)
+def test_a_run_whose_worker_died_is_tried_again_before_the_others(schedule, death):
+    recorder = schedule({A: [death] * (MAX_DEATHS - 1) + ["done"], B: ["done"]}, count=1)
+    assert recorder.outcomes == [(A, "done"), (B, "done")]
+    assert schedule.attempts == [A] * MAX_DEATHS + [B]
+    assert schedule.failure(A) is None
+
+
+@pytest.mark.parametrize(
+    ("deaths", "killed"),
+    [
+        ([KILLED] * 3, True),
+        ([CRASHED] * 3, False),
+        ([CRASHED, KILLED, KILLED], False),
+        ([KILLED, "interrupted", KILLED], True),
+    ],
+)
+def test_after_several_deaths_a_run_has_failed_and_the_others_continue(schedule, deaths, killed):
+    recorder = schedule({A: [*deaths, "done"], B: ["done"]}, count=1)
+    assert recorder.outcomes == [(A, "failed"), (B, "done")]
+    assert schedule.attempts == [A] * MAX_DEATHS + [B]
+    failure = schedule.failure(A)
+    assert (failure.reason, failure.killed) == (f"it was {deaths[-1]}", killed)
+    assert recorder.reasons[A] == failure.reason
+
+
+def test_only_a_kill_for_want_of_memory_halves_the_micro_batch_of_the_next_attempt(schedule):
+    schedule({A: [STARVED, KILLED, "done"], B: [CRASHED, "done"]}, count=1)
+    assert [(run, halve) for run, _, halve, _ in schedule.executor.attempts] == [
+        (A, False), (A, True), (A, False), (B, False), (B, False),
+    ]  # fmt: skip
+
+
+def test_a_failure_that_cannot_be_recorded_does_not_stop_the_others(schedule):
+    schedule.recorder.on_start = lambda run: schedule.results.run(A).failure.mkdir(exist_ok=True)
+    recorder = schedule({A: [CRASHED] * 9, B: ["done"]}, count=1)
+    assert recorder.outcomes == [(A, "failed"), (B, "done")]
+
+
+def test_a_run_whose_worker_alone_was_stopped_continues(schedule):
+    recorder = schedule({A: ["interrupted", "done"], B: ["done"]}, count=1)
+    assert recorder.outcomes == [(A, "done"), (B, "done")]
+
+
+def test_a_busy_run_is_tried_again_after_a_while(schedule):
+    recorder = schedule({A: ["busy", "busy", "done"], B: ["done"]}, count=1)
+    assert recorder.outcomes == [(B, "done"), (A, "done")]
+    assert schedule.attempts == [A, B, A, A]
+    first, second, third = (now for run, _, _, now in schedule.executor.attempts if run == A)
+    assert second - first >= BUSY_SECONDS
+    assert third - second >= BUSY_SECONDS
+
+
+@pytest.mark.parametrize("outcome", ["done", "diverged"])
+def test_a_run_that_another_launcher_has_finished_is_not_submitted(schedule, outcome):
+    schedule.elsewhere[A] = outcome
+    recorder = schedule({A: ["done"], B: ["done"]})
+    assert recorder.outcomes == [(A, outcome), (B, "done")]
+    assert schedule.attempts == [B]
+
+
+def test_a_failed_run_that_was_asked_for_is_submitted(schedule):
+    schedule.elsewhere[A] = "failed"
+    assert schedule({A: ["done"]}).outcomes == [(A, "done")]
+
+
+@pytest.mark.parametrize("outcome", ["done", "failed", "diverged"])
+def test_a_busy_run_that_another_launcher_finishes_is_not_submitted_again(schedule, outcome):
+    schedule.recorder.on_start = lambda run: schedule.elsewhere.update({run: outcome})
+    assert schedule({A: ["busy", "done"]}).outcomes == [(A, outcome)]
+    assert schedule.attempts == [A]
+
+
+def test_the_watcher_is_called_while_time_passes(schedule):
+    assert schedule({A: ["busy", "busy", "done"]}).ticks >= 2 * BUSY_SECONDS / module.TICK_SECONDS
+
+
+def send(*numbers):
+    """Send these signals to this process when the first run starts."""
+
+    def on_start(run):
+        for number in numbers:
+            os.kill(os.getpid(), number)
+
+    return on_start
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_cancels_the_executor_and_starts_nothing_new(schedule, number):
+    before = signal.getsignal(number)
+    schedule.recorder.on_start = send(number)
+    with pytest.raises(Interrupted):
+        schedule({A: [FOREVER], B: ["done"], C: ["busy", "done"]}, count=1)
+    assert schedule.attempts == [A]
+    assert schedule.executor.cancelled == 1
+    assert schedule.recorder.outcomes == []
+    assert schedule.failure(A) is None
+    assert signal.getsignal(number) == before
+
+
+def test_a_run_that_ends_after_the_signal_still_counts(schedule):
+    schedule.recorder.on_start = send(signal.SIGINT)
+    with pytest.raises(Interrupted):
+        schedule({A: ["done"], B: ["done"]}, count=1)
+    assert schedule.recorder.outcomes == [(A, "done")]
+
+
+def test_a_second_signal_ends_the_jobs_without_a_failure(schedule):
+    schedule.recorder.on_start = send(signal.SIGINT, signal.SIGTERM)
+    with pytest.raises(Interrupted):
+        schedule({A: [FOREVER], B: ["done"]}, count=1)
+    assert schedule.executor.cancelled == 2
+    assert (schedule.attempts, schedule.recorder.outcomes, schedule.failure(A)) == ([A], [], None)
+
+
+def test_an_error_of_the_watcher_closes_the_executor(schedule):
+    def fail(run):
+        raise RuntimeError("out of luck")
+
+    schedule.recorder.on_start = fail
+    executor = None
+    with pytest.raises(RuntimeError, match="out of luck"):
+        schedule({A: ["done"]})
+    executor = schedule.executor
+    assert executor.closed
+
+
+SCRIPT = st.lists(st.sampled_from(["busy", "interrupted", *DEATHS]), max_size=5)
+ENDS = st.sampled_from(["done", "diverged", "failed"])
+
+
+@settings(max_examples=100, deadline=None)
+@given(scripts=st.lists(st.tuples(SCRIPT, ENDS), max_size=6), count=st.integers(1, 4))
+def test_every_run_ends_exactly_once_whatever_happens(tmp_path_factory, scripts, count):
+    """The executor asserts that no slot is occupied twice, and that no run is in two slots."""
+    with pytest.MonkeyPatch.context() as patch:
+        clock = Clock()
+        patch.setattr(module, "time", SimpleNamespace(monotonic=clock.monotonic, time=time.time))
+        schedule = Schedule(tmp_path_factory.mktemp("runs"), clock)
+        named = {f"{i:012x}": [*script, end] for i, (script, end) in enumerate(scripts)}
+        recorder = schedule(named, count)
+    assert Counter(run for run, _ in recorder.outcomes) == dict.fromkeys(named, 1)
+    assert list(dict.fromkeys(schedule.attempts)) == list(named)
+    for run, outcome in recorder.outcomes:
+        deaths = [answer for answer in named[run][:-1] if answer != "busy"]
+        assert outcome == ("failed" if len(deaths) >= MAX_DEATHS else named[run][-1])

@@ -1,0 +1,50 @@
+"""RunContext: the defaults do nothing, and each hook is called by a training at its moment."""
+
+import logging
+
+import pytest
+
+from ablate.errors import Interrupted
+from ablate.training import RunContext, StepReport
+from tests.training.conftest import logger_to
+
+
+def test_the_defaults_do_nothing(capfd):
+    context = RunContext()
+    context.log.error("nobody reads this")
+    context.check_lease()
+    context.on_step(StepReport(1, None, None, None, 7))
+    context.on_out_of_memory(1)
+    assert context.stop_requested() is False
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_default_logger_is_out_of_reach_of_the_applications_configuration():
+    lines = []
+    handler = logger_to(lines).handlers[0]
+    logging.getLogger().addHandler(handler)
+    try:
+        RunContext().log.warning("not for the application")
+        RunContext()
+    finally:
+        logging.getLogger().removeHandler(handler)
+    assert lines == []
+    assert len(RunContext().log.handlers) == 1
+
+
+def test_a_training_reports_every_step_and_asks_for_a_stop_after_it(training):
+    order = []
+    run = training(train_steps=5, after_step=lambda report: order.append(report.step), stop_after=(3,))
+    with pytest.raises(Interrupted):
+        run.fit()
+    assert order == [1, 2, 3]
+    assert [report.step for report in run.reports] == [1, 2, 3]
+    assert {report.steps for report in run.reports} == {5}
+
+
+def test_the_lease_is_checked_before_every_file_of_a_checkpoint(training):
+    """Once when a training starts; then before the folder, weights, state, manifest and removal."""
+    calls = []
+    run = training(train_steps=4, checkpoint_every=4, check_lease=lambda: calls.append(len(run.reports)))
+    run.fit()
+    assert calls == [0, *[3] * 5]
