@@ -85,7 +85,7 @@ def main() -> int:
     os.dup2(2, 1)  # output of libraries must not be taken for an event
     leases: dict[str, Lease] = {}  # of runs that other processes hold: each measures how long its holder is silent
     for job in _Jobs(stop):
-        event = _execute(job, stop, leases)
+        event = execute_if_free(job, stop, leases)
         try:
             events.write(event.to_line())
         except BrokenPipeError:
@@ -97,8 +97,14 @@ def main() -> int:
     return 0
 
 
-def _execute(job: Job, stop: _Stop, leases: dict[str, Lease]) -> JobEvent:
-    """Execute a job if its run is free."""
+def execute_if_free(job: Job, stop: Callable[[], bool], leases: dict[str, Lease]) -> JobEvent:
+    """Execute a job, unless another process holds the lease of its run.
+
+    Args:
+        job: to execute.
+        stop: whether to save and leave.
+        leases: of runs that were busy before, by id. Keep it between calls, and begin with an empty one.
+    """
     folder = RunFolder(job.run.folder)
     lease = leases.setdefault(folder.id, Lease(folder.lease))
     try:

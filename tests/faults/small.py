@@ -114,7 +114,7 @@ class Small:
 
         def work() -> int:
             before()
-            event = worked(job, stop, {})
+            event = execute_if_free(job, stop, {})
             said.write_text(event.reason)
             return {"done": 0, "interrupted": 130}.get(event.outcome, FAILED)
 
@@ -136,13 +136,13 @@ class Small:
 
         def wait_and_work() -> int:
             mine: dict[str, lease.Lease] = {}
-            while (outcome := worked(self._job(run), _never, mine).outcome) == "busy":
+            while (outcome := execute_if_free(self._job(run), _never, mine).outcome) == "busy":
                 time.sleep(TERM / 20)
             return 0 if outcome == "done" else FAILED
 
         pid = os.fork()
         if not pid:
-            os._exit({"done": 0, "busy": 4}.get(worked(self._job(run), stop, {}).outcome, FAILED))
+            os._exit({"done": 0, "busy": 4}.get(execute_if_free(self._job(run), stop, {}).outcome, FAILED))
         assert os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1])
         other = forked(wait_and_work)
         os.kill(pid, signal.SIGCONT)
@@ -162,7 +162,9 @@ class Small:
     def operations(self) -> list[str]:
         """What an undisturbed run does to the disk, in order."""
         run = self.lay_out()
-        return self.noted(Disk(str(run.path)), lambda: FAILED * (worked(self._job(run), _never, {}).outcome != "done"))
+        return self.noted(
+            Disk(str(run.path)), lambda: FAILED * (execute_if_free(self._job(run), _never, {}).outcome != "done")
+        )
 
     def noted(self, disk: Disk, work: Callable[[], int]) -> list[str]:
         """What some work does to the disk, in order."""
@@ -204,10 +206,11 @@ class Small:
             if path.is_file() and name not in ("progress.json", "provenance.json", "log.txt"):
                 found[name] = path.read_bytes()
         if "result.json" in found:
-            result = run.read_result() or {}
-            for timed in (result, *result.get("decodings", {}).values()):
-                timed.pop("seconds", None)
-            found["result.json"] = json.dumps(result).encode()
+            result = run.read_result()
+            assert result is not None
+            decodings = {id: one.model_copy(update={"seconds": 0.0}) for id, one in result.decodings.items()}
+            untimed = result.model_copy(update={"seconds": 0.0, "decodings": decodings})
+            found["result.json"] = untimed.model_dump_json().encode()
         return found
 
 

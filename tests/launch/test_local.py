@@ -136,6 +136,7 @@ def test_slots_work_at_the_same_time(local_executor):
     two.submit(A, "wait", slot=0)
     two.submit(B, "done", slot=1)
     assert two.event() == JobEvent(run=B, outcome="done")
+    two.wait_for_attempts(2)
     two.executor.cancel()
     assert two.event() == JobEvent(run=A, outcome="interrupted")
 
