@@ -1,1 +1,1 @@
-"""What a study shows: the plan, the status and the table. Reads the study and the store, never torch."""
+"""Plans, progress, tables and comparisons of a study, read from its results. Nothing here imports torch."""

@@ -1,4 +1,4 @@
-"""Agreement with the paper: whether a study orders its rows as the paper does."""
+"""Agreement with the paper: rank correlation of the rows' scores with the paper's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Agreement:
 
 
 def agreements(table: Table) -> list[Agreement]:
-    """The agreement of each group that shares a row with the paper, and of all of them (`all`)."""
+    """Agreement of each group with rows of the paper, and of all these groups together (`all`)."""
     main = table.study.task.default_metrics[0]
     shared = [row for row in table.rows[1:] if row.paper and row.scores[main].mean is not None]
     base = table.rows[0]
@@ -51,12 +51,12 @@ def _agreement(table: Table, group: str, rows: list[TableRow]) -> Agreement:
 
 
 def agreement_lines(table: Table) -> list[str]:
-    """The agreement for people, and a warning."""
-    found = agreements(table)
-    if not found:
+    """Legend lines: the agreement, and a warning about small studies."""
+    groups = agreements(table)
+    if not groups:
         return ["No row with scores has a counterpart in the paper, so there is no order to compare."]
-    titles = " / ".join(table.study.task.metrics[name].title for name in found[0].tau)
-    parts = [f"{_name(one)} {' / '.join(_tau(tau) for tau in one.tau.values())} (k = {one.rows})" for one in found]
+    titles = " / ".join(table.study.task.metrics[name].title for name in groups[0].tau)
+    parts = [f"{_name(one)} {' / '.join(_tau(tau) for tau in one.tau.values())} (k = {one.rows})" for one in groups]
     how = f"Order of rows against the paper's, Kendall's tau-b of {titles} (1 equal, -1 reversed), base included: "
     return [how + "; ".join(parts) + ".", WARNING]
 

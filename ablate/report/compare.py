@@ -1,4 +1,4 @@
-"""Two rows of a study side by side."""
+"""Comparison of two rows: settings, scores, significance, learning curves, predictions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ablate.formatting import duration, millions, printable, scaled, setting_text, signed
-from ablate.report.curves import Curve, evaluations
+from ablate.report.curves import Curve, curve_of
 from ablate.report.scores import spread, verdict_json
 from ablate.report.table import Table, TableRow
 from ablate.report.terminal import plain_table, print_wide
@@ -26,30 +26,31 @@ class ItemDifference:
     """An item of the test split that both rows have predicted.
 
     number: of the item, from 1.
-    given: (name, text) of the input and the reference.
-    texts: predictions of both rows.
+    sample: (name, text) of the input and the reference.
+    predictions: of both rows.
     scores: of each prediction alone.
     """
 
     number: int
-    given: tuple[tuple[str, str], ...]
-    texts: tuple[str, str]
+    sample: tuple[tuple[str, str], ...]
+    predictions: tuple[str, str]
     scores: tuple[float, float]
 
     @property
     def difference(self) -> float:
-        """The second row's score less the first's."""
+        """Score of the second row minus score of the first."""
         return self.scores[1] - self.scores[0]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The second row against the first, as the only pair that is looked at: nothing is corrected for others.
+    """The second row compared with the first. p values are not corrected for other rows.
 
-    settings: the fields in which they differ, with both values.
+    settings: (field, first value, second value) of each field that differs.
     verdicts: by metric.
-    seed: whose sentences are shown; None where no seed has both.
-    sentences: those of the test side in which they differ most, the second row's worst first.
+    curves: learning curves of both rows.
+    seed: of the sentences; None if no seed has predictions of both rows.
+    sentences: items of the test split with the largest differences, the second row's worst first.
     """
 
     table: Table
@@ -62,7 +63,7 @@ class Comparison:
     sentences: tuple[ItemDifference, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """For scripts."""
+        """The comparison for scripts."""
         rows = (self.first, self.second)
         return {
             "study": self.table.study.name,
@@ -81,8 +82,8 @@ class Comparison:
             "seed_of_sentences": self.seed,
             "sentences": [
                 {
-                    "number": one.number, **dict(one.given),
-                    "translations": list(one.texts), self.table.main.name: list(one.scores),
+                    "number": one.number, **dict(one.sample),
+                    "translations": list(one.predictions), self.table.main.name: list(one.scores),
                 }
                 for one in self.sentences
             ],
@@ -90,35 +91,30 @@ class Comparison:
 
 
 def compare(table: Table, first: TableRow, second: TableRow, results: Results) -> Comparison:
-    """Compare two rows, without their sentences."""
+    """Compare two rows, without sentences."""
     (judged,) = table.against(first, [second])
     before, after = (row.row.config.model_dump() for row in (first, second))
     settings = tuple((name, before[name], after[name]) for name in before if before[name] != after[name])
-    curves = (_curve(table, first, results), _curve(table, second, results))
+    curves = (curve_of(table, first, results), curve_of(table, second, results))
     shown = {metric.name: judged.verdicts[metric.name] for metric in table.metrics}
     return Comparison(table, first, second, settings, shown, curves)
 
 
-def _curve(table: Table, row: TableRow, results: Results) -> Curve:
-    found = {run.seed: evaluations(results.run(run.id)) for run in table.study.runs_of(row.row)}
-    return Curve(row.row.label, row.row.group, {seed: points for seed, points in found.items() if points})
-
-
 def differing_most(
-    texts: tuple[Sequence[str], Sequence[str]],
+    predictions: tuple[Sequence[str], Sequence[str]],
     scores: tuple[Sequence[float], Sequence[float]],
     count: int,
     more_is_better: bool,
-    given: Callable[[Sequence[int]], Iterable[Sample]],
+    samples: Callable[[Sequence[int]], Iterable[Sample]],
 ) -> tuple[ItemDifference, ...]:
     """The items in which two rows differ most: the `count` worst of the second row, then its `count` best.
 
     Args:
-        texts: predictions of both rows.
+        predictions: of both rows.
         scores: of each prediction alone.
-        count: on each side.
+        count: of worst and of best items.
         more_is_better: whether a higher score is better.
-        given: the texts of some items, by index.
+        samples: returns the inputs and references of some items, by index.
     """
     sign = 1 if more_is_better else -1
     differences = [(sign * (y - x), i) for i, (x, y) in enumerate(zip(*scores, strict=True)) if x != y]
@@ -127,87 +123,87 @@ def differing_most(
     better = [i for difference, i in sorted(differences, key=lambda one: (-one[0], -one[1])) if difference > 0][:count]
     picked = [*worse, *better]
     return tuple(
-        ItemDifference(i + 1, sample.texts, (texts[0][i], texts[1][i]), (scores[0][i], scores[1][i]))
-        for i, sample in zip(picked, given(picked), strict=True)
+        ItemDifference(i + 1, sample.texts, (predictions[0][i], predictions[1][i]), (scores[0][i], scores[1][i]))
+        for i, sample in zip(picked, samples(picked), strict=True)
     )
 
 
 # On a terminal
 
 _BARS = "▁▂▃▄▅▆▇█"
-_WIDEST = 40  # evaluations of a curve that are drawn
+_WIDEST = 40  # characters of a curve; longer ones are thinned out
 STYLES = {"worse": "red", "better": "green"}
 
 
-def print_comparison(found: Comparison) -> None:
-    """Settings, scores, what their difference is worth, curves, and sentences."""
+def print_comparison(comparison: Comparison) -> None:
+    """Print settings, scores, significance, learning curves and sentences."""
     console = Console(highlight=False, soft_wrap=True)
-    _settings(found)
+    _settings(comparison)
     console.print()
-    _scores(found)
-    for row in (found.first, found.second):
+    _scores(comparison)
+    for row in (comparison.first, comparison.second):
         if row.note:
             console.print(f"{row.row.label}: {row.note}", markup=False)
     console.print()
-    for verdict in found.verdicts.values():
-        for line in _noise(verdict) if verdict.n else ():
+    for verdict in comparison.verdicts.values():
+        for line in _significance(verdict) if verdict.n else ():
             console.print(line)
-    console.print(_legend(found), style="dim", markup=False)
-    for curve in _curves(found):
+    console.print(_legend(comparison), style="dim", markup=False)
+    for curve in _curves(comparison):
         console.print(curve, markup=False)
-    for text in _sentences(found):
+    for text in _sentences(comparison):
         console.print(text)
 
 
-def _settings(found: Comparison) -> None:
-    table = plain_table("setting", found.first.row.label, found.second.row.label)
-    for name, before, after in found.settings:
+def _settings(comparison: Comparison) -> None:
+    table = plain_table("setting", comparison.first.row.label, comparison.second.row.label)
+    for name, before, after in comparison.settings:
         table.add_row(name, Text(setting_text(before)), Text(setting_text(after)))
     for name, cells in (
-        ("params (10^6)", [millions(row.params) for row in (found.first, found.second)]),
-        ("FLOPs of a training", [scaled(row.cost.flops, "").strip() for row in (found.first, found.second)]),
-        ("time of a training", [duration(row.cost.seconds.mean) for row in (found.first, found.second)]),
+        ("params (10^6)", [millions(row.params) for row in (comparison.first, comparison.second)]),
+        ("FLOPs of a training", [scaled(row.cost.flops, "").strip() for row in (comparison.first, comparison.second)]),
+        ("time of a training", [duration(row.cost.seconds.mean) for row in (comparison.first, comparison.second)]),
     ):
         table.add_row(Text(name, style="dim"), *cells)
     print_wide(table)
 
 
-def _scores(found: Comparison) -> None:
-    table = plain_table("metric", f"+{found.first.row.label}", f"+{found.second.row.label}", "+difference")
-    seeds = len(found.table.study.seeds)
-    for name, verdict in found.verdicts.items():
-        metric = found.table.study.task.metrics[name]
-        scores = (spread(row.scores[name], metric.digits, seeds) for row in (found.first, found.second))
+def _scores(comparison: Comparison) -> None:
+    table = plain_table("metric", f"+{comparison.first.row.label}", f"+{comparison.second.row.label}", "+difference")
+    seeds = len(comparison.table.study.seeds)
+    for name, verdict in comparison.verdicts.items():
+        metric = comparison.table.study.task.metrics[name]
+        scores = (spread(row.scores[name], metric.digits, seeds) for row in (comparison.first, comparison.second))
         table.add_row(metric.title, *scores, signed(verdict.mean, metric.digits))
     print_wide(table)
 
 
-def _noise(verdict: Verdict) -> Iterator[Text]:
-    """The verdict in a metric, then what both kinds of noise say of the difference."""
+def _significance(verdict: Verdict) -> Iterator[Text]:
+    """The verdict in a metric, with the intervals over seeds and over test sentences."""
     digits = verdict.metric.digits
     yield Text(f"{verdict.metric.title}: ").append(verdict.text, STYLES.get(verdict.word, ""))
     if verdict.seed_test:
-        reach = _reach(verdict.seed_test.low, verdict.seed_test.high, digits)
-        yield Text(f"  95 % over {verdict.n} seeds {reach}, {p_text(verdict.seed_test.p)}", style="dim")
+        interval = _interval(verdict.seed_test.low, verdict.seed_test.high, digits)
+        yield Text(f"  95 % over {verdict.n} seeds {interval}, {p_text(verdict.seed_test.p)}", style="dim")
     if verdict.bootstrap:
-        reach = _reach(verdict.bootstrap.low, verdict.bootstrap.high, digits)
-        yield Text(f"  95 % over test sentences {reach}, {p_text(verdict.bootstrap.p)}", style="dim")
+        interval = _interval(verdict.bootstrap.low, verdict.bootstrap.high, digits)
+        yield Text(f"  95 % over test sentences {interval}, {p_text(verdict.bootstrap.p)}", style="dim")
 
 
-def _reach(low: float, high: float, digits: int) -> str:
+def _interval(low: float, high: float, digits: int) -> str:
     return f"[{signed(low, digits)}, {signed(high, digits)}]"
 
 
-def _legend(found: Comparison) -> str:
-    what = f"{found.second.row.label} less {found.first.row.label}"
+def _legend(comparison: Comparison) -> str:
+    rows = f"{comparison.second.row.label} minus {comparison.first.row.label}"
     return (
-        f"Differences: {what}, paired by seed (t), and by paired bootstrap over the test sentences. "
-        f"One pair is looked at: p < {LEVEL:g} is not corrected for other rows."
+        f"Differences: {rows}, paired by seed (t), and by paired bootstrap over the test sentences. "
+        f"Only this pair is tested: p < {LEVEL:g} is not corrected for other rows."
     )
 
 
-def _curves(found: Comparison) -> Iterator[str]:
-    drawn = [curve for curve in found.curves if curve.mean]
+def _curves(comparison: Comparison) -> Iterator[str]:
+    drawn = [curve for curve in comparison.curves if curve.mean]
     if not drawn:
         return
     values = [math.log(value) for curve in drawn for _, value in curve.mean]
@@ -226,24 +222,24 @@ def _bar(share: float) -> str:
     return _BARS[round(share * (len(_BARS) - 1))]
 
 
-def _sentences(found: Comparison) -> Iterator[Text]:
-    if found.seed is None:
-        yield Text("\nNo seed has translations of both rows.", style="dim")
+def _sentences(comparison: Comparison) -> Iterator[Text]:
+    if comparison.seed is None:
+        yield Text("\nNo seed has predictions of both rows.", style="dim")
         return
-    title = found.table.main.title
-    yield Text(f"\nSentences that differ most in {title} (each alone, seed {found.seed})", style="bold")
-    if not found.sentences:
-        yield Text("None: both rows score every sentence alike.")
-    for one in found.sentences:
-        yield from _sentence(one, found)
+    title = comparison.table.main.title
+    yield Text(f"\nSentences that differ most in {title} (each alone, seed {comparison.seed})", style="bold")
+    if not comparison.sentences:
+        yield Text("None: both rows have equal scores for every sentence.")
+    for one in comparison.sentences:
+        yield from _sentence(one, comparison)
 
 
-def _sentence(one: ItemDifference, found: Comparison) -> Iterator[Text]:
-    names = (*(name for name, _ in one.given), found.first.row.label, found.second.row.label)
+def _sentence(one: ItemDifference, comparison: Comparison) -> Iterator[Text]:
+    names = (*(name for name, _ in one.sample), comparison.first.row.label, comparison.second.row.label)
     wide = max(map(len, names))
     yield Text(f"\n{'':<{wide}}  sentence {one.number}, {signed(one.difference, 1)}", style="dim")
-    labels = found.first.row.label, found.second.row.label
-    for name, text in one.given:
+    labels = comparison.first.row.label, comparison.second.row.label
+    for name, text in one.sample:
         yield Text.assemble((f"{name:<{wide}}  ", "dim"), printable(text))
-    for label, text, score in zip(labels, one.texts, one.scores, strict=True):
+    for label, text, score in zip(labels, one.predictions, one.scores, strict=True):
         yield Text.assemble((f"{label:<{wide}}  ", "dim"), printable(text) or "(empty)", (f"  {score:.1f}", "dim"))

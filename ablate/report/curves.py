@@ -6,14 +6,17 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ablate.report.table import Table
+from ablate.report.table import Table, TableRow
 from ablate.store import Results, RunFolder
 from ablate.store.records import read_metrics
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A row's dev perplexity by step, for each seed with an evaluation."""
+    """Dev perplexity of a row.
+
+    by_seed: (step, perplexity) of each evaluation; only seeds with one.
+    """
 
     row: str
     group: str
@@ -21,16 +24,16 @@ class Curve:
 
     @property
     def mean(self) -> tuple[tuple[int, float], ...]:
-        """The geometric mean over seeds (the mean of the loss), at the steps that every seed has."""
+        """Geometric mean over seeds, which is the mean of the loss, at the steps that all seeds have."""
         if not self.by_seed:
             return ()
-        found = [dict(points) for points in self.by_seed.values()]
-        steps = sorted(set.intersection(*(set(points) for points in found)))
-        return tuple((step, math.exp(sum(math.log(one[step]) for one in found) / len(found))) for step in steps)
+        seeds = [dict(points) for points in self.by_seed.values()]
+        steps = sorted(set.intersection(*(set(points) for points in seeds)))
+        return tuple((step, math.exp(sum(math.log(one[step]) for one in seeds) / len(seeds))) for step in steps)
 
 
 def curves_of(table: Table, results: Results) -> list[Curve]:
-    """A curve for each row, except for rows that differ only in decoding: they share another row's training."""
+    """The curve of each row, without rows that share the training of an earlier one because only decoding differs."""
     curves: list[Curve] = []
     seen: set[str] = set()
     for row in table.rows:
@@ -38,9 +41,14 @@ def curves_of(table: Table, results: Results) -> list[Curve]:
         if {run.id for run in runs} <= seen:
             continue
         seen |= {run.id for run in runs}
-        found = {run.seed: evaluations(results.run(run.id)) for run in runs}
-        curves.append(Curve(row.row.label, row.row.group, {seed: points for seed, points in found.items() if points}))
+        curves.append(curve_of(table, row, results))
     return curves
+
+
+def curve_of(table: Table, row: TableRow, results: Results) -> Curve:
+    """The learning curve of one row."""
+    by_seed = {run.seed: evaluations(results.run(run.id)) for run in table.study.runs_of(row.row)}
+    return Curve(row.row.label, row.row.group, {seed: points for seed, points in by_seed.items() if points})
 
 
 def evaluations(folder: RunFolder) -> tuple[tuple[int, float], ...]:

@@ -35,11 +35,11 @@ def print_portrait(shown: Mapping[str, Any]) -> None:
     """What a corpus holds."""
     console, data = Console(highlight=False, soft_wrap=True, markup=False), shown["data"]
     console.print(f"corpus {shown['id']}: {data['corpus']}, {data['direction']}")
-    table = plain_table("split", "+pairs", "+source tokens", "+mean", "+p95", "+max", "+target tokens", "+mean", "+p95",
-                        "+max")  # fmt: skip
+    fields = list(dict.fromkeys(field for split in shown["splits"].values() for field in split["tokens"]))
+    heads = (head for field in fields for head in (f"+{field} tokens", "+mean", "+p95", "+max"))
+    table = plain_table("split", "+pairs", *heads)
     for name, split in shown["splits"].items():
-        sides = [split["tokens"][side] for side in ("source", "target")]
-        cells = (f"{side[key]:,}" for side in sides for key in ("total", "mean", "p95", "longest"))
+        cells = (f"{split['tokens'][field][key]:,}" for field in fields for key in ("total", "mean", "p95", "longest"))
         table.add_row(name, f"{split['pairs']:,}", *cells)
     print_wide(table)
     left_out = ", ".join(f"{count:,} {why}" for why, count in shown["left_out"].items())
@@ -53,8 +53,8 @@ def print_portrait(shown: Mapping[str, Any]) -> None:
     console.print(
         f"vocabulary: {vocabulary['pieces']:,} pieces, {vocabulary['kind']}, {data['vocabulary']}: ... {some}"
     )
-    for source, target in shown["sample"]:
-        console.print(f"  {source}\n  -> {target}")
+    for texts in shown["sample"]:
+        console.print("  " + "\n  -> ".join(texts))
     for name, split in shown["splits"].items():
         console.print(f"{name}: {_origin(split['from'] or {})}")
 

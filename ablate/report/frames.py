@@ -36,15 +36,15 @@ def load(
 
             - `"row"`: one line for each row of the study, indexed by `row`, with the columns of
               `ablate table --format csv`: settings, `params` (trained parameters), `steps` (optimizer steps), `state`;
-              for each metric such as `bleu` the mean, sample standard deviation and number of seeds (`bleu_mean`,
-              `bleu_std`, `bleu_n`), the same of its difference from base paired by seed (`delta_bleu_mean`, ...) with
-              95 % interval and p values, and the verdict (`verdict_bleu`); `seconds` and `tokens_per_second` of one
-              training, means over seeds; `flops` of one training; the paper's scores (`paper_bleu`, ...).
+              for each metric such as `ppl` the mean, sample standard deviation and number of seeds (`ppl_mean`,
+              `ppl_std`, `ppl_n`), the same of its difference from base paired by seed (`delta_ppl_mean`, ...) with
+              95 % interval and p values, and the verdict (`verdict_ppl`); `seconds` and `tokens_per_second` of one
+              training, means over seeds; `flops` of one training; the paper's scores (`paper_ppl`, ...).
             - `"run"`: one line for each row and seed, indexed by `row` and `seed`: `group`, `run` (id), `state`, the
               settings of Table 3 and all others that some row changes, `params`, `steps`, one column for each metric,
               `seconds`, `tokens_per_second`.
-            - `"step"`: learning curves, indexed by `row`, `seed` and `step`: `run` (id), `tokens` (target tokens
-              trained on so far), `loss` (training loss in nats per token, mean since the previous log line), `lr`
+            - `"step"`: learning curves, indexed by `row`, `seed` and `step`: `run` (id), `tokens` (trained on
+              so far), `loss` (training loss in nats per token, mean since the previous log line), `lr`
               (learning rate), `dev_perplexity`. Rows that differ only in decoding have the same curves.
 
     Returns:
@@ -59,9 +59,9 @@ def load(
     Example:
         >>> import ablate
         >>> rows = ablate.load("studies/quickstart.yaml")
-        >>> rows[["bleu_mean", "bleu_std", "delta_bleu_mean"]]
+        >>> rows[["ppl_mean", "ppl_std", "delta_ppl_mean"]]
         >>> runs = ablate.load("studies/quickstart.yaml", per="run")
-        >>> runs.groupby("n_heads")["bleu"].mean()
+        >>> runs.groupby("n_heads")["ppl"].mean()
         >>> steps = ablate.load("studies/quickstart.yaml", per="step")
         >>> steps.loc["base"]["dev_perplexity"].dropna()
     """

@@ -1,4 +1,4 @@
-"""The plan's content: what each row changes, and what it will cost."""
+"""The plan of a study: the changes of each row and its cost, before anything is trained."""
 
 from __future__ import annotations
 
@@ -24,16 +24,24 @@ from ablate.store.machine import machine
 from ablate.store.status import read_progress
 from ablate.study import Row, Run, Study
 
-# Results of other studies are looked through for this machine's rate, but not all of a large root.
+# Finished runs, of other studies too, that this machine's rate is measured from. A large root has too many to read all.
 RATE_SAMPLES = 50
 
 
 @dataclass(frozen=True)
 class PlanRow:
-    """A row before or while it is trained."""
+    """A row with its cost in closed form.
+
+    V: size of its vocabulary.
+    params: trained parameters.
+    steps: optimizer steps; None if the configuration does not determine them.
+    checkpoint_bytes: size of one checkpoint.
+    peak_memory: bytes of one training, for a whole micro-batch.
+    runs: with their states, in the order of the seeds.
+    """
 
     row: Row
-    V: int  # pieces of its vocabulary
+    V: int
     params: int
     flops_per_step: float
     steps: int | None
@@ -43,28 +51,33 @@ class PlanRow:
 
     @property
     def flops(self) -> float | None:
-        """FLOPs of one training; None where its steps are not known yet."""
+        """FLOPs of one training; None if its steps are not known yet."""
         return None if self.steps is None else self.flops_per_step * self.steps
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A study's plan. `lengths` is None while the corpus is not prepared, and sentence lengths are assumed."""
+    """The plan of a study.
+
+    lengths: of the corpus; None while it is not prepared, so that lengths are assumed.
+    seconds_of: estimated time left of each unfinished run, by id; None until a run has finished on this machine.
+    trained: ids of the runs that lack only a decoding.
+    """
 
     study: Study
     rows: tuple[PlanRow, ...]
     lengths: Lengths | None
-    seconds_of: dict[str, float] | None  # of what is missing of each run; None where no rate of this machine is known
-    trained: frozenset[str] = frozenset()  # runs of which only a decoding is missing
+    seconds_of: dict[str, float] | None
+    trained: frozenset[str] = frozenset()
 
     @property
     def seconds(self) -> float | None:
-        """Time for all that is missing."""
+        """Estimated seconds for all unfinished runs; None if unknown."""
         return None if self.seconds_of is None else sum(self.seconds_of.values())
 
     @property
     def runs(self) -> dict[str, tuple[PlanRow, State]]:
-        """Every run once. One that several rows share counts as done only if it is for all of them."""
+        """Each run once, by id. A run that several rows share is done only if it is done for all of them."""
         runs: dict[str, tuple[PlanRow, State]] = {}
         for row in self.rows:
             for run, state in row.runs:
@@ -73,10 +86,10 @@ class Plan:
         return runs
 
     def totals(self) -> dict[str, Any]:
-        """Sums over the runs: each shared one counted once."""
+        """Sums over the runs; a run that several rows share counts once."""
         runs = self.runs.values()
         flops = [row.flops for row, _ in runs]
-        written = RESUMABLE + 1  # the newest is whole before the oldest goes
+        written = RESUMABLE + 1  # the oldest checkpoint is deleted after the newest is complete
         return {
             "rows": len(self.rows),
             "runs": len(self.runs),
@@ -88,7 +101,7 @@ class Plan:
         }
 
     def as_json(self) -> dict[str, Any]:
-        """The contract's shape."""
+        """The plan for scripts."""
         return {
             "study": self.study.name,
             "rows": [_row_json(row) for row in self.rows],
@@ -99,7 +112,7 @@ class Plan:
 
 
 def plan_of(study: Study, results: Results) -> Plan:
-    """Plan a study; trains nothing and reads no corpus.
+    """Plan a study, without training and without reading the corpus.
 
     Raises:
         StoreError: a result is damaged.
@@ -128,7 +141,7 @@ def _plan_row(study: Study, row: Row, results: Results, lengths: Lengths | None)
 
 
 def _seconds(plan: Plan, untrained: set[str], results: Results) -> dict[str, float] | None:
-    """Time for what is missing of each training, at the rate that this machine has shown."""
+    """Estimated time left of each training, at the rate of this machine; None if the rate is unknown."""
     if not untrained:
         return {}
     rates = measured_rates(results, list(plan.runs))
@@ -144,16 +157,16 @@ def _seconds(plan: Plan, untrained: set[str], results: Results) -> dict[str, flo
 
 
 def _behind(folder: RunFolder, row: PlanRow) -> float:
-    """The share of a run's steps that it has made."""
+    """The share of a run's steps that are made."""
     progress = read_progress(folder)
     step = progress.step if progress else None
     return min(1.0, step / row.steps) if step and row.steps else 0.0
 
 
 def measured_rates(results: Results, first: list[str]) -> dict[str, float]:
-    """FLOPs a second that this machine has made in all, by precision; the median over finished runs.
+    """Training rate of this machine in FLOPs per second, by precision: the median over finished runs.
 
-    A CPU's rate counts all its cores: a run on 1 of 2 threads is one of two at once.
+    The rate of a CPU is for all its cores: a run with 1 of 2 threads counts as one of two concurrent runs.
     """
     found: dict[str, list[float]] = defaultdict(list)
     finished = (id for id in dict.fromkeys([*first, *results.run_ids()]) if results.run(id).result.exists())
@@ -165,7 +178,7 @@ def measured_rates(results: Results, first: list[str]) -> dict[str, float]:
 
 
 def _rate(results: Results, id: str) -> tuple[str, float] | None:
-    """(precision, FLOPs a second) of a finished run on this machine."""
+    """(precision, FLOPs per second) of a finished run; None if another machine trained it or its files are damaged."""
     folder = results.run(id)
     try:
         result, run, provenance = folder.read_result(), folder.read_run(), folder.read_provenance()
@@ -201,7 +214,7 @@ def _row_json(row: PlanRow) -> dict[str, Any]:
 
 
 def print_plan(plan: Plan) -> None:
-    """Every row with its cost, then the sums and how they were reckoned."""
+    """Print every row with its cost, the totals, and the assumptions behind them."""
     table = plain_table("row", "+params", "+FLOPs a step", "+steps", "+memory", "runs")
     for row in plan.rows:
         table.add_row(
@@ -221,20 +234,25 @@ def print_plan(plan: Plan) -> None:
     )
     if plan.trained:
         count = len(plan.trained)
-        console.print(f"{plural(count, 'run')} {'is' if count == 1 else 'are'} trained and only to be translated.")
+        console.print(f"{plural(count, 'trained run')} still to be decoded.")
     if plan.study.dropped:
         dropped = plan.study.dropped
         console.print(f"{plural(dropped, 'combination')} {'was' if dropped == 1 else 'were'} dropped by `where`.")
     if plan.lengths is None:
         console.print(f"The corpus is not prepared: sentences of {cost.ASSUMED_LENGTH} tokens are assumed.")
-    own = [row.row.label for row in plan.rows if references(row.row.config)]
-    if own:
-        console.print(f"Classes of your own are not counted in params, FLOPs and memory of: {', '.join(own)}.")
-    console.print("Memory is for a whole batch at once; on a smaller machine it is split, at the same result.")
+    custom = [row.row.label for row in plan.rows if references(row.row.config)]
+    if custom:
+        console.print(f"params, FLOPs and memory do not include the custom classes of: {', '.join(custom)}.")
+    console.print("Memory is for a whole batch; if it does not fit, the batch is split, with the same result.")
 
 
 def print_status(plan: Plan, details: list[tuple[str, int, str, State, str]]) -> None:
-    """Every run with its state: (row, seed, id, state, where it is)."""
+    """Print every run with its state, and the time left.
+
+    Args:
+        plan: of the study.
+        details: (row label, seed, run id, state, progress or reason) of each run.
+    """
     table = plain_table("row", "+seed", "run", "state", "")
     for label, seed, id, state, detail in details:
         table.add_row(Text(label), str(seed), id, Text(state, style=STYLES.get(state, "")), Text(detail))

@@ -58,7 +58,7 @@ class RunResult:
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Target tokens trained on, by `seconds`."""
+        """Tokens trained on, divided by `seconds`."""
         tokens = self.result.tokens if self.result else None
         return tokens / self.seconds if tokens is not None and self.seconds else None
 

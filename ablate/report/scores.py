@@ -58,7 +58,7 @@ class Scores:
 
 
 def describe_scores(scores: Mapping[str, Score], metrics: Iterable[Metric]) -> str:
-    """The scores of one run: `PPL 4.92, BLEU 25.8`."""
+    """The scores of one run: `PPL 4.92, PPL/char 1.53`."""
     return ", ".join(f"{m.title} {number(scores[m.name].value, m.digits)}" for m in metrics if m.name in scores)
 
 

@@ -39,7 +39,7 @@ class Cost:
     """Cost of training a row.
 
     seconds: of one training with its evaluations, by finished seed.
-    tokens_per_second: target tokens trained on, by `seconds`.
+    tokens_per_second: tokens trained on, divided by `seconds`.
     flops: of one training, in closed form; None while the number of steps is unknown.
     machines: devices and processors that trained the row.
     """

@@ -101,7 +101,7 @@ def test_compare_without_translations_has_all_but_the_sentences(given, whole):
         path.unlink()
     done = inside("compare", *given[:1], "base", "A h=1", *given[1:])
     assert done.code == 0
-    assert "No seed has translations of both rows." in done.out
+    assert "No seed has predictions of both rows." in done.out
 
 
 def test_compare_names_what_it_does_not_know(given):

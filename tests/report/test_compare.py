@@ -87,8 +87,8 @@ def test_sentences_are_ordered_from_the_largest_loss_to_the_largest_gain(more_is
     texts = (SENTENCES, SENTENCES[::-1])
     found = differing_most(texts, scores, 5, more_is_better, given)
     assert [one.number for one in found] == order
-    assert all(one.given == (("source", one.texts[0].upper()),) for one in found)
-    assert all(one.texts == (SENTENCES[one.number - 1], SENTENCES[5 - one.number]) for one in found)
+    assert all(one.sample == (("source", one.predictions[0].upper()),) for one in found)
+    assert all(one.predictions == (SENTENCES[one.number - 1], SENTENCES[5 - one.number]) for one in found)
     assert [one.number for one in differing_most(texts, scores, 1, True, given)] == [2, 3]
 
 
@@ -97,7 +97,7 @@ def test_text_and_json_have_settings_scores_and_differences(compared):
     with redirect_stdout(out):
         print_comparison(compared)
     text = out.getvalue()
-    for part in ("n_heads", "20.5 ±0.7", "25.8 ±1.1", "+5.2", "95 % over 2 seeds", "No seed has translations"):
+    for part in ("n_heads", "20.5 ±0.7", "25.8 ±1.1", "+5.2", "95 % over 2 seeds", "No seed has predictions"):
         assert part in text, part
     content = json.loads(json.dumps(compared.as_json()))
     assert content["rows"] == ["A h=1", "A h=2"]
