@@ -24,6 +24,7 @@ from ablate.data.prepare import prepare
 from ablate.report.render import publish
 from ablate.run import execution
 from ablate.run.job import Job, RunRequest
+from ablate.run.worker import execute_if_free
 from ablate.store import Results, RunFolder, lease
 from ablate.training import trainer
 from tests.data.small import SETTINGS, Files
