@@ -1,4 +1,4 @@
-"""The table in LaTeX: grouped as the paper's, nothing lost, and pdflatex takes it alone and as a part."""
+"""The table in LaTeX: groups, cells and escapes; pdflatex compiles it alone and within a document."""
 
 import re
 import shutil
@@ -14,7 +14,7 @@ NO_LATEX = pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex
 
 
 def body(text):
-    """The rows of the tabular: lists of cells, and 'rule' for a rule."""
+    """The lines of the tabular: a list of cells each, or "rule"."""
     inside = text.split(r"\begin{tabular}")[1].split(r"\end{tabular}")[0]
     rows = []
     for line in inside.splitlines()[1:]:
@@ -26,7 +26,7 @@ def body(text):
     return rows
 
 
-def test_it_is_booktabs_with_a_rule_before_every_group_and_one_cell_a_column(fake):
+def test_rows_have_one_cell_per_column_and_groups_are_separated_by_rules(fake):
     table = fake().all_done().table()
     text = latex(table)
     rows = body(text)
@@ -37,7 +37,7 @@ def test_it_is_booktabs_with_a_rule_before_every_group_and_one_cell_a_column(fak
     ]  # fmt: skip
 
 
-def test_every_cell_of_the_layout_is_there_and_the_best_is_bold(fake):
+def test_cells_are_those_of_the_layout_and_the_best_is_bold(fake):
     table = fake().all_done().table()
     layout = layouts(table, lambda text: f"*{text}", against_paper=False)[1]
     rows = [row for row in body(latex(table))[4:] if row != "rule"]
@@ -61,7 +61,7 @@ def test_every_cell_of_the_layout_is_there_and_the_best_is_bold(fake):
         ("木 \N{EM DASH} \x1b[2J", "? ?  [2J"),
     ],
 )
-def test_what_latex_would_take_for_its_own_is_escaped(text, expected):
+def test_special_characters_are_escaped(text, expected):
     assert escaped(text) == expected
 
 
@@ -70,14 +70,14 @@ HOSTILE = SMALL.replace("study: small", "study: a_b.c").replace("  D: {each", " 
 
 @pytest.fixture
 def awkward(fake):
-    """A study whose names and notes are full of LaTeX's own characters."""
+    """A table whose names and notes have special characters of LaTeX."""
     results = fake(HOSTILE + "metrics: [bleu, chrf++]\n").all_done()
     results.folder("A h=1", 1).result.unlink()
     results.diverged("A h=1", 1, 5, r"50 % of #1 & {x}_2^3 \end{table} ~ $y$ 木")
     return results.table()
 
 
-def test_notes_and_names_cannot_break_out(awkward):
+def test_names_and_notes_cannot_end_the_table(awkward):
     text = latex(awkward, against_paper=True, with_cost=True)
     assert text.count(r"\end{table}") == 1
     assert r"\textbackslash{}end\{table\}" in text
@@ -94,9 +94,9 @@ def compiled(folder, name):
 @NO_LATEX
 def test_pdflatex_compiles_it_alone_and_within_a_paper(awkward, tmp_path):
     (tmp_path / "table.tex").write_text(latex(awkward, against_paper=True, with_cost=True), encoding="utf-8")
-    said = compiled(tmp_path, "table.tex")
-    assert "Output written on table.pdf (1 page" in said
-    assert "Overfull" not in said
+    log = compiled(tmp_path, "table.tex")
+    assert "Output written on table.pdf (1 page" in log
+    assert "Overfull" not in log
     head = r"\documentclass{article}\usepackage{booktabs,graphicx}\begin{document}"
     (tmp_path / "paper.tex").write_text(head + r"Before.\input{table.tex}After.\end{document}", encoding="utf-8")
     assert "Output written on paper.pdf" in compiled(tmp_path, "paper.tex")

@@ -1,4 +1,4 @@
-"""The table's forms: what the paper shows, whole in every form and at every width."""
+"""Layouts of the table: the paper's columns, complete in every format and at every width."""
 
 import csv
 import io
@@ -23,7 +23,7 @@ def starred(text):
 
 
 def columns(table, against_paper=False):
-    """The paper's layout: each column's cells by its head."""
+    """Cells of each column of the paper's layout, by its head."""
     layout = layouts(table, starred, against_paper)[0]
     return {column.head.replace("\n", " "): column.cells for column in layout.columns}
 
@@ -33,14 +33,14 @@ def legend(table, against_paper=False):
 
 
 def shown(table, width=None, against_paper=False):
-    """What a terminal of this width shows; None: a pipe."""
+    """The printed table on a terminal of this width; piped if None."""
     out = io.StringIO()
     terminal = {"width": width, "force_terminal": True} if width else {"width": 80}
     print_rich(table, Console(file=out, color_system=None, legacy_windows=False, **terminal), against_paper)
     return out.getvalue()
 
 
-def test_base_is_full_and_other_rows_are_blank_where_they_are_as_base(fake):
+def test_cells_are_blank_where_a_row_equals_base(fake):
     table = columns(fake(seeds="1").all_done().table())
     assert table[""] == ("base", "(A)", "", "(D)", "(decoding)")
     assert table["N"] == ("2", "", "", "", "")
@@ -56,13 +56,13 @@ def test_head_sizes_that_follow_from_another_change_are_shown(fake):
     assert table["d_k"] == table["d_v"] == ("16", "64", "32", "", "")
 
 
-def test_the_columns_are_the_paper_s_in_its_order(fake):
+def test_columns_have_the_order_of_the_paper(fake):
     heads = list(columns(fake(seeds="1").all_done().table()))
     assert heads[:10] == ["", "N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "eps_ls", "steps"]
     assert heads[-5:] == ["PPL (dev)", "BLEU (test)", "ΔPPL (n = 1)", "ΔBLEU (n = 1)", "params (10^6)"]
 
 
-def test_the_best_value_of_each_metric_is_marked(fake):
+def test_best_value_of_each_metric_is_marked(fake):
     results = fake(seeds="1", rows=["A"])
     results.done("base", 1, 5.0, 25.0)
     results.done("A h=1", 1, 4.0, 24.0)
@@ -72,7 +72,7 @@ def test_the_best_value_of_each_metric_is_marked(fake):
     assert table["BLEU (test)"] == ("25.0", "24.0", "26.0*")
 
 
-def test_values_that_look_the_same_are_both_best(fake):
+def test_values_that_print_alike_are_both_marked(fake):
     results = fake(seeds="1", rows=["A"])
     results.done("base", 1, 4.0011, 25.04)
     results.done("A h=1", 1, 4.0013, 24.96)
@@ -82,7 +82,7 @@ def test_values_that_look_the_same_are_both_best(fake):
     assert table["BLEU (test)"] == ("25.0*", "25.0*", "24.9")
 
 
-def test_a_single_row_is_not_marked_and_the_legend_does_not_speak_of_marks(fake):
+def test_single_row_is_not_marked_nor_explained(fake):
     results = fake(seeds="1")
     results.done("base", 1, 5.0, 25.0)
     table = results.table()
@@ -90,7 +90,7 @@ def test_a_single_row_is_not_marked_and_the_legend_does_not_speak_of_marks(fake)
     assert "best" not in legend(table)
 
 
-def test_a_row_that_lacks_seeds_says_how_many_it_has_and_is_not_marked(fake):
+def test_incomplete_row_shows_its_number_of_seeds_and_is_not_marked(fake):
     results = fake(rows=["A"])
     for seed in (1, 2, 3):
         results.done("base", seed, 5.0, 25.0)
@@ -107,14 +107,14 @@ def test_a_row_that_lacks_seeds_says_how_many_it_has_and_is_not_marked(fake):
     ("values", "seeds", "text"),
     [([], 3, ""), ([25.0], 1, "25.0"), ([25.0], 3, "25.0 (1/3)"), ([25.0, 26.0], 2, "25.5 ±0.7")],
 )
-def test_a_spread_is_shown_from_two_seeds_on(values, seeds, text):
+def test_standard_deviation_needs_two_seeds(values, seeds, text):
     assert spread(Scores(dict(enumerate(values))), 1, seeds) == text
 
 
 @pytest.mark.parametrize(
     ("steps", "text"), [(None, "?"), (100, "100"), (9000, "9000"), (10_500, "10500"), (100_000, "100K")]
 )
-def test_steps_are_rounded_only_where_nothing_is_lost(steps, text):
+def test_steps_are_abbreviated_only_if_exact(steps, text):
     assert thousands(steps) == text
 
 
@@ -126,20 +126,20 @@ def test_parameters_are_in_millions(params, text):
     assert millions(params) == text
 
 
-def test_there_is_a_state_column_only_while_something_is_not_done(fake):
+def test_state_column_is_shown_while_a_row_is_not_done(fake):
     results = fake(seeds="1").all_done()
     assert "state" not in columns(results.table())
     results.folder("A h=2", 1).result.unlink()
     assert columns(results.table())["state"] == ("", "", "pending", "", "")
 
 
-def test_one_seed_is_warned_of(fake):
+def test_one_seed_brings_a_warning(fake):
     assert "One seed (n = 1): the variance over seeds is unknown" in legend(fake(seeds="1").all_done().table())
     assert "One seed" not in legend(fake().all_done().table())
     assert "n = 3 seeds" in legend(fake().all_done().table())
 
 
-def test_mixed_corpora_are_warned_of(fake):
+def test_mixed_corpora_bring_a_warning(fake):
     results = fake(seeds="1").all_done()
     assert "WARNING" not in legend(results.table())
     results.done("A h=1", 1, 5.0, 25.0, corpus="ba9876543210")
@@ -147,7 +147,7 @@ def test_mixed_corpora_are_warned_of(fake):
         assert re.search(r"WARNING: these results mix corpora\s0123456789ab,\sba9876543210", text)
 
 
-def test_every_signature_of_bleu_is_shown(fake):
+def test_legend_has_every_signature(fake):
     results = fake(seeds="1").all_done()
     other = SIGNATURE.replace("2.6.0", "2.5.1")
     results.done("A h=1", 1, 5.0, 25.0, signature=other)
@@ -155,7 +155,7 @@ def test_every_signature_of_bleu_is_shown(fake):
     assert other in legend(results.table())
 
 
-# The studies of this repository with results: with one seed or three, finished or not.
+# Studies of this repository, with one seed or three, finished or not.
 STUDIES_WITH_RESULTS = [
     pytest.param(name, seeds, whole, id=f"{name} seeds={seeds} {'whole' if whole else 'partly'}")
     for name in ("quickstart", "table3", "multi30k")
@@ -166,7 +166,7 @@ STUDIES_WITH_RESULTS = [
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory):
-    """One of those tables, by name, seeds and whether it is whole."""
+    """The table of a study by its name and seeds, with all results or some."""
 
     @cache
     def filled(name, seeds, whole):
@@ -185,13 +185,13 @@ def filled(tmp_path_factory):
 
 
 def lines_of_numbers(layout):
-    """For each row, its number cells as they follow one another on a line."""
+    """For each row, a pattern of its numbers in the order of a line."""
     numbers = [column.cells for column in layout.columns if column.numeric]
     return [r"\s+".join(re.escape(cell) for cell in cells if cell) for cells in zip(*numbers, strict=True)]
 
 
 def labels_in(text, layout):
-    """All row labels, with what is folded below them, without spaces: what stands left of the numbers."""
+    """The text left of the numbers, which is all row labels with their folded parts, without spaces."""
     body = text.split("─\n")[1].split("\nbase:")[0]
     numbers = "|".join(lines_of_numbers(layout))
     return "".join(re.split(numbers, line)[0] for line in body.splitlines()).replace(" ", "")
@@ -200,7 +200,7 @@ def labels_in(text, layout):
 @pytest.mark.parametrize("against_paper", [False, True], ids=["", "against paper"])
 @pytest.mark.parametrize(("name", "seeds", "whole"), STUDIES_WITH_RESULTS)
 @pytest.mark.parametrize("width", [80, 120, 200])
-def test_a_terminal_shows_every_number_and_every_label_whole(filled, name, seeds, whole, against_paper, width):
+def test_terminal_shows_every_number_and_every_label_uncut(filled, name, seeds, whole, against_paper, width):
     table = filled(name, seeds, whole)
     text = shown(table, width, against_paper)
     assert max(map(len, text.splitlines())) <= width
@@ -216,7 +216,7 @@ def test_a_terminal_shows_every_number_and_every_label_whole(filled, name, seeds
 
 
 @pytest.mark.parametrize(("name", "seeds", "whole"), STUDIES_WITH_RESULTS)
-def test_a_pipe_gets_the_paper_s_layout_uncut(filled, name, seeds, whole):
+def test_pipe_gets_the_paper_s_layout_uncut(filled, name, seeds, whole):
     table = filled(name, seeds, whole)
     lines = shown(table, None, against_paper=True).splitlines()
     layout = layouts(table, starred, True)[0]
@@ -227,7 +227,7 @@ def test_a_pipe_gets_the_paper_s_layout_uncut(filled, name, seeds, whole):
     assert [line for line in layout.legend if line not in lines] == []
 
 
-def test_a_narrow_terminal_tells_below_the_table_what_is_not_finished(fake):
+def test_narrow_terminal_lists_unfinished_rows_below_the_table(fake):
     results = fake(seeds="1")
     results.done("base", 1, 5.0, 25.0)
     results.diverged("A h=1", 1, 50, "the loss exploded to 31.4 nats a token")
@@ -237,7 +237,7 @@ def test_a_narrow_terminal_tells_below_the_table_what_is_not_finished(fake):
 
 
 def markdown_table(text):
-    """Rows of cells, as a reader of Markdown splits them; and the lines after the table."""
+    """Rows of cells as a Markdown parser splits them, and the lines after the table."""
     lines = text.splitlines()
     end = lines.index("")
     rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines[:end]]
@@ -258,7 +258,7 @@ def test_markdown_is_a_table_with_a_list_below(filled, name, seeds, whole, again
     assert "- **bold**: best; blank: as base." in below
 
 
-def test_pipes_in_a_cell_do_not_end_it(fake):
+def test_pipes_in_a_markdown_cell_are_escaped(fake):
     results = fake(seeds="1").all_done()
     reason = "one | two || three"
     results.folder("A h=1", 1).result.unlink()
@@ -268,7 +268,7 @@ def test_pipes_in_a_cell_do_not_end_it(fake):
     assert rows[3][-1] == f"diverged at step 5: {reason}"
 
 
-def test_csv_gives_every_number_back_in_full(fake):
+def test_csv_has_numbers_in_full(fake):
     results = fake()
     for row in results.study.rows[:-1]:
         for seed, value in zip((1, 2, 3), (25.000000000000004, 1 / 3, 2**0.5), strict=True):
@@ -292,14 +292,14 @@ def test_csv_gives_every_number_back_in_full(fake):
                 assert (float(cell) if cell else None) == getattr(scores, part)
 
 
-def test_csv_has_what_a_row_changes_whatever_the_field(fake):
+def test_csv_has_all_changes_of_a_row(fake):
     rows = list(csv.DictReader(io.StringIO(comma_separated(fake(seeds="1").table()))))
     assert [row["changed"] for row in rows] == ["", "n_heads=1 d_k=64 d_v=64", "n_heads=2 d_k=32 d_v=32",
                                                 "dropout=0.3", "beam=1"]  # fmt: skip
     assert [row["n_heads"] for row in rows] == ["4", "1", "2", "4", "4"]
 
 
-def test_the_paper_s_numbers_stand_beside_ours_only_on_request(fake):
+def test_paper_s_numbers_are_shown_on_request(fake):
     table = fake(seeds="1").all_done().table()
     assert not any("paper" in head for head in columns(table))
     paper = columns(table, against_paper=True)
@@ -309,12 +309,12 @@ def test_the_paper_s_numbers_stand_beside_ours_only_on_request(fake):
     assert "not the paper's: compare the order of rows" in legend(table, against_paper=True)
 
 
-def test_a_study_of_the_paper_s_base_on_its_corpus_is_compared_without_a_warning(tmp_path):
+def test_paper_s_base_on_its_corpus_is_compared_without_a_warning(tmp_path):
     study = read_study(STUDIES / "table3.yaml")
     assert "not the paper's" not in legend(Fake(tmp_path, study).all_done().table(), against_paper=True)
 
 
-def test_every_field_of_decoding_is_told_when_a_row_changes_it(fake):
+def test_every_changed_field_of_decoding_is_shown(fake):
     fields = {"beam": 2, "alpha": 0.9, "max_extra_length": 10, "average_checkpoints": 3}
     assert fields.keys() == DecodingConfig.model_fields.keys()
     text = "study: s\ndata: {corpus: toy, vocab_size: 200}\nrows: {decoding: {set: %s}}\n"

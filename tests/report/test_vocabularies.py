@@ -1,4 +1,4 @@
-"""A table over several vocabularies: perplexity per character beside that per subword, which is not compared."""
+"""A table over several vocabularies, which compares perplexity per character."""
 
 from ablate.report.layout import layouts
 from tests.report.fakes import Fake, study_from
@@ -24,7 +24,7 @@ def heads(table):
     return {column.head.replace("\n", " "): column.cells for column in layout.columns}, " ".join(layout.legend)
 
 
-def test_perplexity_per_character_is_shown_and_marked_and_that_per_subword_is_not_marked(tmp_path):
+def test_best_is_marked_in_perplexity_per_character_only(tmp_path):
     columns, legend = heads(filled(tmp_path).table())
     assert columns["PPL/char (dev)"] == ("1.500", "*1.400")
     assert not any(cell.startswith("*") for cell in columns["PPL (dev)"])
@@ -33,14 +33,14 @@ def test_perplexity_per_character_is_shown_and_marked_and_that_per_subword_is_no
     assert "WARNING" not in legend
 
 
-def test_with_one_vocabulary_the_table_is_as_it_was(tmp_path):
+def test_one_vocabulary_has_no_column_of_perplexity_per_character(tmp_path):
     columns, legend = heads(filled(tmp_path, STUDY.replace("vocab_size: [150]", "h: [2]")).table())
     assert "PPL/char (dev)" not in columns
     assert any(cell.startswith("*") for cell in columns["PPL (dev)"])
     assert "Vocabularies differ" not in legend
 
 
-def test_parameters_are_those_of_the_rows_own_vocabulary(tmp_path):
+def test_parameters_depend_on_the_row_s_vocabulary(tmp_path):
     from ablate.report.plan import plan_of
 
     fake = filled(tmp_path)
@@ -48,7 +48,7 @@ def test_parameters_are_those_of_the_rows_own_vocabulary(tmp_path):
     assert base.params - row.params == (350 - 150) * 64  # one tied matrix
 
 
-def test_json_has_it_in_any_case(tmp_path):
+def test_json_always_has_perplexity_per_character(tmp_path):
     content = filled(tmp_path).table().as_json()
     assert content["metrics"] == ["ppl", "ppl_char", "bleu"]
     assert content["rows"][1]["ppl_char"]["mean"] == 1.4
