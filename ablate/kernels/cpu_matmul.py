@@ -6,11 +6,10 @@
   2026-11-21, bf16 on a CPU, once more), and another +3.6 % with biases inside of the product (2026-11-22, at last).
 - bf16 rounded within the product (`RoundedWithin`): for outputs far larger than the operands, as the logits, whose
   conversion would cost more than bf16 gains (same entries).
-- fp32 by oneDNN on AMD processors (`OneDNN`): see its docstring.
 
 oneDNN compiles code for every number of rows that it has not met, which takes several times as long as the product
 itself, and hardly two batches have the same number of rows. Inputs are therefore padded with rows of zeros to one of
-a few sizes, or cut into parts of such sizes: XS bf16 +23 %, S bf16 +31 % (2026-11-21, code compiled for every batch).
+a few sizes: XS bf16 +23 %, S bf16 +31 % (2026-11-21, code compiled for every batch).
 
 M rows of inputs X (M, d_in) meet a weight W (d_out, d_in); G (M, d_out) is the gradient of the outputs.
 """
@@ -20,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -128,59 +126,15 @@ class EmulatedBF16(BF16):
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """X W^T + b."""
-        return _fp32_on_cpu().linear(x.float(), weight.float(), None if bias is None else bias.float())
+        return Matmul().linear(x.float(), weight.float(), None if bias is None else bias.float())
 
     def grad_input(self, grad: Tensor, weight: Tensor) -> Tensor:
         """G W."""
-        return _fp32_on_cpu().grad_input(grad.float(), weight.float())
+        return Matmul().grad_input(grad.float(), weight.float())
 
     def grad_weight(self, grad: Tensor, x: Tensor, out: Tensor | None = None) -> Tensor:
         """G^T X."""
-        return _fp32_on_cpu().grad_weight(grad.float(), x.float(), out)
-
-
-class OneDNN(Matmul):
-    """fp32 by oneDNN, for AMD processors, where torch's own products take a slow path of MKL.
-
-    Rows are cut into parts of few sizes, the last one padded to the smallest: compiled code in fp32 keeps tens of
-    megabytes for each size, so these are fewer still than in bf16.
-    """
-
-    SIZES = (4096, 2048, 1024, 512, 256, 128, 64)
-
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """X W^T + b."""
-        y = self._in_parts(x, weight)
-        return y if bias is None else y.add_(bias)
-
-    def grad_input(self, grad: Tensor, weight: Tensor) -> Tensor:
-        """G W."""
-        return self._in_parts(grad, weight.T.contiguous())
-
-    def grad_weight(self, grad: Tensor, x: Tensor, out: Tensor | None = None) -> Tensor:
-        """G^T X."""
-        total = grad.new_zeros(grad.shape[1], x.shape[1]) if out is None else out
-        for start, stop, size in self._parts(len(x)):
-            G, X = (_padded([rows[start:stop]], size, rows.dtype) for rows in (grad, x))
-            total += _onednn_product(G.T, X.T)
-        return total
-
-    def _in_parts(self, a: Tensor, b: Tensor) -> Tensor:
-        """A B^T: (M, k), (n, k) -> (M, n)."""
-        out = a.new_empty(len(a), len(b))
-        for start, stop, size in self._parts(len(a)):
-            out[start:stop] = _onednn_product(_padded([a[start:stop]], size, a.dtype), b)[: stop - start]
-        return out
-
-    def _parts(self, rows: int) -> Iterator[tuple[int, int, int]]:
-        """(start, stop, padded size) of each part."""
-        start = 0
-        for size in self.SIZES:
-            while rows - start >= size:
-                yield start, start + size, size
-                start += size
-        if start < rows:
-            yield start, rows, self.SIZES[-1]
+        return Matmul().grad_weight(grad.float(), x.float(), out)
 
 
 def matmul_for(device: torch.device, bf16: bool, wide: bool = False) -> Matmul:
@@ -191,10 +145,10 @@ def matmul_for(device: torch.device, bf16: bool, wide: bool = False) -> Matmul:
         bf16: whether operands may be rounded to bf16.
         wide: whether outputs are far larger than operands.
     """
-    if device.type != "cpu":
-        return BF16() if bf16 else Matmul()
     if not bf16:
-        return _fp32_on_cpu()
+        return Matmul()
+    if device.type != "cpu":
+        return BF16()
     if not _has_bf16():
         return EmulatedBF16()
     if wide:
@@ -221,13 +175,6 @@ def _padded(blocks: Sequence[Tensor], rows: int, dtype: torch.dtype) -> Tensor:
     return out
 
 
-def _onednn_product(a: Tensor, b: Tensor) -> Tensor:
-    """A B^T: (m, k), (n, k) -> (m, n)."""
-    if a.dtype != torch.float32:
-        return a @ b.T
-    return linear_pointwise(a.contiguous(), b.contiguous(), None, "none")
-
-
 @contextmanager
 def _rounding_matmul() -> Iterator[None]:
     """Let oneDNN round fp32 operands to bf16; switched back afterwards, since it slows small products down."""
@@ -238,15 +185,6 @@ def _rounding_matmul() -> Iterator[None]:
         yield
     finally:
         matmul.fp32_precision = before
-
-
-@cache
-def _fp32_on_cpu() -> Matmul:
-    try:
-        amd = "AuthenticAMD" in Path("/proc/cpuinfo").read_text()
-    except OSError:  # not Linux
-        amd = False
-    return OneDNN() if amd and torch.backends.mkldnn.is_available() else Matmul()
 
 
 @cache

@@ -27,7 +27,6 @@ from ablate.config.cost import (
 )
 from ablate.data.corpus import LengthSums
 from ablate.data.seq2seq import collate
-from ablate.kernels import cpu_matmul
 from ablate.kernels.cross_entropy import smoothed_cross_entropy
 from ablate.model import build
 from ablate.store import checkpoints
@@ -161,7 +160,6 @@ def counted(config):
 @pytest.fixture
 def counted_products(monkeypatch):
     """Multiply by torch's own operators: its counter of FLOPs does not know those of oneDNN, used on AMD processors."""
-    monkeypatch.setattr(cpu_matmul, "_fp32_on_cpu", cpu_matmul.Matmul)
 
 
 @pytest.mark.usefixtures("counted_products")

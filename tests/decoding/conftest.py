@@ -3,8 +3,6 @@
 import pytest
 import torch
 
-from tests.model.conftest import torchs_products_in_fp32  # noqa: F401
-
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread():

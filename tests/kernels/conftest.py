@@ -1,3 +1,3 @@
-"""Kernels on the same products everywhere; tests/kernels/test_cpu_matmul.py has those of single processors."""
+"""Kernels on one thread."""
 
-from tests.model.conftest import one_thread, torchs_products_in_fp32  # noqa: F401
+from tests.model.conftest import one_thread  # noqa: F401

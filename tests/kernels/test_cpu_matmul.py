@@ -10,7 +10,6 @@ from ablate.kernels.cpu_matmul import (
     EmulatedBF16,
     FusedBF16,
     Matmul,
-    OneDNN,
     PaddedBF16,
     RoundedWithin,
     padded_rows,
@@ -21,7 +20,7 @@ D_IN, D_OUT = 13, 7
 
 
 @pytest.mark.parametrize("rows", [37, 64, 330])
-@pytest.mark.parametrize("way", [OneDNN(), Matmul()], ids=["onednn", "torch"])
+@pytest.mark.parametrize("way", [Matmul()], ids=["torch"])
 def test_every_way_in_fp32_gives_the_three_products(way, rows):
     x, weight, bias, grad = (
         normal(rows, D_IN),
@@ -119,23 +118,6 @@ def test_rounding_within_is_on_for_its_products_and_for_no_other(monkeypatch):
     RoundedWithin().linear(normal(64, 64), normal(64, 64, seed=2))
     assert seen == ["bf16"] != [before]
     assert matmul.fp32_precision == before
-
-
-def test_onednn_sees_few_numbers_of_rows_in_fp32(monkeypatch):
-    seen, onednn_product = set(), cpu_matmul._onednn_product
-
-    def watched(a, b):
-        seen.add((tuple(a.shape), tuple(b.shape)))
-        return onednn_product(a, b)
-
-    monkeypatch.setattr(cpu_matmul, "_onednn_product", watched)
-    by, weight = OneDNN(), normal(D_OUT, D_IN, seed=2)
-    for rows in (1, 63, *range(64, 9000, 419)):
-        x, grad = torch.ones(rows, D_IN), torch.ones(rows, D_OUT)
-        assert by.linear(x, weight).shape == (rows, D_OUT)
-        assert by.grad_input(grad, weight).shape == (rows, D_IN)
-        assert by.grad_weight(grad, x).tolist() == [[rows] * D_IN] * D_OUT  # whole numbers: each row counted once
-    assert len(seen) <= 3 * len(by.SIZES)
 
 
 def test_onto_a_total_of_more_precision_a_product_is_added_in_that_precision():
