@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from ablate.config import cost, resolve_row
+from ablate.config import resolve_row, variants
 from ablate.config.cost import Lengths, forward_flops, parameters
 from ablate.model import ARCHITECTURES, attention, build
 from ablate.model.builder import ModelBuilder
@@ -127,7 +127,7 @@ def test_the_closed_form_counts_the_flops_of_any_shape(config, S, T):
 @pytest.mark.parametrize("chunks", [1, 2, 5])
 @pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
 def test_linear_attention_costs_a_chunks_weights_however_many_chunks_there_are(monkeypatch, architecture, chunks):
-    for module in (cost, attention):
+    for module in (variants, attention):
         monkeypatch.setattr(module, "LINEAR_CHUNK", 7)
     T = 7 * chunks
     model = small_model(architecture=architecture, attention="linear", max_positions=80)
@@ -136,7 +136,7 @@ def test_linear_attention_costs_a_chunks_weights_however_many_chunks_there_are(m
 
 @pytest.mark.parametrize("T", [8, 10, 13, 20])
 def test_a_last_chunk_that_is_not_full_is_counted_as_if_it_were(monkeypatch, T):
-    for module in (cost, attention):
+    for module in (variants, attention):
         monkeypatch.setattr(module, "LINEAR_CHUNK", 7)
     model = small_model(attention="linear")
     c, rest = model.config, T % 7

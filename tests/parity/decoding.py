@@ -18,7 +18,7 @@ from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel
 from ablate.data.corpus import Split, TokenSequences
 from ablate.data.tokenizer import BOS, EOS, PAD
 from ablate.decoding import Hypothesis, beam_search
-from ablate.metrics.perplexity import perplexity
+from ablate.tasks import TASKS
 from tests.parity import llama, marian
 from tests.parity.cases import Case, pad
 from tests.parity.row import Pairs, Row
@@ -151,7 +151,10 @@ def of_marian() -> Pairs:
     )
     labels = target_out.masked_fill(target_out == PAD, -100)
     theirs = marian.marian(known.case)(source, source != PAD, decoder_input_ids=target_in, labels=labels)
-    yield torch.tensor([perplexity(known.case.model, split, torch.device("cpu"))]), theirs.loss.exp()[None]
+    yield (
+        torch.tensor([TASKS["translation"].perplexity(known.case.model, split, torch.device("cpu"))]),
+        theirs.loss.exp()[None],
+    )
 
 
 def _sequences(sentences: Sentences) -> TokenSequences:
