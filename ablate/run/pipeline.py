@@ -49,7 +49,7 @@ class _Pipeline:
         self.config = RowConfig(**{**record.config.model_dump(), **job.run.settings})
         self.task: Task = task_of(record.task, folder.sources)
         self.log, self.check_lease, self.stop_requested = context.log, context.check_lease, context.stop_requested
-        for directory in (folder.path, folder.predictions("").parent):
+        for directory in folder.folders:
             remove_temporaries(directory)
         self.corpus = Corpus(job.run.corpus)
         self.execution = execution_of(folder, job, self.config, self.corpus.training, self.log)

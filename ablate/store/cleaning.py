@@ -33,8 +33,7 @@ class Removable:
 def removable_files(folder: RunFolder, weights: bool) -> Removable:
     """Find the removable files of a run; `weights` adds those of a finished run, which a table does not need."""
     valid = {path for checkpoint in checkpoints.valid(folder.checkpoints) for path in checkpoint.files}
-    folders = (folder.path, folder.checkpoints, folder.predictions("").parent)
-    leftovers = [path for each in folders for pattern in (".*.tmp", "*.damaged") for path in each.glob(pattern)]
+    leftovers = [path for each in folder.folders for pattern in (".*.tmp", "*.damaged") for path in each.glob(pattern)]
     leftovers += [path for path in folder.checkpoints.glob("*.safetensors") if path not in valid]
     kept = tuple(path for path in sorted(valid) if path.exists()) if weights and _is_finished(folder) else ()
     return Removable(folder, tuple(sorted(leftovers)), kept)

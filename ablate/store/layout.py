@@ -110,6 +110,11 @@ class RunFolder:
         """Scores of the predictions: a `ScoreCache`."""
         return self.path / "scores" / f"{decoding}.json"
 
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Every folder in which a killed writer may leave a temporary file."""
+        return self.path, self.checkpoints, self.predictions("").parent, self.scores("").parent
+
     def read_run(self) -> RunRecord | None:
         """Read run.json."""
         return RunRecord.read(self.run)

@@ -1,13 +1,16 @@
-"""How a run is carried out stays as it was begun, but for the micro-batch that turned out too large."""
+"""A run is executed as it began, except for micro-batches that turned out too large."""
+
+from pathlib import Path
 
 import pytest
 
 from ablate.config import resolve_row
 from ablate.errors import StoreError
-from ablate.run.execution import Execution, execution_of
-from ablate.run.job import Unit
+from ablate.run.execution import execution_of
+from ablate.run.job import Job, RunRequest
 from ablate.store import RunFolder, checkpoints
-from ablate.store.files import read_json, write_json
+from tests.records import RUN, a_result, an_execution, save_checkpoint
+from tests.training.conftest import logger_to
 
 TEXT = "c" * 12
 ROW = resolve_row({})
@@ -15,63 +18,72 @@ ROW = resolve_row({})
 
 @pytest.fixture
 def folder(tmp_path):
-    return RunFolder(tmp_path / "0123456789ab")
+    return RunFolder(tmp_path / RUN)
 
 
-def carried_out(folder, config=ROW, training=TEXT, say=None, device="cpu", threads=1, fitting=1000, smaller=False):
-    unit = Unit(str(folder.path), "", "test", {}, device, {}, threads, fitting, smaller)
-    return execution_of(folder, unit, config, training, say or [].append)
+def executed(folder, config=ROW, training=TEXT, lines=None, device="cpu", threads=1, tokens=1000, halve=False):
+    """The execution of a new attempt; its log lines go to `lines`."""
+    request = RunRequest(folder=folder.path, corpus=Path("/corpus"), test="test", decodings={}, settings={})
+    job = Job(runs=(request,), devices=(device,), threads=threads, micro_batch_tokens=tokens, halve_micro_batch=halve)
+    return execution_of(folder, job, config, training, logger_to([] if lines is None else lines))
 
 
-def test_a_run_goes_on_with_what_it_began_with(folder):
-    begun = carried_out(folder, threads=3, fitting=1000)
-    assert begun == Execution(TEXT, "cpu", 3, 1000)
-    assert carried_out(folder, threads=8, fitting=77) == begun
-    assert read_json(folder.provenance)["threads"] == 3
+def test_a_run_continues_with_the_threads_and_micro_batch_that_it_began_with(folder):
+    begun = executed(folder, threads=3, tokens=1000)
+    assert begun == an_execution(training=TEXT, threads=3, micro_batch_tokens=1000)
+    assert executed(folder, threads=8, tokens=77) == begun
+    assert folder.read_provenance().threads == 3
 
 
-@pytest.mark.parametrize(("halvings", "tokens"), [(0, 1001), (1, 501), (2, 251), (9, 2), (10, 1), (40, 1)])
-def test_each_halving_halves_and_something_always_remains(halvings, tokens):
-    assert Execution(TEXT, "cpu", 1, 1001, halvings).fitting_tokens == tokens
+def test_after_a_kill_for_want_of_memory_the_micro_batch_is_halved_for_good(folder):
+    lines = []
+    executed(folder)
+    assert executed(folder, halve=True, lines=lines).fitting_tokens == 500
+    assert executed(folder, halve=True, lines=lines).fitting_tokens == 250
+    assert executed(folder).fitting_tokens == 250
+    assert lines == [f"the system ran out of memory: micro-batches of {n} tokens from here" for n in (500, 250)]
 
 
-def test_after_an_end_for_want_of_memory_the_parts_are_smaller_and_stay_so(folder):
-    said = []
-    carried_out(folder)
-    assert carried_out(folder, smaller=True, say=said.append).fitting_tokens == 500
-    assert carried_out(folder, smaller=True, say=said.append).fitting_tokens == 250
-    assert carried_out(folder).fitting_tokens == 250
-    assert said == [f"the system ran out of memory: micro-batches of {n} tokens from here" for n in (500, 250)]
+def test_a_first_attempt_may_already_need_half_the_micro_batch(folder):
+    """The worker was killed before it could write how the run is executed."""
+    assert executed(folder, halve=True).fitting_tokens == 500
+    assert executed(folder).fitting_tokens == 500
 
 
-def test_what_the_study_says_of_micro_batches_holds_until_memory_does_not_suffice_for_it(folder):
+def test_the_micro_batch_of_the_study_takes_precedence_until_memory_runs_out(folder):
     config = resolve_row({"micro_batch_tokens": 600})
-    carried_out(folder)
-    assert carried_out(folder, config).fitting_tokens == 600
-    assert carried_out(folder, config, smaller=True).fitting_tokens == 300
-    assert carried_out(folder, config).fitting_tokens == 300
-    assert carried_out(folder, resolve_row({"micro_batch_tokens": 400})).fitting_tokens == 400
+    executed(folder)
+    assert executed(folder, config).fitting_tokens == 600
+    assert executed(folder, config, halve=True).fitting_tokens == 300
+    assert executed(folder, config).fitting_tokens == 300
+    assert executed(folder, resolve_row({"micro_batch_tokens": 400})).fitting_tokens == 400
 
 
 @pytest.mark.parametrize(("named", "message"), [
-    ({"training": "d" * 12}, "was begun on text c{12}, and the files now make text d{12}"),
-    ({"device": "cuda:0"}, "was begun on cpu, and its random state is of no use on cuda"),
+    ({"training": "d" * 12}, r"the training data has changed since this run began \(text c{12}, now d{12}\)"),
+    ({"device": "cuda:0"}, "began on cpu, and its random state cannot be used on cuda; use --device cpu"),
 ])  # fmt: skip
-def test_other_data_and_another_device_are_refused(folder, named, message):
-    carried_out(folder)
+def test_other_data_and_another_kind_of_device_are_refused(folder, named, message):
+    executed(folder)
     with pytest.raises(StoreError, match=message):
-        carried_out(folder, **named)
+        executed(folder, **named)
 
 
-def test_where_it_is_damaged_an_unfinished_run_begins_again_and_a_finished_one_keeps_its_weights(folder):
-    for finished in (False, True):
-        said = []
-        carried_out(folder)
-        checkpoints.save(folder.checkpoints, 4, b"w", b"s", {}, scheduled=True)
-        if finished:
-            write_json(folder.result, {"outcome": "done"})
-        folder.execution.write_bytes(folder.execution.read_bytes()[:-3])
-        assert carried_out(folder, threads=2, say=said.append).threads == 2
-        assert [g.step for g in checkpoints.generations(folder.checkpoints)] == ([4] if finished else [])
-        assert len(said) == (not finished)
-        folder.execution.unlink()
+def test_a_finished_run_may_be_decoded_on_another_kind_of_device(folder):
+    begun = executed(folder)
+    a_result().write(folder.result)
+    assert executed(folder, device="cuda:0") == begun
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_with_a_damaged_record_an_unfinished_run_starts_over_and_a_finished_one_keeps_its_weights(folder, finished):
+    lines = []
+    executed(folder)
+    save_checkpoint(folder.checkpoints, 4)
+    if finished:
+        a_result().write(folder.result)
+    folder.execution.write_bytes(folder.execution.read_bytes()[:-3])
+    assert executed(folder, threads=2, lines=lines).threads == 2
+    assert [c.step for c in checkpoints.valid(folder.checkpoints)] == ([4] if finished else [])
+    assert [line.endswith("; the run starts over") for line in lines] == ([] if finished else [True])
+    assert folder.execution.with_name("execution.json.damaged").exists()

@@ -44,7 +44,7 @@ def files(run):
 
 
 LEFT = ("result.json.damaged", ".result.json.1a2b3c4d.tmp", "checkpoints/000000012.weights.safetensors",
-        "checkpoints/000000004.json.damaged", "translations/.abc.txt.1a2b3c4d.tmp")  # fmt: skip
+        "checkpoints/000000004.json.damaged", "translations/.abc.txt.1a2b3c4d.tmp", "scores/.abc.json.1a2b3c4d.tmp")  # fmt: skip
 
 
 def test_leftovers_of_kills_and_damage_are_removed_and_nothing_else(run):
