@@ -73,9 +73,9 @@ def fresh(calm, tmp_path):
 
 @pytest.fixture
 def no_workers(monkeypatch):
-    """From here on, a worker that is started is a failure."""
+    """Make the start of a worker a failure."""
 
-    def refuse(place):
+    def refuse(slot, command):
         raise AssertionError("a worker was started")
 
     monkeypatch.setattr("ablate.launch.local._Worker", refuse)

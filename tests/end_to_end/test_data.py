@@ -57,9 +57,9 @@ def test_perplexity_per_character_is_the_same_likelihood(done):
         corpus = Corpus(root.corpus(result["corpus"]))
         tokens = sum(len(corpus.split("dev")["target"][i]) + 1 for i in range(20))
         characters = sum(len(line) + 1 for line in corpus.text("dev", "target"))
-        (decoding,) = result["decodings"].values()
-        nats = tokens * math.log(decoding["ppl"])
-        assert characters * math.log(decoding["ppl_char"]) == pytest.approx(nats)
+        (decoding,) = result.decodings.values()
+        nats = tokens * math.log(decoding.scores["ppl"].value)
+        assert characters * math.log(decoding.scores["ppl_char"].value) == pytest.approx(nats)
 
 
 def test_a_run_with_two_vocabularies_translates_and_is_not_exported(done):

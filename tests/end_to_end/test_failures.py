@@ -1,4 +1,4 @@
-"""Runs that fail, runs that diverge, and what a terminal shows meanwhile."""
+"""Runs that fail or diverge, and the live table in a terminal."""
 
 import fcntl
 import json
@@ -16,16 +16,17 @@ import pytest
 import torch
 
 from ablate.config import DecodingConfig
-from ablate.run.job import Unit
-from ablate.run.pipeline import carry_out
-from ablate.store.files import write_json
+from ablate.run.job import Job, RunRequest
+from ablate.run.pipeline import execute
+from ablate.training import RunContext
 from tests.end_to_end.studies import outcome
+from tests.records import a_failure
 
 LABEL = "A h=1"
 
 
 def take_back(run):
-    """Undo a run: as if it had never been finished."""
+    """Undo the end of a run."""
     run.result.unlink()
     shutil.rmtree(run.checkpoints)
 
@@ -35,7 +36,7 @@ def statuses(trained):
     return {(run["row"], run["seed"]): run for run in runs}
 
 
-def test_a_run_that_fails_is_told_left_alone_and_repaired_on_request(copy, calm, monkeypatch):
+def test_a_failed_run_is_listed_left_alone_and_repaired_on_request(copy, calm, monkeypatch):
     run = copy.folder(LABEL)
     take_back(run)
     run.checkpoints.write_text("in the way")
@@ -53,8 +54,8 @@ def test_a_run_that_fails_is_told_left_alone_and_repaired_on_request(copy, calm,
     assert str(run.log) in detail
     assert "Traceback" in run.log.read_text()
 
-    with monkeypatch.context() as no_workers:
-        no_workers.setattr("ablate.launch.local._Worker", None)
+    with monkeypatch.context() as patch:
+        patch.setattr("ablate.launch.local._Worker", None)  # none may start
         again = copy.run()
     assert again.code == 1
     assert again.out == table_of(copy)
@@ -68,10 +69,10 @@ def test_a_run_that_fails_is_told_left_alone_and_repaired_on_request(copy, calm,
 
 
 def test_a_run_whose_workers_were_killed_is_tried_again_by_the_same_command(copy, calm):
-    """Whoever killed them, nothing says that the next would be killed as well."""
+    """A kill from outside does not suggest that the next worker would be killed too."""
     run = copy.folder(LABEL)
     take_back(run)
-    write_json(run.failure, {"reason": "the worker was ended by SIGKILL", "killed": True, "time": 0.0})
+    a_failure(reason="the worker was ended by SIGKILL", killed=True, time=0.0).write(run.failure)
     assert statuses(copy)[LABEL, 1]["state"] == "failed"
     assert statuses(copy)[LABEL, 1]["detail"].endswith("; the next `ablate run` runs it again")
     again = copy.run()
@@ -85,17 +86,18 @@ def table_of(trained):
 
 @pytest.fixture
 def diverged(copy, monkeypatch):
-    """A run that has diverged, since here a loss explodes early."""
+    """A run that has diverged, because the limit of the loss is set very low."""
     run, row = copy.folder(LABEL), copy.study.rows[1]
     take_back(run)
     threads = torch.get_num_threads()
-    monkeypatch.setattr("ablate.training.loop.EXPLODED", 0.1)
+    monkeypatch.setattr("ablate.training.trainer.EXPLODED", 0.1)
     fields = set(DecodingConfig.model_fields)
-    decodings = {row.decoding: row.config.model_dump(include=fields)}
+    decodings = {row.decoding: DecodingConfig(**row.config.model_dump(include=fields))}
     (corpus,) = (path.parent for path in copy.root.glob("corpora/*/corpus.json"))
     try:
-        unit = Unit(str(run.path), str(corpus), "test", decodings, "cpu", {}, threads=1, fitting_tokens=512)
-        assert carry_out(unit, bool, [].append) == "diverged"
+        request = RunRequest(folder=run.path, corpus=corpus, test="test", decodings=decodings, settings={})
+        job = Job(runs=(request,), devices=("cpu",), threads=1, micro_batch_tokens=512)
+        assert execute(job, RunContext()) == "diverged"
     finally:
         torch.set_num_threads(threads)
     return copy
@@ -132,7 +134,7 @@ def in_a_terminal(words, columns):
 
 def test_a_terminal_sees_the_work_go_on_and_then_a_table_that_fits(copy):
     take_back(copy.folder(LABEL))
-    often = "from ablate.launch import local; local.TICK_SECONDS = 0.02"  # the run may take less than a tick
+    often = "from ablate.launch import scheduler; scheduler.TICK_SECONDS = 0.02"  # the run may take less than a tick
     begin = f"{often}; from ablate.cli import main; main()"
     words = [sys.executable, "-c", begin, "run", str(copy.file), "--results", str(copy.root)]
     code, sent = in_a_terminal(words, columns=80)

@@ -10,9 +10,10 @@ import torch
 
 from ablate.config import DecodingConfig
 from ablate.errors import Interrupted
-from ablate.run.job import Unit
-from ablate.run.pipeline import carry_out
-from ablate.store.files import read_json
+from ablate.run.job import Job, RunRequest
+from ablate.run.pipeline import execute
+from ablate.store.records import Result
+from ablate.training import RunContext
 from tests.cli.inside import inside
 from tests.end_to_end.conftest import Trained
 from tests.end_to_end.studies import ablate, outcome
@@ -138,18 +139,19 @@ def begun(trained, steps):
     run.result.unlink()
     shutil.rmtree(run.checkpoints)
     (corpus,) = (path.parent for path in trained.root.glob("corpora/*/corpus.json"))
-    decodings = {row.decoding: row.config.model_dump(include=set(DecodingConfig.model_fields))}
-    unit = Unit(str(run.path), str(corpus), "test", decodings, "cpu", {}, threads=1, fitting_tokens=512)
+    decodings = {row.decoding: DecodingConfig(**row.config.model_dump(include=set(DecodingConfig.model_fields)))}
+    request = RunRequest(folder=run.path, corpus=corpus, test="test", decodings=decodings, settings={})
+    job = Job(runs=(request,), devices=("cpu",), threads=1, micro_batch_tokens=512)
     asked, threads = itertools.count(1), torch.get_num_threads()
     try:
         with pytest.raises(Interrupted):
-            carry_out(unit, lambda: next(asked) == steps, [].append)
+            execute(job, RunContext(stop_requested=lambda: next(asked) == steps))
     finally:
         torch.set_num_threads(threads)
     return run
 
 
-def test_an_interrupted_run_with_it_goes_on_and_comes_out_as_if_it_had_not_been(own, copied):
+def test_an_interrupted_run_with_it_resumes_and_ends_like_an_undisturbed_one(own, copied):
     run = begun(copied, steps=13)
     assert [path.name.partition(".")[0] for path in sorted(run.checkpoints.glob("*.state.*"))][-1] == "000000013"
     done = copied.run()
@@ -158,7 +160,7 @@ def test_an_interrupted_run_with_it_goes_on_and_comes_out_as_if_it_had_not_been(
     assert outcome(copied.root) == outcome(own.root)
 
 
-def test_an_interrupted_run_goes_on_with_the_source_that_it_was_begun_with(own, copied):
+def test_an_interrupted_run_resumes_with_the_source_that_it_began_with(own, copied):
     """What is edited meanwhile is another run, and the old one is found again when the edit is undone."""
     begun(copied, steps=13)
     source = copied.file.parent / "mine.py"
@@ -195,8 +197,8 @@ def test_a_run_translates_from_the_source_that_it_keeps_after_the_original_is_go
 
 def test_its_parameters_are_counted_in_the_result(own):
     """A gain in each of the two self-attentions, beside what the same model with norms of as many gains has."""
-    (run,) = [read_json(path) for path in own.root.glob("runs/*/result.json")]
+    (run,) = [Result.read(path) for path in own.root.glob("runs/*/result.json")]
     plain = own.file.parent / "plain.yaml"
     plain.write_text(OWN.replace("mine:Mine", "full").replace("mine:Centred", "rmsnorm"))
     rows = inside("plan", plain, "--results", own.root, "--format", "json").out
-    assert run["params"] == int(re.search(r'"params": (\d+)', rows)[1]) + 2
+    assert run.params == int(re.search(r'"params": (\d+)', rows)[1]) + 2

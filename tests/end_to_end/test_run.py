@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ablate.store.files import read_json
+from ablate.store.records import Execution, Progress, Provenance
 from tests.cli.inside import inside
 from tests.end_to_end.conftest import Trained
 from tests.end_to_end.studies import TINY, write_study
@@ -68,14 +69,14 @@ def test_a_row_that_is_added_is_the_only_one_that_is_trained(copy):
 def test_a_way_of_decoding_that_is_added_trains_nothing(copy):
     old, run = trainings(copy.root), copy.folder("base")
     before = {path: path.read_bytes() for path in (run.metrics, *run.checkpoints.iterdir())}
-    scores = run.read_result()["decodings"]
+    scores = run.read_result().decodings
     copy.file.write_text(TINY + "  greedy: {set: {beam: 1}}\n")
     done = copy.run("--seeds", "1", "--rows", "greedy")
     assert done.code == 0
     assert "1 of 1 run to do" in done.out
     assert trainings(copy.root) == old
     assert {path: path.read_bytes() for path in before} == before
-    after = run.read_result()["decodings"]
+    after = run.read_result().decodings
     assert after.items() > scores.items()
     assert len(after) == len(scores) + 1
 
@@ -128,7 +129,7 @@ def test_one_job_takes_all_cores_and_one_run_at_a_time(fresh):
     assert events == ["started", "done"] * 2
     cores = len(os.sched_getaffinity(0))
     assert f"1 at once on cpu, {cores} thread" in done.out
-    assert {read_json(path)["threads"] for path in fresh.root.glob("runs/*/execution.json")} == {cores}
+    assert {Execution.read(path).threads for path in fresh.root.glob("runs/*/execution.json")} == {cores}
 
 
 def test_what_is_kept_is_small_readable_and_names_no_one(calm):
@@ -165,10 +166,10 @@ def test_the_results_of_a_run_name_no_one_either(calm):
 
 def test_what_took_part_is_written_down(calm):
     for path in calm.root.glob("runs/*/provenance.json"):
-        provenance = read_json(path)
-        assert provenance["packages"].keys() == {"torch", "numpy", "sentencepiece", "sacrebleu", "safetensors"}
-        assert all(provenance["packages"].values())
-        assert provenance["device"] == "cpu"
+        provenance = Provenance.read(path)
+        assert provenance.packages.keys() == {"torch", "numpy", "sentencepiece", "sacrebleu", "safetensors"}
+        assert all(provenance.packages.values())
+        assert provenance.device == "cpu"
 
 
 def test_the_plan_knows_the_time_once_runs_have_finished(copy):
@@ -233,9 +234,9 @@ def test_one_s_own_text_is_trained_on_in_every_form_and_not_mixed_with_other_tex
     assert all(line.startswith("corpus: ") for line in changed.out.splitlines())
     assert len(changed.err.splitlines()) == 1
     old, new = sorted(files.root.glob("corpora/*/corpus.json"), key=lambda path: path.stat().st_mtime_ns)
-    assert old.parent.name == result["corpus"]
-    assert f"was trained on text {read_json(old)['training']}" in changed.err
-    assert f"now make text {read_json(new)['training']}" in changed.err
+    assert old.parent.name == result.corpus
+    began, now = (read_json(path)["training"] for path in (old, new))
+    assert f"the training data has changed since these results were made (text {began}, now {now})" in changed.err
     assert stamps(files.root / "runs") == before
     assert files.ask("table").code == 0
 
@@ -297,9 +298,9 @@ def test_a_logger_is_brought_up_to_date_and_changes_nothing_of_the_runs(copy, no
 
 def test_a_worker_has_reported_its_device_and_the_memory_that_it_held(calm):
     for path in calm.root.glob("runs/*/progress.json"):
-        progress = read_json(path)
-        assert progress["device"] == "cpu"
-        assert 50e6 < progress["memory"]["held"] < progress["memory"]["total"]  # torch alone takes more
+        progress = Progress.read(path)
+        assert progress.device == "cpu"
+        assert 50e6 < progress.memory.held < progress.memory.total  # torch alone takes more
 
 
 def test_another_test_side_is_translated_by_runs_that_are_done(files):
@@ -316,11 +317,11 @@ def test_another_test_side_is_translated_by_runs_that_are_done(files):
     assert stamps(run.checkpoints) == weights
     second = run.read_result()
     assert f"BLEU {list(second['decodings'].values())[1]['bleu']:.1f} (" in said
-    assert [d["test"] for d in second["decodings"].values()] == ["test.tsv", "other.tsv"]
-    assert second["steps"] == first["steps"]
-    assert [d["sentences"] for d in second["decodings"].values()] == [20, 7]
-    assert len({d["corpus"] for d in second["decodings"].values()}) == 2
-    assert len({d["ppl"] for d in second["decodings"].values()}) == 1  # which is of dev
+    assert [d.test for d in second.decodings.values()] == ["test.tsv", "other.tsv"]
+    assert second.steps == first.steps
+    assert [d.predictions for d in second.decodings.values()] == [20, 7]
+    assert len({d.corpus for d in second.decodings.values()}) == 2
+    assert len({d.scores["ppl"].value for d in second.decodings.values()}) == 1  # which is of dev
 
     assert files.ask("table", "--format", "json").out == table
     assert json.loads(other.ask("table", "--format", "json").out)["rows"][0]["state"] == "done"

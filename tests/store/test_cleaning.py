@@ -43,8 +43,14 @@ def files(run):
     return {path.relative_to(run.path).as_posix() for path in run.path.rglob("*") if path.is_file()}
 
 
-LEFT = ("result.json.damaged", ".result.json.1a2b3c4d.tmp", "checkpoints/000000012.weights.safetensors",
-        "checkpoints/000000004.json.damaged", "translations/.abc.txt.1a2b3c4d.tmp", "scores/.abc.json.1a2b3c4d.tmp")  # fmt: skip
+LEFT = (
+    "result.json.damaged",
+    ".result.json.1a2b3c4d.tmp",
+    "checkpoints/000000012.weights.safetensors",
+    "checkpoints/000000004.json.damaged",
+    "translations/.abc.txt.1a2b3c4d.tmp",
+    "scores/.abc.json.1a2b3c4d.tmp",
+)
 
 
 def test_leftovers_of_kills_and_damage_are_removed_and_nothing_else(run):
