@@ -77,6 +77,14 @@ def ellipsis(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
+def middle_ellipsis(text: str, width: int) -> str:
+    """Text of at most `width` characters; longer text has `…` in place of its middle."""
+    if len(text) <= width:
+        return text
+    end = (width - 1) // 2
+    return f"{text[: width - 1 - end]}…{text[len(text) - end :]}"
+
+
 def setting_text(value: object, unset: str = "unset") -> str:
     """The value of a configuration field as a study file writes it: `0.1`, `true`, `sinusoidal`.
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ablate.formatting import duration, ellipsis, printable, scaled, setting_text, size
+from ablate.formatting import duration, ellipsis, middle_ellipsis, printable, scaled, setting_text, size
 
 SECOND, MINUTE, HOUR, DAY = 1, 60, 3600, 86_400
 
@@ -103,3 +103,8 @@ def test_ellipsis_keeps_the_width(width, text):
 def test_a_setting_is_written_as_in_a_study(value, text):
     assert setting_text(value) == text
     assert setting_text(None, unset="null") == "null"
+
+
+@pytest.mark.parametrize(("width", "text"), [(9, "D 0.3 abc"), (8, "D 0.…abc"), (7, "D 0…abc"), (4, "D …c"), (1, "…")])
+def test_middle_ellipsis_keeps_both_ends(width, text):
+    assert middle_ellipsis("D 0.3 abc", width) == text

@@ -47,5 +47,5 @@ def table_context(table: Table, layout: Layout) -> dict[str, Any]:
         "name": table.study.name,
         "columns": layout.columns,
         "groups": [list(group) for _, group in groupby(rows, key=lambda row: row["group"])],
-        "legend": [line.replace("* best", "bold: best") for line in layout.legend],
+        "legend": layout.legend_with("bold"),
     }

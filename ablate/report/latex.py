@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from ablate.report.layout import Column, Layout, layouts, one_line_heads
+from ablate.report.layout import Column, Layout, layouts
 from ablate.report.table import Table
 
 _TOP = r"""% Compiles as it stands. In a paper: \usepackage{booktabs,graphicx} and \input this file.
@@ -53,16 +53,12 @@ def latex(table: Table, against_paper: bool = False, with_cost: bool = False) ->
         r"  \end{tabular}}",
         r"  \par\medskip",
         r"  \begin{minipage}{\linewidth}\footnotesize\raggedright",
-        *(f"    {escaped(_legend(line))}\\par" for line in one_line_heads(layout).legend),
+        *(f"    {escaped(line)}\\par" for line in layout.legend_with("bold")),
         r"  \end{minipage}",
         r"\end{table}",
         r"\ablateend",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _legend(line: str) -> str:
-    return line.replace("* best", "bold: best")
 
 
 def _heads(layout: Layout) -> list[str]:

@@ -80,6 +80,10 @@ class Layout:
     columns: tuple[Column, ...]
     legend: tuple[str, ...]
 
+    def legend_with(self, mark: str) -> list[str]:
+        """The legend for a format that marks best values in another way than with a star."""
+        return [line.replace("* best", f"{mark}: best") for line in self.legend]
+
 
 @dataclass(frozen=True)
 class _Form:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from rich.text import Text
 
 from ablate.config.metrics import Metric
-from ablate.formatting import duration, number, size, thousands
+from ablate.formatting import duration, middle_ellipsis, number, size, thousands
 from ablate.report.plan import Plan, PlanRow, measured_rates, plan_of
 from ablate.report.scores import Scores
 from ablate.report.terminal import STYLES
@@ -274,64 +274,65 @@ def run_labels(study: Study) -> dict[str, str]:
 # The live table
 
 GAP = "  "
-LEAST_LABEL = 12  # columns that a row's label keeps in any case
-ENOUGH_LABEL = 28  # it gets no more than this before the other columns have their longer forms
-ROOM_FOR_LEGEND = 6  # rows; below that they need the line themselves
+LEAST_LABEL = 12  # minimum width of row labels
+ENOUGH_LABEL = 28  # labels are this wide before other columns get their longer forms
+ROOM_FOR_LEGEND = 6  # rows; with fewer, the legend's line is used for a row
 LEGEND = '~ still training; "vs base": difference in PPL, @ last step that both evaluated'
 # State shown for a row with runs in several states; the first match wins.
 _FIRST: tuple[State, ...] = ("running", "failed", "diverged", "interrupted", "pending", "done")
 _WORDS = {"pending": "waiting"}
 
 
-def lines(standing: StudyProgress, width: int, height: int) -> list[Text]:
-    """The standing in at most `height` lines of at most `width` columns, the active part of a tall table."""
-    head = [_title(standing, width), _bar(standing, width)]
+def lines(progress: StudyProgress, width: int, height: int) -> list[Text]:
+    """Draw progress in at most `height` lines of at most `width` columns; of a tall table its active part."""
+    head = [_title(progress, width), _bar(progress, width)]
     room = height - len(head) - 1  # under the columns' heads
     if room < 2:
         return head[:height]
     legend = [_cut(Text(LEGEND, style="dim"), width)] if room > ROOM_FOR_LEGEND else []
-    rows, left_out = _chosen(standing.rows, room - len(legend))
-    return [*head, *_table(standing.study, rows, width), *(_cut(line, width) for line in left_out), *legend]
+    rows, left_out = _visible(progress.rows, room - len(legend))
+    return [*head, *_table(progress.study, rows, width), *(_cut(line, width) for line in left_out), *legend]
 
 
-def _title(standing: StudyProgress, width: int) -> Text:
+def _title(progress: StudyProgress, width: int) -> Text:
     """`tiny: 3 of 10 runs, 1 failed, about 2 min left`."""
-    counts = standing.counts
-    parts = [f"{standing.ended} of {len(standing.states)} runs"]
+    counts = progress.counts
+    parts = [f"{progress.ended} of {len(progress.states)} runs"]
     parts += [f"{counts[state]} {state}" for state in STATES if state not in ("done", "pending") and counts[state]]
-    if standing.seconds_left is not None:
-        parts.append(f"about {duration(standing.seconds_left)} left")
-    elif standing.ended < len(standing.states) and not counts["running"]:
+    if progress.seconds_left is not None:
+        parts.append(f"about {duration(progress.seconds_left)} left")
+    elif progress.ended < len(progress.states) and not counts["running"]:
         parts.append("no process is running this study")
-    said = ", ".join(parts)
-    name = _cut(Text(standing.study.name), max(LEAST_LABEL, width - len(said) - 2))
-    return _cut(Text.assemble(name, ": ", said, style="bold"), width)
+    text = ", ".join(parts)
+    name = _cut(Text(progress.study.name), max(LEAST_LABEL, width - len(text) - 2))
+    return _cut(Text.assemble(name, ": ", text, style="bold"), width)
 
 
-def _bar(standing: StudyProgress, width: int) -> Text:
+def _bar(progress: StudyProgress, width: int) -> Text:
     """`━━━━━━━━━━━━───────── 38 %  memory 0.8 GB of 25 GB`."""
-    percent = int(100 * standing.share)  # never 100 before the end
-    said = f" {percent:3d} %"
-    for device, (held, total) in standing.memory.items():
+    percent = int(100 * progress.share)  # rounded down: 100 only at the end
+    text = f" {percent:3d} %"
+    for device, (held, total) in progress.memory.items():
         name = "memory" if device == "cpu" else device
-        longer = f"{said}{GAP}{name} {size(held)} of {size(total)}"
-        said = longer if len(longer) <= width // 2 else said
-    room = max(0, min(60, width - len(said)))
-    full = int(room * standing.share)
-    return _cut(Text.assemble(("━" * full, "green"), ("─" * (room - full), "dim"), said), width)
+        longer = f"{text}{GAP}{name} {size(held)} of {size(total)}"
+        text = longer if len(longer) <= width // 2 else text
+    room = max(0, min(60, width - len(text)))
+    full = int(room * progress.share)
+    return _cut(Text.assemble(("━" * full, "green"), ("─" * (room - full), "dim"), text), width)
 
 
-def _chosen(rows: Sequence[RowProgress], room: int) -> tuple[list[RowProgress], list[Text]]:
-    """The rows that there is room for, in their order: base, those at work, what failed, the last done, the next."""
+def _visible(rows: Sequence[RowProgress], room: int) -> tuple[list[RowProgress], list[Text]]:
+    """The rows that fit, in their order, and a line that counts the others.
+
+    Base comes first, then running rows, then failed and diverged ones, then those nearest to the first running row.
+    """
     if len(rows) <= room:
         return list(rows), []
-    room -= 1  # a line says what is left out
-    at_work = [i for i, row in enumerate(rows) if _state(row) == "running"]
-    middle = at_work[0] if at_work else next((i for i, row in enumerate(rows) if _state(row) != "done"), 0)
+    room -= 1  # for the line that counts the others
+    running = [i for i, row in enumerate(rows) if _state(row) == "running"]
+    middle = running[0] if running else next((i for i, row in enumerate(rows) if _state(row) != "done"), 0)
     urgent: dict[State, int] = {"running": 0, "failed": 1, "diverged": 1}
-    order = sorted(
-        range(1, len(rows)), key=lambda i: (urgent.get(_state(rows[i]), 2), abs(i - middle), i)
-    )  # those nearest to where work is going on come before others
+    order = sorted(range(1, len(rows)), key=lambda i: (urgent.get(_state(rows[i]), 2), abs(i - middle), i))
     kept = sorted([0, *order[: room - 1]])
     others = [_state(row) for i, row in enumerate(rows) if i not in kept]
     counts = [f"{others.count(state)} {_WORDS.get(state, state)}" for state in STATES if state in others]
@@ -344,7 +345,7 @@ def _state(row: RowProgress) -> State:
 
 @dataclass(frozen=True)
 class _Column:
-    """A column of fixed width, so that nothing moves while numbers change."""
+    """A column of fixed width, so that columns do not move while numbers change."""
 
     head: str
     width: int
@@ -353,26 +354,25 @@ class _Column:
 
 
 def _table(study: Study, rows: Sequence[RowProgress], width: int) -> list[Text]:
-    """The columns' heads and the rows, in the widest form that leaves labels some room."""
+    """Heads and rows, in the widest form that leaves enough room for labels."""
     wanted = min(ENOUGH_LABEL, max(len(row.label) for row in study.rows))
     forms = [_columns(study, spread, long) for spread, long in ((True, True), (True, False), (False, False))]
     columns = next((form for form in forms if width - _width(form) >= wanted), forms[-1])
     room = max(LEAST_LABEL, width - _width(columns))
     label = min(room, max(len(row.label) for row in study.rows))
-    columns = [_Column("row", label, lambda row: Text(_called(row.row, label)), right=False), *columns]
+    columns = [_Column("row", label, lambda row: Text(_label(row.row, label)), right=False), *columns]
     head = GAP.join(_fit(Text(c.head), c.width, c.right).plain for c in columns)
     body = [Text(GAP).join(_fit(c.cell(row), c.width, c.right) for c in columns) for row in rows]
     return [_cut(line, width) for line in (Text(head, style="dim underline"), *body)]
 
 
-def _called(row: Row, width: int) -> str:
-    """The row's label, or where there is no room its group and its values alone: `D 0.3 none`, in which rows differ."""
+def _label(row: Row, width: int) -> str:
+    """The row's label; if it does not fit, its group and values, which tell rows apart: `D 0.3 none`."""
     if len(row.label) <= width:
         return row.label
     parts = row.label.removeprefix(row.group).split(" ")
     short = " ".join([row.group, *(part.partition("=")[2] for part in parts if "=" in part)])
-    end = (width - 1) // 2
-    return short if len(short) <= width else f"{short[: width - 1 - end]}…{short[len(short) - end :]}"
+    return middle_ellipsis(short, width)
 
 
 def _columns(study: Study, spread: bool, long: bool) -> list[_Column]:
@@ -384,7 +384,7 @@ def _columns(study: Study, spread: bool, long: bool) -> list[_Column]:
         _Column("PPL", 12 if spread else 6, lambda row: _ppl(row, spread)),
         _Column("vs base", 6 + 2 + steps, _against, right=False),
         _Column(main.title, 10 if spread else 5, lambda row: _final(row.main.mean, row.main.std, main.digits, spread)),
-        _Column("", 30 + 2 * steps if long else 10 + 2 * steps, lambda row: _now(row, long), right=False),
+        _Column("", 30 + 2 * steps if long else 10 + 2 * steps, lambda row: _activity(row, long), right=False),
     ]
 
 
@@ -393,11 +393,11 @@ def _width(columns: Sequence[_Column]) -> int:
 
 
 def _ppl(row: RowProgress, spread: bool) -> Text:
-    """Of finished runs; while there is none, what those under way have reached."""
+    """Perplexity of finished runs; while no run is finished, the mean of the last evaluations."""
     if row.ppl.n:
         return _final(row.ppl.mean, row.ppl.std, 2, spread)
-    found = [report.perplexity for report in row.reports.values() if report.perplexity is not None]
-    return Text(f"~{_short(sum(found) / len(found), 2)}" if found else "", style="italic")
+    values = [report.perplexity for report in row.reports.values() if report.perplexity is not None]
+    return Text(f"~{_short(sum(values) / len(values), 2)}" if values else "", style="italic")
 
 
 def _final(mean: float | None, std: float | None, digits: int, spread: bool) -> Text:
@@ -406,7 +406,7 @@ def _final(mean: float | None, std: float | None, digits: int, spread: bool) -> 
 
 
 def _short(value: float, digits: int) -> str:
-    """In at most five characters where that is possible."""
+    """A number in at most five characters, if it is below 100000."""
     return number(value, digits if abs(value) < 99.995 else 0 if abs(value) >= 999.5 else 1)
 
 
@@ -418,8 +418,8 @@ def _against(row: RowProgress) -> Text:
     return Text(f"{text:>6}") if step is None else Text(f"{text:>6} @{thousands(step)}", style="italic")
 
 
-def _now(row: RowProgress, long: bool) -> Text:
-    """What is being done, or why nothing is."""
+def _activity(row: RowProgress, long: bool) -> Text:
+    """The activity of running rows, or the state of others."""
     state = _state(row)
     if state == "running":
         return Text(_work(row.running, long), style=STYLES[state])
@@ -429,7 +429,7 @@ def _now(row: RowProgress, long: bool) -> Text:
 
 
 def _work(reports: Sequence[Progress], long: bool) -> str:
-    """`step 240 of 450, 7,300 tokens/s`, or `240/450 7.3K/s`; of several runs the one that is least far."""
+    """`step 240 of 450, 7,300 tokens/s`, or `240/450 7.3K/s`; the step of the slowest run."""
     behind = min(reports, key=lambda report: report.step or 0)
     phase, step, steps = behind.phase, behind.step, behind.steps
     speed = sum(report.tokens_per_second or 0.0 for report in reports)
@@ -446,7 +446,7 @@ def _per_second(speed: float) -> str:
 
 
 def _fit(text: Text, width: int, right: bool) -> Text:
-    """Exactly so wide."""
+    """Pad or cut a text to a width."""
     text = _cut(text, width)
     text.align("right" if right else "left", width)
     return text

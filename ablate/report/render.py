@@ -42,7 +42,7 @@ def markdown(table: Table, against_paper: bool, with_cost: bool = False) -> str:
         _markdown_row("---:" if column.numeric else "---" for column in layout.columns),
         *(_markdown_row(cells) for cells in rows),
         "",
-        *(f"- {line.replace('* best', '**bold**: best')}" for line in layout.legend),
+        *(f"- {line}" for line in layout.legend_with("**bold**")),
     ]
     return "\n".join(lines) + "\n"
 
