@@ -82,7 +82,7 @@ class CheckpointSaver:
     """
 
     def __init__(
-        self, folder: RunFolder, config: TrainingConfig, metrics: MetricsLog, keep: int, run: RunContext
+        self, folder: RunFolder, config: TrainingConfig, metrics: MetricsLog, keep: int, context: RunContext
     ) -> None:
         """Prepare for saving.
 
@@ -91,9 +91,9 @@ class CheckpointSaver:
             config: of the training.
             metrics: flushed before each checkpoint, so that the log is never behind.
             keep: number of checkpoints that averaging uses.
-            run: hooks.
+            context: hooks.
         """
-        self.folder, self.config, self.metrics, self.keep, self.run = folder.checkpoints, config, metrics, keep, run
+        self.folder, self.config, self.metrics, self.keep, self.context = folder.checkpoints, config, metrics, keep, context
         self.waiting: list[Snapshot] = []
         self.last_save = time.monotonic()
 
@@ -119,7 +119,7 @@ class CheckpointSaver:
         except OSError as error:
             if len(self.waiting) > MAX_WAITING:
                 raise
-            self.run.log.warning(
+            self.context.log.warning(
                 "step %d could not be saved (%s: %s); the checkpoint before it is unchanged, and training goes on",
                 snapshot.info.step,
                 error.filename or self.folder,
@@ -139,13 +139,13 @@ class CheckpointSaver:
     def _write(self, snapshot: Snapshot) -> None:
         self.metrics.flush()
         checkpoints.save(
-            self.folder, snapshot.weights, snapshot.state, snapshot.info, snapshot.scheduled, self.run.check_lease
+            self.folder, snapshot.weights, snapshot.state, snapshot.info, snapshot.scheduled, self.context.check_lease
         )
-        self.run.check_lease()
+        self.context.check_lease()
         try:
             checkpoints.prune(self.folder, self._kept_steps(snapshot.info))
         except (OSError, StoreError) as error:
-            self.run.log.warning("old checkpoints could not be removed (%s); the next save tries again", error)
+            self.context.log.warning("old checkpoints could not be removed (%s); the next save tries again", error)
 
     def _kept_steps(self, newest: TrainingState) -> set[int]:
         """Steps whose weights averaging may still use."""

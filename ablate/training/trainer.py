@@ -69,14 +69,14 @@ class Trainer:
             context: hooks.
         """
         self.config, self.task, self.device = config, task, device
-        self.run = context or RunContext()
+        self.context = context or RunContext()
         self.train, self.dev = corpus.split("train"), corpus.split("dev") if dev is None else dev
         self.vocab_size = corpus.tokenizer.vocab_size
         self.order = BatchOrder(self.train, config.batch_tokens, seed, config.train_fraction)
         self.model = build(config, self.vocab_size, seed, device, folder.sources)
         self.optimizer = Optimizer(self.model, config)
         self.folder, self.metrics = folder.checkpoints, MetricsLog(folder.metrics)
-        self.saver = CheckpointSaver(folder, config, self.metrics, keep_checkpoints, self.run)
+        self.saver = CheckpointSaver(folder, config, self.metrics, keep_checkpoints, self.context)
         self.micro_batch_tokens = micro_batch_tokens
         self.progress = TrainingProgress()
         self.loss_sum = torch.zeros((), device=device)  # in nats, since the last log line
@@ -114,8 +114,8 @@ class Trainer:
             elif self.saver.is_due_by_clock:
                 self._save(scheduled=False)
             report = StepReport(step, self.steps, self.last_loss, self.last_perplexity, self.progress.tokens)
-            self.run.on_step(report)
-            if self.run.stop_requested() and not self._finished():
+            self.context.on_step(report)
+            if self.context.stop_requested() and not self._finished():
                 if not save_due:  # a second save would not count as scheduled
                     self._save(scheduled=False)
                 raise Interrupted
@@ -157,7 +157,7 @@ class Trainer:
             return True
         release_cached_memory(self.device)
         self.micro_batch_tokens = -(-self.micro_batch_tokens // 2)
-        self.run.on_out_of_memory(self.micro_batch_tokens)
+        self.context.on_out_of_memory(self.micro_batch_tokens)
         return False
 
     def _log_loss(self) -> None:
@@ -213,14 +213,14 @@ class Trainer:
         self.saver.save(Snapshot(to_bytes(weights), to_bytes(tensors), state, scheduled))
 
     def _resume(self) -> None:
-        self.run.check_lease()
+        self.context.check_lease()
         checkpoint, skipped = checkpoints.newest(self.folder)
         for line in skipped:
-            self.run.log.warning(line)
+            self.context.log.warning(line)
         if checkpoint is None and self._had_ended():
             return
         if checkpoint is not None and not self._cut_metrics(checkpoint.info):
-            self.run.log.warning(
+            self.context.log.warning(
                 "%s: has lost lines that step %d had; the run starts over", self.metrics.path, checkpoint.step
             )
             checkpoints.prune(self.folder, set(), finished=True)
@@ -235,7 +235,7 @@ class Trainer:
         self.loss_sum = tensors.pop("losses").to(self.device)
         self.optimizer.load(tensors)
         self.last_loss, self.last_perplexity = (self.metrics.last(name) for name in ("loss", "dev_perplexity"))
-        self.run.log.info("resumed at step %d", self.progress.step)
+        self.context.log.info("resumed at step %d", self.progress.step)
 
     def _had_ended(self) -> bool:
         """Whether the weights of the last step are whole, so that only the result is to be made again."""
@@ -245,10 +245,10 @@ class Trainer:
             try:
                 checkpoints.verified_weights(checkpoint)
             except StoreError as error:
-                self.run.log.warning("%s; the run starts over", error)
+                self.context.log.warning("%s; the run starts over", error)
             else:
                 if self._finished() and self._cut_metrics(checkpoint.info):
-                    self.run.log.info("training had ended at step %d", checkpoint.step)
+                    self.context.log.info("training had ended at step %d", checkpoint.step)
                     return True
         self.progress, self.loss_tokens = before, 0
         return False
