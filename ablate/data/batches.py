@@ -14,7 +14,7 @@ from torch import Tensor
 from ablate.data.corpus import Split, TokenSequences, subset
 from ablate.data.tokenizer import PAD
 
-LENGTH_NOISE = 2.0  # tokens; records whose shorter fields differ by less may change places between epochs
+LENGTH_NOISE = 2.0  # tokens; records whose shorter fields differ by less may swap places between epochs
 
 
 class BatchOrder:
@@ -60,6 +60,7 @@ class BatchOrder:
         difference -= self.last
         order = _by_lengths(self.longest, difference)
         ends = np.cumsum(self.longest[order], dtype=np.int64)
+        # The k-th batch starts at the first record that ends beyond k budgets, so that all epochs have as many batches.
         starts = np.searchsorted(ends, self.batch_tokens * np.arange(1, self.batches_per_epoch) + 1)
         batches = np.split(order if self.kept is None else self.kept[order], starts)
         return [batches[i] for i in random.permutation(len(batches))]
@@ -77,7 +78,7 @@ def micro_batches(split: Split, records: NDArray[np.int64] | Sequence[int], limi
     records = np.asarray(records)
     longest = split.lengths(records).max(axis=0)
     fewest = len(_parts(longest, limit))
-    if fewest > 1:
+    if fewest > 1:  # the smallest limit with this number of parts makes them as even as possible
         limit = 1 + bisect_left(range(1, limit), True, key=lambda lower: len(_parts(longest, lower)) == fewest)
     for part in _parts(longest, limit):
         yield records[part]
@@ -110,8 +111,8 @@ def pad_sequences(
     Args:
         sequences: the field of a split.
         records: B indices.
-        start: id in front of each sequence, such as BOS; None: nothing.
-        end: id after each sequence, such as EOS; None: nothing.
+        start: id to prepend to each sequence, such as BOS; None to prepend none.
+        end: id to append to each sequence, such as EOS; None to append none.
 
     Returns:
         Token ids (B, longest sequence with its marks).
@@ -174,7 +175,7 @@ def _lexsort(primary: NDArray[np.uint16], secondary: NDArray[np.float64]) -> NDA
 
 
 def _parts(lengths: NDArray[np.int32], limit: int) -> list[slice]:
-    """Slices of records of these lengths, in their order, each as long as fits into `limit` padded tokens."""
+    """Cut records into slices, in their order, each as long as `limit` padded tokens allow."""
     parts, start = [], 0
     while start < len(lengths):
         widths = np.maximum.accumulate(lengths[start:])

@@ -1,4 +1,4 @@
-"""Preparation of a corpus in a working folder, which keeps its progress.
+"""Build a corpus in a working folder, resuming an interrupted build.
 
 First the vocabulary: the training split is read once, checked and counted, and the vocabulary is learned on a seeded
 sample. Then the ids: the training split is read again, encoded in chunks and written chunk by chunk. Memory does not
@@ -36,10 +36,10 @@ from ablate.store.machine import cores
 
 CHUNK = 10_000  # records
 COMMIT_EVERY = 50  # chunks: 500,000 records
-PARALLEL_FROM = 200_000  # records from which further processes gain more time than they take to start
+PARALLEL_FROM = 200_000  # records; encoding fewer takes less time than starting processes
 _READ, _STATE = "read.json", "state.json"  # progress, in the working folder
 
-# Settings that choose the text, which the hash of the text stands for; and those of the first version.
+# The hash of the text already identifies these settings, and the first version's corpus ids contain those of _FIRST.
 _BY_CONTENT = {"corpus", "direction", "train", "dev", "test", "source_column", "target_column", "folder"}
 _FIRST = ("vocab_size", "max_length")
 
@@ -55,7 +55,7 @@ class CorpusBuilder:
         about: dict[str, Any],
         log: Callable[[str], None],
     ) -> None:
-        """Prepare nothing yet.
+        """Store the arguments; `build` does the work.
 
         Args:
             folder: the working folder; it need not exist.
@@ -69,11 +69,11 @@ class CorpusBuilder:
         self._models = [folder / (f"{field}.{TOKENIZER}" if field in separate else TOKENIZER) for field in data.fields]
 
     def build(self) -> None:
-        """Do what is missing; afterwards the folder holds a prepared corpus.
+        """Complete the build; afterwards the folder holds a prepared corpus.
 
         Raises:
             DataError: the text cannot be used.
-            StoreError: a process that encodes was killed.
+            StoreError: an encoding process was killed.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         remove_temporaries(self.folder)
@@ -86,7 +86,7 @@ class CorpusBuilder:
         held_out = {split: complete_records(self.sources[split], self.data, split) for split in ("dev", "test")}
         similar = self._similar()
         if similar is not None:
-            self._take_over(similar, held_out["test"])
+            self._reuse(similar, held_out["test"])
             return
         read = read_json(self.folder / _READ)
         if read is None:
@@ -105,7 +105,7 @@ class CorpusBuilder:
             "lengths": sums.sums(),
         })  # fmt: skip
 
-    # Another test split of a prepared corpus
+    # Reuse of a corpus that differs only in its test split
 
     def _similar(self) -> Corpus | None:
         """A prepared corpus that differs in its test split only."""
@@ -126,9 +126,9 @@ class CorpusBuilder:
         settings = _preparation(manifest["data"], fields_of(manifest))
         return same_text and settings == _preparation(self.data.model_dump(), self.data.fields)
 
-    def _take_over(self, similar: Corpus, test: list[Record]) -> None:
+    def _reuse(self, similar: Corpus, test: list[Record]) -> None:
         """Link or copy everything but the test split from a similar corpus."""
-        self.log(f"taking training split, dev split and vocabulary from {similar.id}")
+        self.log(f"reusing the training split, dev split and vocabulary of {similar.id}")
         for name in similar.manifest["files"]:
             if not name.startswith("test."):
                 (self.folder / name).unlink(missing_ok=True)
@@ -162,7 +162,7 @@ class CorpusBuilder:
         for record in training_records(source, self.data, left_out):
             sample.add(record)
         if not sample.added:
-            raise DataError(f"{source.files()[0]}: has no sentence pair")
+            raise DataError(f"{source.files()[0]}: contains no sentence pairs")
         records = sample.items()
         warnings.check("train", records, self.data.labels)
         self._learn(records, sample.added)
@@ -183,8 +183,10 @@ class CorpusBuilder:
     def _learn(self, records: list[Record], total: int) -> None:
         """Train one vocabulary on each group of fields that share it."""
         data = self.data
-        on = f"{len(records):,} pairs" if len(records) == total else f"a sample of {len(records):,} of {total:,} pairs"
-        self.log(f"learning a vocabulary of {data.vocab_size:,} on {on}")
+        basis = (
+            f"{len(records):,} pairs" if len(records) == total else f"a sample of {len(records):,} of {total:,} pairs"
+        )
+        self.log(f"learning a vocabulary of {data.vocab_size:,} on {basis}")
         for path in dict.fromkeys(self._models):
             fields = [field for field, model in enumerate(self._models) if model == path]
             texts = (texts[field] for _, texts in records for field in fields)
@@ -193,7 +195,7 @@ class CorpusBuilder:
     # The ids
 
     def _write_held_out(self, split: str, records: list[Record], encoders: Sequence[TextEncoder]) -> None:
-        """Write dev or test, of which no record may be left out, as ids and as text."""
+        """Write all records of dev or test, as ids and as text."""
         texts = _by_field(records)
         encoded = [encoder(field) for encoder, field in zip(encoders, texts, strict=True)]
         refuse_long(self.sources[split], records, np.stack([each.lengths for each in encoded]), self.data)
@@ -203,7 +205,11 @@ class CorpusBuilder:
             write_bytes(self.folder / f"{split}.{name}.txt", "".join(f"{text}\n" for text in field).encode())
 
     def _write_train(self, total: int) -> tuple[LengthSums, Counter[str]]:
-        """Write the training split from the last commit on; returns sums of lengths, and counts left out by length."""
+        """Write the training split, starting at the last commit.
+
+        Returns:
+            Sums of lengths, and the number of records left out for their length, by reason.
+        """
         fields = self.data.fields
         state = read_json(self.folder / _STATE) or {
             "read": 0, "ends": [None] * len(fields), "sums": {}, "left_out": {},
@@ -217,14 +223,14 @@ class CorpusBuilder:
             for writer in writers:
                 stack.enter_context(writer)
             encode = stack.enter_context(EncoderPool(self._models, processes))
-            for turn, encoded in enumerate(encode(_chunks(records)), 1):
+            for chunk, encoded in enumerate(encode(_chunks(records)), 1):
                 lengths = np.stack([field.lengths for field in encoded])
                 kept = fits(lengths, self.data, left_out)
                 for writer, field in zip(writers, encoded, strict=True):
                     writer.add(field.only(kept))
                 sums.add(lengths[:, kept] + 1)  # EOS
                 read += len(kept)
-                if turn % COMMIT_EVERY == 0:
+                if chunk % COMMIT_EVERY == 0:
                     self.log(f"encoding: {read:,} of {total:,} pairs done")
                     ends = [writer.commit() for writer in writers]
                     state = {"read": read, "ends": ends, "sums": sums.totals, "left_out": dict(left_out)}
@@ -234,14 +240,14 @@ class CorpusBuilder:
         return sums, Counter({reason: count for reason, count in left_out.items() if count})
 
     def _limits(self) -> str:
-        """The limits of length, for the message that no training record is within them."""
+        """The limits on length, for an error message."""
         limits, rules = f"longer than data.max_length={self.data.max_length} tokens", self.data.pair_rules
         if rules is not None and rules.max_ratio is not None:
             limits += f", or more uneven than data.max_ratio={rules.max_ratio:g}"
         return limits
 
-    def _publish(self, facts: dict[str, Any]) -> None:
-        """Write the manifest, after everything else is on the disk: a folder with a manifest is a whole corpus."""
+    def _publish(self, statistics: dict[str, Any]) -> None:
+        """Write the manifest last, once all other files are on disk: a folder with a manifest is a complete corpus."""
         files = [path for path in sorted(self.folder.iterdir()) if path.name not in (_READ, _STATE)]
         hashes = {path.name: sha256(path) for path in files}
         manifest = {
@@ -250,7 +256,7 @@ class CorpusBuilder:
             "data": _in_order(self.data.model_dump(exclude={"folder"})),
             **fields_entry(self.data.fields),
             "sources": self.about,
-            **facts,
+            **statistics,
             "types": {"ids": IDS.str, "offsets": OFFSETS.str},
             "files": hashes,
             "sizes": {path.name: path.stat().st_size for path in files},

@@ -21,7 +21,7 @@ from ablate.store.files import read_json, verify
 
 FORMAT = 2  # raised when the same text would be prepared or stored differently
 OFFSETS = np.dtype("<i8")
-TOKENIZER = "tokenizer.model"  # shared by all fields without a vocabulary of their own
+TOKENIZER = "tokenizer.model"  # shared by all fields without a separate vocabulary
 LARGE = 64 << 20  # bytes; hashing larger files would delay the start of a run
 _SUBSET_KEY = 20170612
 
@@ -49,7 +49,7 @@ class TokenSequences:
 
 
 class Split:
-    """The records of one split: token sequences by text field, all of the same number."""
+    """The records of one split: for each text field, equally many token sequences."""
 
     def __init__(self, sequences: Mapping[str, TokenSequences]) -> None:
         self._sequences = dict(sequences)
@@ -88,7 +88,7 @@ def subset(records: int, fraction: float) -> NDArray[np.int64]:
 
 
 class LengthSums:
-    """Sums of record lengths in tokens, EOS counted: of each field, its squares, and products of two fields.
+    """Sums of lengths, squared lengths and products of lengths over records, in tokens with EOS; for cost estimates.
 
     `totals` maps names to integers: `pairs` (records), `FIELD_tokens`, `longer_tokens` (the longest field of each
     record), `FIELD_squares`, `products` (between the two fields of a pair) and `longest` (a maximum, not a sum).
@@ -142,10 +142,10 @@ class Corpus:
         """
         manifest = read_json(folder / MANIFEST)
         if manifest is None:
-            raise StoreError(f"{folder}: holds no prepared corpus")
-        if manifest.get("format") != FORMAT:
+            raise StoreError(f"{folder}: is not a prepared corpus")
+        if manifest.get("format") != FORMAT:  # an older corpus cannot be converted without its text
             raise StoreError(
-                f"{folder}: has format {manifest.get('format')}, and this ablate reads {FORMAT}; remove it"
+                f"{folder}: has format {manifest.get('format')}, but this version reads {FORMAT}; remove it"
             )
         self.folder = folder
         self.manifest: dict[str, Any] = manifest
@@ -164,11 +164,11 @@ class Corpus:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The vocabulary shared by all fields without one of their own."""
+        """The vocabulary shared by all fields without a separate one."""
         return self._tokenizer(TOKENIZER)
 
     def tokenizer_of(self, field: str) -> Tokenizer:
-        """The vocabulary of a text field: its own, or the shared one."""
+        """The vocabulary of a text field: its separate one if it has one, else the shared one."""
         separate = f"{field}.{TOKENIZER}"
         return self._tokenizer(separate if (self.folder / separate).exists() else TOKENIZER)
 
@@ -199,7 +199,7 @@ class Corpus:
         sizes = self.manifest.get("sizes", {})
         for name, expected in self.manifest["files"].items():
             if name != Path(name).name:
-                raise Damaged(f"{self.folder / MANIFEST}: names a file outside of its folder")
+                raise Damaged(f"{self.folder / MANIFEST}: lists a file outside its folder")
             path = self.folder / name
             known = path.exists() and name in sizes and path.stat().st_size == sizes[name] > LARGE
             if not known or every:
@@ -218,7 +218,7 @@ class SequenceWriter:
         """Start anew, or continue from the file sizes that `commit` returned."""
         self._paths = [folder / f"{split}.{field}.{kind}" for kind in ("ids", "offsets")]
         self._files: list[BinaryIO] = []
-        self._end = end
+        self._end = end  # sizes at the last commit; later bytes are cut off
 
     def __enter__(self) -> SequenceWriter:
         for path, size in zip(self._paths, self._end or (None, None), strict=True):

@@ -29,7 +29,7 @@ from ablate.data.tokenizer import Tokenizer
 from ablate.errors import StoreError
 
 IDS = np.dtype("<u4")
-MAX_WORDS = 500_000  # kept by an encoder: about 100 MB
+MAX_WORDS = 500_000  # in an encoder's cache: about 100 MB
 _SPACE = "\u2581"  # SentencePiece's character for a space; a text that contains it is encoded as a whole
 
 Chunk = Sequence[Sequence[str]]  # texts of each field, equally many
@@ -48,11 +48,11 @@ class Encoded:
 
 
 class TextEncoder:
-    """Encodes texts with one vocabulary, remembering the ids of words."""
+    """Encodes texts with one vocabulary; caches the ids of words."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        self.words: dict[str, bytes] = {"": b""}  # the empty word is between two spaces
+        self.words: dict[str, bytes] = {"": b""}  # two spaces in a row have an empty word between them
 
     def __call__(self, texts: Sequence[str]) -> Encoded:
         """Token ids of the texts, without BOS and EOS."""
@@ -61,7 +61,7 @@ class TextEncoder:
         return Encoded(np.frombuffer(b"".join(encoded), dtype=IDS), lengths)
 
     def _by_words(self, texts: Sequence[str]) -> list[bytes]:
-        if len(self.words) > MAX_WORDS:
+        if len(self.words) > MAX_WORDS:  # bounds memory; frequent words are soon back in the cache
             self.words = {"": b""}
         encoded = [self._lookup(text) for text in texts]
         unknown = [index for index, ids in enumerate(encoded) if ids is None]
@@ -101,7 +101,12 @@ class EncoderPool:
     """Encodes chunks of records in order, in several processes."""
 
     def __init__(self, models: Sequence[Path], processes: int) -> None:
-        """Take the vocabulary file of each field. A single process is the calling one."""
+        """Store the settings; processes start on entering the context. With `processes=1` this process encodes.
+
+        Args:
+            models: the vocabulary file of each field.
+            processes: their number.
+        """
         self.models, self.processes = list(models), processes
         self._pool: ProcessPoolExecutor | None = None
 
@@ -142,13 +147,13 @@ class EncoderPool:
                 yield pending.popleft().result()
         except BrokenProcessPool:
             raise StoreError(
-                "a process that encodes the corpus was killed; the same command goes on where it was"
+                "a process that encodes the corpus was killed; run the same command again to resume"
             ) from None
 
 
 @contextmanager
 def _sigint_blocked() -> Iterator[None]:
-    """Block SIGINT in processes started meanwhile, until they have a session of their own, and later."""
+    """Block SIGINT in processes started within the context: Ctrl-C must not reach them before `os.setsid`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -160,8 +165,9 @@ _worker_encoders: list[TextEncoder] = []  # of a worker process; set once by _st
 
 
 def _start_worker(models: Sequence[Path]) -> None:
-    """Load the vocabularies in a worker process, and let it end with its parent."""
-    os.setsid()  # signals of the terminal go to the parent alone; Linux schedules sessions fairly, not processes
+    """Initialise a worker process: load the vocabularies, and exit when the parent does."""
+    # In a new session, Ctrl-C in the terminal reaches the parent only. Linux also shares CPU time fairly by session.
+    os.setsid()
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     _worker_encoders[:] = load_encoders(models)
 

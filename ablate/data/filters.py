@@ -1,4 +1,4 @@
-"""Filters of training records, each counted by its reason; dev and test must be complete."""
+"""Filters for training records, with counts by reason. Invalid records in dev and test are errors instead."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def complete_records(source: TextSource, data: DataConfig, split: str) -> list[R
                 raise DataError(f"{where}: the {data.fields[index]} side is empty; {split} must be complete")
         records.append(record)
     if not records:
-        raise DataError(f"{source.files()[0]}: has no sentence pair")
+        raise DataError(f"{source.files()[0]}: contains no sentence pairs")
     return records
 
 
@@ -93,7 +93,7 @@ def refuse_long(source: TextSource, records: Sequence[Record], lengths: NDArray[
     if len(over):
         field = int(np.argmax(lengths[:, over[0]] > data.max_length))
         where = source.where(records[over[0]][0], field)
-        raise DataError(f"{where}: is longer than data.max_length={data.max_length} tokens; raise it")
+        raise DataError(f"{where}: is longer than data.max_length={data.max_length} tokens; increase data.max_length")
 
 
 def _repeated(source: TextSource) -> NDArray[np.bool_]:

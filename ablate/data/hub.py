@@ -35,7 +35,7 @@ class Repository:
             revision: a commit, a branch or a tag.
             records: the folder of recorded revisions.
             log: receives a line before a download.
-            known: SHA-256 of files, where this version knows them.
+            known: SHA-256 by file, for data sets that this version pins.
         """
         self.name, self.revision, self.log, self.known = name, revision, log, known
         self.record_file = records / f"{name.replace('/', '--')}@{revision.replace('/', '--')}.json"
@@ -61,7 +61,7 @@ class Repository:
         """The files of a split, such as train-00000-of-00003.parquet for the prefix `train`.
 
         Raises:
-            DataError: no file that can be read begins so.
+            DataError: no file in a readable format has this prefix.
         """
         names = self.record()["files"]
         pattern = re.compile(rf"(?:data/)?{re.escape(prefix)}(?:[-./][^/]*|/.*)?")
@@ -72,12 +72,12 @@ class Repository:
         if not readable:
             script = any(name.endswith(".py") for name in names)
             why = (
-                "is a script that would have to be executed; its revision refs/convert/parquet may hold its data"
+                "consists of a Python script, which ablate does not execute; try its revision refs/convert/parquet"
                 if script
                 else f"holds no file that ends in {listed(SUFFIXES)}"
             )
             raise DataError(f"{self.display_name}: {why}")
-        near = did_you_mean(prefix, readable) or f"; there are {', '.join(readable[:10])}"
+        near = did_you_mean(prefix, readable) or f"; its splits are {', '.join(readable[:10])}"
         raise DataError(f'{self.display_name}: has no split "{prefix}"{near}')
 
     def download(self, files: list[str]) -> list[str]:
@@ -101,7 +101,7 @@ class Repository:
             path = Path(hf_hub_download(self.name, file, repo_type="dataset", revision=record["commit"]))
         about = record["files"][file]
         stamp = [path.stat().st_size, path.stat().st_mtime_ns]
-        if about.get("verified") == stamp:
+        if about.get("verified") == stamp:  # unchanged since it was hashed, which takes minutes for WMT14
             return str(path)
         for kind, expected in (("SHA-256", self.known.get(file)), ("SHA-256", about["sha256"]), ("git", about["git"])):
             digest = _digest(path, kind) if expected else expected
@@ -109,8 +109,8 @@ class Repository:
                 path.resolve().unlink()
                 path.unlink(missing_ok=True)
                 raise DataError(
-                    f"{self.display_name}: {file} has the {kind} hash {digest}, and should have {expected}; it was "
-                    "removed: run again to download it anew"
+                    f"{self.display_name}: {file} has the {kind} hash {digest}, expected {expected}; it was "
+                    "removed; run again to download it"
                 )
         about["verified"] = stamp
         write_json(self.record_file, record)
@@ -127,7 +127,7 @@ class Repository:
         with self._translate_errors(None):
             info = HfApi().dataset_info(self.name, revision=self.revision, files_metadata=True)
         if not info.sha or not _COMMIT.fullmatch(info.sha):
-            raise DataError(f"{self.display_name}: the Hub does not say which commit this is")
+            raise DataError(f"{self.display_name}: the Hub returned no commit for this revision")
         licence = getattr(info.card_data, "license", None) if info.card_data else None
         files = {
             each.rfilename: {
@@ -147,10 +147,10 @@ class Repository:
 
     @contextmanager
     def _translate_errors(self, file: str | None) -> Iterator[None]:
-        """Context manager that replaces errors of the Hub's library.
+        """Convert errors of the Hub's library within the context.
 
         Raises:
-            DataError: with one line that says what to do.
+            DataError: one line with the remedy.
         """
         from huggingface_hub import errors
 
@@ -158,10 +158,12 @@ class Repository:
         try:
             yield
         except errors.GatedRepoError:
-            raise DataError(f"{what}: is gated: accept its terms on the Hub, then `hf auth login`") from None
+            raise DataError(
+                f"{what}: requires a login: accept its terms on the Hub, then run `hf auth login`"
+            ) from None
         except errors.RepositoryNotFoundError:
             raise DataError(
-                f"{what}: the Hub has no such data set, or it is private; `hf auth login` shows what is yours"
+                f"{what}: the Hub has no such data set, or it is private; `hf auth login` gives access to yours"
             ) from None
         except errors.RevisionNotFoundError:
             raise DataError(f"{what}: the data set has no such revision") from None
@@ -170,20 +172,23 @@ class Repository:
         except errors.EntryNotFoundError:
             raise DataError(f"{what}: the Hub does not have this file") from None
         except errors.HfHubHTTPError as error:
-            raise DataError(f"{what}: {_answered(error)}") from None
+            raise DataError(f"{what}: {_http_status(error)}") from None
         except errors.HFValidationError as error:
             raise DataError(f"{what}: {str(error).splitlines()[0]}") from None
         except Exception as error:
+            # The library lets errors of httpx through, and raises some built-in ones for a broken connection.
             if type(error).__module__.split(".")[0] not in ("httpx", "httpx2", "builtins", "huggingface_hub"):
                 raise
             if isinstance(error, OSError) and error.errno is not None:
-                raise  # of this machine: a full disk, a folder that cannot be written
+                raise  # a local fault: a full disk, a folder that cannot be written
             if not isinstance(error, OSError) and type(error).__module__ == "builtins":
                 raise
-            raise DataError(f"{what}: the download broke off ({_first_line(error)}); run again to go on") from None
+            raise DataError(
+                f"{what}: the download was interrupted ({_first_line(error)}); run again to resume it"
+            ) from None
 
 
-def _answered(error: Any) -> str:
+def _http_status(error: Any) -> str:
     return f"the Hub answered {error.response.status_code}; run again later"
 
 
@@ -192,9 +197,9 @@ def _unreachable(error: Exception) -> str:
     from huggingface_hub.errors import HfHubHTTPError
 
     if isinstance(error.__cause__, HfHubHTTPError):
-        return _answered(error.__cause__)
+        return _http_status(error.__cause__)
     if HF_HUB_OFFLINE:
-        return "is not in the Hub's cache, and this is offline (--offline or HF_HUB_OFFLINE)"
+        return "is not in the Hub's cache, and downloads are disabled (--offline or HF_HUB_OFFLINE)"
     return f"the Hub cannot be reached ({_first_line(error.__cause__ or error)})"
 
 

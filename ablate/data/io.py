@@ -75,7 +75,7 @@ def readable(path: str) -> Iterator[None]:
     try:
         yield
     except (gzip.BadGzipFile, zlib.error, EOFError):
-        raise DataError(f"{path}: is not a whole gzip archive") from None
+        raise DataError(f"{path}: is not a complete gzip archive") from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
 

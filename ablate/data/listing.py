@@ -32,15 +32,15 @@ def named_corpora(corpora: Mapping[str, NamedCorpus]) -> list[dict[str, Any]]:
 
 def prepared_corpora(corpora: Path) -> list[dict[str, Any]]:
     """The prepared corpora, in the order of their ids."""
-    found = []
+    summaries = []
     for path in sorted(corpora.glob(f"[!.]*/{MANIFEST}")):
         manifest = read_json(path)
         if manifest is not None:
             size = sum(file.stat().st_size for file in path.parent.iterdir())
-            found.append({
+            summaries.append({
                 "id": path.parent.name, "data": manifest["data"], "pairs": manifest["pairs"], "bytes": size,
             })  # fmt: skip
-    return found
+    return summaries
 
 
 def describe(corpus: Corpus) -> dict[str, Any]:
@@ -52,7 +52,8 @@ def describe(corpus: Corpus) -> dict[str, Any]:
         lengths = {field: _lengths(split[field]) for field in corpus.fields}
         splits[name] = {"pairs": pairs, "from": manifest.get("sources", {}).get(name), "tokens": lengths}
     train, tokenizer = corpus.split("train"), corpus.tokenizer
-    some = range(0, len(train), -(-len(train) // SAMPLE))
+    sampled = range(0, len(train), -(-len(train) // SAMPLE))
+    # Pieces in the middle of the vocabulary: the first ones are letters, the last ones rare words.
     middle = range(tokenizer.vocab_size // 2, min(tokenizer.vocab_size // 2 + 12, tokenizer.vocab_size))
     return {
         "id": corpus.id,
@@ -63,7 +64,8 @@ def describe(corpus: Corpus) -> dict[str, Any]:
         "noticed": manifest.get("noticed", []),
         "vocabulary": {"pieces": tokenizer.vocab_size, "kind": tokenizer.kind, "some": tokenizer.pieces(list(middle))},
         "sample": [
-            [corpus.tokenizer_of(field).decode([train[field][i].tolist()])[0] for field in corpus.fields] for i in some
+            [corpus.tokenizer_of(field).decode([train[field][i].tolist()])[0] for field in corpus.fields]
+            for i in sampled
         ],
         "sha256": manifest["files"],
     }

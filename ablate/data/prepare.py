@@ -1,8 +1,8 @@
-"""Prepare a corpus once: read, check, learn the vocabulary on the training split, encode, write.
+"""Prepare a corpus once: read, check, train the vocabulary on the training split, encode, write.
 
-A prepared corpus is named by the hash of its text and of the settings that prepared it. It is built in a working
-folder, which is renamed when whole; an interrupted preparation is continued. Of several processes that want the same
-corpus one prepares it, and the others wait.
+The id of a prepared corpus is a hash of its text and its settings. The corpus is built in a working folder, which is
+renamed when complete; an interrupted preparation resumes. If several processes need the same corpus, one prepares it
+and the others wait.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Log = Callable[[str], None]
 
 
 def prepare(data: DataConfig, folder: Path, corpora: Path, log: Log = lambda line: None) -> Corpus:
-    """The prepared corpus of a study: opened, or made if it is missing or damaged.
+    """Open the prepared corpus of a study; build it if it is missing or damaged.
 
     Args:
         data: the study's data settings.
@@ -45,7 +45,7 @@ def prepare(data: DataConfig, folder: Path, corpora: Path, log: Log = lambda lin
     signature = [source.signature() for source in sources.values()]
     corpus_id = remembered(data, corpora, signature, FORMAT)
     content: Content = {}
-    if corpus_id is None:
+    if corpus_id is None:  # the files are new or have changed: hash them
         content = {split: source.content() for split, source in sources.items()}
         corpus_id = content_id(data, content)
     path = corpora / corpus_id
@@ -71,7 +71,7 @@ def _open(path: Path, log: Log = lambda line: None) -> Corpus | None:
         corpus = Corpus(path)
         corpus.verify()
     except Damaged as error:
-        log(f"{error}; the corpus is prepared again")
+        log(f"{error}; preparing the corpus again")
         return None
     return corpus
 

@@ -1,4 +1,4 @@
-"""Readers of text: lines of a file, and rows of TSV, JSON lines and parquet. Checked, and counted where repaired."""
+"""Read records from text files, TSV, JSON Lines and Parquet. Invalid text is an error; repairs are counted."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any
 
 from ablate.config.data import TextFields
 from ablate.data.io import BLOCK, MAX_LINE_BYTES, open_bytes, readable
-from ablate.errors import DataError, did_you_mean, listed
+from ablate.errors import DataError, did_you_mean
 
 PARQUET = ".parquet"
 _NUL = b"\0"
-# Data sets of the Hub keep the fields in one column of this name: an object with a text for each label.
+# Translation data sets on the Hub often have one column of this name: an object with a text for each label.
 _NESTED = "translation"
 _ROWS_AT_ONCE = 10_000
 _SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can escape half a character; UTF-8 cannot encode it
 
-Record = tuple[int, tuple[str, ...]]  # number in its file from 1, and a text per field
+Record = tuple[int, tuple[str, ...]]  # (number in its file, counted from 1; the text of each field)
 
 
 def read_lines(path: str, repaired: Counter[str]) -> Iterator[str]:
     """The lines of a text file without their ends, LF or CR LF; U+2028 and the like are part of a line.
 
     Args:
-        path: a path or an address, as `open_bytes` takes it.
+        path: a local path or an address, as for `open_bytes`.
         repaired: counts repairs by name: a byte-order mark, line ends of CR LF.
 
     Raises:
@@ -56,7 +56,7 @@ def read_lines(path: str, repaired: Counter[str]) -> Iterator[str]:
 
 
 def _blocks(path: str) -> Iterator[tuple[int, bytes]]:
-    """Whole lines of a file, about a megabyte at once, with the number of the first."""
+    """Yield about a megabyte of complete lines at a time, with the number of the first line."""
     number, rest = 1, b""
     with readable(path), open_bytes(path) as stream:
         while block := stream.read(BLOCK):
@@ -85,7 +85,7 @@ def _too_long(path: str, number: int) -> str:
 
 
 def suffix_of(path: str) -> str:
-    """The ending that tells a file's format, without `.gz`: `.tsv` for `a/train.tsv.gz`."""
+    """The suffix of a file's format, without `.gz`: `.tsv` for `a/train.tsv.gz`."""
     name = path.rpartition("/")[2].removesuffix(".gz")
     return f".{name.rpartition('.')[2].lower()}" if "." in name else ""
 
@@ -128,12 +128,14 @@ def _tsv(path: str, fields: TextFields, repaired: Counter[str]) -> Iterator[Reco
         if len(cells) < needed:
             if len(cells) == 1:
                 form = "<tab>".join(name.upper() for name in fields.names)
-                raise DataError(f"{path}:{number}: has no tab: a line is {form}")
-            raise DataError(f"{path}:{number}: has {len(cells)} columns, and column {needed} is named")
+                raise DataError(f"{path}:{number}: has no tab; each line must be {form}")
+            raise DataError(f"{path}:{number}: has {len(cells)} columns, but the study uses column {needed}")
         if len(cells) > width and columns is None:
             names = " and ".join(fields.names)
             example = " and ".join(f"{setting}={n}" for n, setting in enumerate(fields.settings, 1))
-            raise DataError(f"{path}:{number}: has {len(cells)} columns: name those of {names}, such as {example}")
+            raise DataError(
+                f"{path}:{number}: has {len(cells)} columns; choose those of {names}, for example {example}"
+            )
         yield number, tuple(cells[position].strip() for position in positions)
 
 
@@ -152,7 +154,7 @@ def _json_lines(path: str, fields: TextFields, repaired: Counter[str]) -> Iterat
         except ValueError as error:
             raise DataError(f"{path}:{number}: is not JSON: {str(error).splitlines()[0]}") from None
         if not isinstance(row, dict):
-            raise DataError(f"{path}:{number}: is no JSON object with the texts of {' and '.join(fields.labels)}")
+            raise DataError(f"{path}:{number}: is not a JSON object with the keys {' and '.join(fields.labels)}")
         yield number, _texts(row, fields, f"{path}:{number}")
 
 
@@ -170,7 +172,7 @@ def _parquet(path: str, fields: TextFields, repaired: Counter[str]) -> Iterator[
                     number += 1
                     yield number, _texts(row, fields, f"{path}, row {number}")
     except ArrowException as error:
-        raise DataError(f"{path}: is not a whole parquet file: {str(error).splitlines()[0]}") from None
+        raise DataError(f"{path}: is not a complete Parquet file: {str(error).splitlines()[0]}") from None
 
 
 def _parquet_columns(path: str, available: list[str], fields: TextFields) -> list[str]:
@@ -200,15 +202,15 @@ def _texts(row: dict[str, Any], fields: TextFields, where: str) -> tuple[str, ..
         if "\0" in text:
             raise DataError(f"{where}: contains a NUL character: not text")
         if not text.isascii() and _SURROGATE.search(text):
-            raise DataError(f"{where}: contains half of a character: not text")
+            raise DataError(f"{where}: contains an unpaired surrogate: not text")
         texts.append(text.strip())
     return tuple(texts)
 
 
 def _no_column(name: str | int, available: list[str], fields: TextFields) -> str:
     near = did_you_mean(str(name), available)
-    columns = listed(available[:20]) if available else "none"
-    return f'has no column "{name}"{near}; there are {columns}: set {" and ".join(fields.settings)}'
+    columns = ", ".join(available[:20]) or "none"
+    return f'has no column "{name}"{near}; its columns are {columns}; set {" and ".join(fields.settings)}'
 
 
 _READERS: dict[str, Callable[[str, TextFields, Counter[str]], Iterator[Record]]] = {

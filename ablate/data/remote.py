@@ -80,7 +80,7 @@ class HubSplit(_Downloaded):
 
 @dataclass
 class SacrebleuSet(_Downloaded):
-    """A test set of sacreBLEU, in sacreBLEU's cache; of several references the first."""
+    """A test set of sacreBLEU, in sacreBLEU's cache. Only the first of several references is used."""
 
     name: str
     languages: tuple[str, ...]
@@ -98,7 +98,9 @@ class SacrebleuSet(_Downloaded):
         self._set = DATASETS[self.name]
         self._pair = "-".join(self.languages)
         if self._pair not in self._set.langpairs:
-            raise DataError(f"{self.display_name}: has no {self._pair}; it has {listed(sorted(self._set.langpairs))}")
+            raise DataError(
+                f"{self.display_name}: has no direction {self._pair}: must be {listed(sorted(self._set.langpairs))}"
+            )
 
     @property
     def display_name(self) -> str:
@@ -108,15 +110,15 @@ class SacrebleuSet(_Downloaded):
     def _download(self) -> TextSource:
         wanted = [self._set._get_txt_file_path(self._pair, name) for name in self._set.fieldnames(self._pair)]
         if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") and not all(Path(path).exists() for path in wanted):
-            raise DataError(f"{self.display_name}: is not in sacreBLEU's cache, and this is offline")
+            raise DataError(f"{self.display_name}: is not in sacreBLEU's cache, and downloads are disabled")
         try:
             source = self._set.get_source_file(self._pair)
             reference = self._set.get_reference_files(self._pair)[0]
-        except (OSError, SystemExit, EOFError) as error:  # a hash that differs makes sacreBLEU leave
+        except (OSError, SystemExit, EOFError) as error:  # sacreBLEU exits on a wrong hash
             why = getattr(error, "reason", None) or error.__class__.__name__
             if isinstance(error, SystemExit):
-                why = "what came is not what sacreBLEU expects; remove it from its cache and run again"
-            raise DataError(f"{self.display_name}: sacreBLEU could not fetch it: {why}") from None
+                why = "the file has the wrong hash; remove it from sacreBLEU's cache and run again"
+            raise DataError(f"{self.display_name}: sacreBLEU could not download it: {why}") from None
         return Aligned(((source,), (reference,)))
 
     def about(self) -> dict[str, Any]:

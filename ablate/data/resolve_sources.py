@@ -1,4 +1,4 @@
-"""From the split names of a study to their sources."""
+"""Locate the source of each split of a study: files, the Hub, a test set of sacreBLEU, or a generator."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ablate.data.io import files_in, is_address, is_file, joined
 from ablate.data.readers import SUFFIXES, suffix_of
 from ablate.data.remote import SACREBLEU, HubSplit, SacrebleuSet
 from ablate.data.sources import Aligned, Generated, Tables, TextSource
-from ablate.errors import DataError, did_you_mean, listed
+from ablate.errors import DataError, did_you_mean
 from ablate.store.corpora import remembered
 
 SPLITS = ("train", "dev", "test")
-DOWNLOADS = "downloads"  # in the folder of corpora: records of the Hub's data sets, by revision
+DOWNLOADS = "downloads"  # subfolder of the corpora: commit and files of each revision downloaded from the Hub
 
 
 def resolve_sources(
@@ -41,7 +41,7 @@ def resolve_sources(
     for split in SPLITS:
         try:
             sources[split] = _resolve(data, getattr(data, split), split, folder, hub, repository)
-        except DataError as error:
+        except DataError as error:  # collected, so that a user sees every missing split at once
             faults.update(dict.fromkeys(error.lines))
     if faults:
         raise DataError(*faults)
@@ -49,7 +49,7 @@ def resolve_sources(
 
 
 def source_faults(data: DataConfig, folder: Path, corpora: Path) -> tuple[str, ...]:
-    """A line for every split that is missing, found without reading or downloading."""
+    """An error line for each missing split. Reads and downloads nothing."""
     try:
         resolve_sources(data, folder, corpora)
     except DataError as error:
@@ -58,7 +58,7 @@ def source_faults(data: DataConfig, folder: Path, corpora: Path) -> tuple[str, .
 
 
 def is_other_text(data: DataConfig, folder: Path, corpora: Path, used: Collection[str]) -> bool:
-    """Whether a study's files have changed since these corpora were made from them, judged without reading them.
+    """Whether a study's files may have changed since these corpora were made; compares sizes and times only.
 
     False if files are missing, and for corpora that are downloaded or generated.
     """
@@ -85,8 +85,10 @@ def _resolve(
     prefix = name
     if hub.files is not None:
         if name not in hub.files:
-            near = did_you_mean(name, hub.files) or f"; there are {listed(hub.files)}"
-            raise DataError(f'corpus {data.corpus} on the Hub has no split "{name}"{near}, or sacrebleu:NAME')
+            near = did_you_mean(name, hub.files) or f"; its splits are {', '.join(hub.files)}"
+            raise DataError(
+                f'corpus {data.corpus} on the Hub has no split "{name}"{near}; sacrebleu:NAME is also allowed'
+            )
         prefix = hub.files[name]
     return HubSplit(repository, prefix, data.text_fields)
 
@@ -116,7 +118,7 @@ def _folder_source(path: str, inside: list[str], fields: TextFields) -> TextSour
     if tables:
         kinds = sorted({suffix_of(file) for file in tables})
         if len(kinds) > 1:
-            raise DataError(f"{path}: holds files of several kinds ({', '.join(kinds)}): keep one, or name a file")
+            raise DataError(f"{path}: holds files of several formats ({', '.join(kinds)}); keep one, or choose a file")
         return Tables(tuple(tables), fields)
     by_label = {
         label: {

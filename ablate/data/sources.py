@@ -1,4 +1,4 @@
-"""Sources of a split's records: one interface over text files, tables, and generated and downloaded corpora."""
+"""Sources of records: the interface, and its implementations for text files, tables and the generated corpus."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Aligned:
 
     paths: Sequence[Sequence[str]]
     repaired: Counter[str] = field(default_factory=Counter)
-    _starts: list[int] = field(default_factory=list)  # records before each file that was opened
+    _starts: list[int] = field(default_factory=list)  # number of records before each file opened so far
 
     def records(self) -> Iterator[Record]:
         """The n-th lines of all fields together.
@@ -138,7 +138,7 @@ class Tables:
     _starts: list[int] = field(default_factory=list)
 
     def records(self) -> Iterator[Record]:
-        """Row by row, file after file."""
+        """The rows of all files, in order."""
         self.repaired.clear()
         self._starts.clear()
         before = number = 0
@@ -147,7 +147,7 @@ class Tables:
             for row, texts in read_rows(path, self.fields, self.repaired):
                 number = before + row
                 yield number, texts
-            before = max(before, number)
+            before = max(before, number)  # a file without rows leaves `number` as it was
 
     def where(self, number: int, field: int) -> str:
         """File and row."""
@@ -157,7 +157,7 @@ class Tables:
     def content(self) -> list[str]:
         """The hash of each field as lines of text, so that the same records in another format are the same corpus.
 
-        A single TSV without named columns has the hash of its own text, as in the first version.
+        A single TSV without chosen columns has the hash of its file, as in the first version.
         """
         if len(self.paths) == 1 and self.fields.columns is None and suffix_of(self.paths[0]) == ".tsv":
             return [text_hash(self.paths[0])]
@@ -196,7 +196,7 @@ def _text_hash(files: Sequence[str]) -> str:
 
 
 def _unequal(files: Sequence[str]) -> str:
-    """Message for files of different numbers of lines, which counts the lines of the shortest and the longest."""
+    """Error message for files with different numbers of lines; counts the lines of each."""
     counts = {file: sum(1 for _ in read_lines(file, Counter())) for file in files}
     short, long = min(files, key=counts.__getitem__), max(files, key=counts.__getitem__)
-    return f"{short}: has {counts[short]} lines, but {long} has {counts[long]}: they must pair"
+    return f"{short}: has {counts[short]} lines, but {long} has {counts[long]}; each line needs its counterpart"

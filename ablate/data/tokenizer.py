@@ -37,8 +37,8 @@ class Tokenizer:
 
     @cached_property
     def kind(self) -> Kind:
-        """How the vocabulary was learned."""
-        # BPE scores its pieces 0, -1, -2 ... in the order of its merges.
+        """The algorithm that the vocabulary was trained with."""
+        # The model file does not name it, but BPE scores its pieces 0, -1, -2 ... in the order of merges.
         whole = [self._processor.get_score(id) for id in range(self.vocab_size) if not self._is_special(id)]
         return "bpe" if whole == [-float(rank) for rank in range(len(whole))] else "unigram"
 
@@ -57,13 +57,13 @@ class Tokenizer:
         return text
 
     def pieces(self, ids: list[int]) -> list[str]:
-        """The piece of each id: `▁` stands for a space before a word; BOS and EOS are <s> and </s>."""
+        """The piece of each id; `▁` is a space before a word, <s> and </s> are BOS and EOS."""
         pieces: list[str] = self._processor.id_to_piece(ids)
         return pieces
 
 
 class ReservoirSample(Generic[T]):
-    """A uniform sample of at most `size` of the items added, in their order (Vitter, 1985). Its seed is fixed."""
+    """A uniform random sample of at most `size` added items, in order (Vitter, 1985). The seed is fixed."""
 
     def __init__(self, size: int) -> None:
         self.size, self.added = size, 0
@@ -71,7 +71,7 @@ class ReservoirSample(Generic[T]):
         self._random = random.Random(SAMPLE_SEED)
 
     def add(self, item: T) -> None:
-        """Add an item, which may replace one of the sample."""
+        """Add an item; it may replace another one in the sample."""
         if self.added < self.size:
             self._kept.append((self.added, item))
         else:
@@ -90,7 +90,7 @@ def train_tokenizer(
 ) -> Tokenizer:
     """Train a vocabulary of exactly `vocab_size` pieces.
 
-    Text is not normalised, so that every character of a reference can be produced. Signals are handled meanwhile.
+    Text is not normalised, so that every character of a reference can be produced. Signal handlers run during training.
 
     Raises:
         DataError: the text has fewer possible pieces than `vocab_size`, or more characters.
@@ -135,7 +135,7 @@ def train_tokenizer(
 def _reason(message: str, vocab_size: int) -> str:
     too_high = re.search(r"Vocabulary size too high.*?<= (\d+)", message)
     if too_high:
-        return f"data.vocab_size={vocab_size} is more pieces than the training split has: at most {too_high[1]}"
+        return f"data.vocab_size={vocab_size} is too large for the training split: at most {too_high[1]}"
     too_low = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
     if too_low:
         return (

@@ -1,10 +1,10 @@
-"""The toy corpus: a generated language pair that a small Transformer learns in seconds, if its parts work.
+"""The toy corpus: a generated language pair that a correct small Transformer learns in seconds.
 
 The source is simple English, such as `the tall dog near these rivers quickly feeds a crane`. The target language is
 invented. Its grammar needs each part of a Transformer:
 
-- order: the verb comes last, adjectives and determiners follow their noun, prepositions follow their phrase, and only
-  the order of the source separates subject and object;
+- word order: the verb comes last, adjectives and determiners follow their noun, prepositions follow their phrase, and
+  only the order of the source separates subject and object;
 - agreement over distance: the verb has the gender and number of a subject that may be several phrases away, and
   adjectives and determiners have the gender of their noun;
 - context: some nouns have two translations, and the kind of verb decides between them.

@@ -1,4 +1,4 @@
-"""Warnings about text that is not plain: scores are computed on detokenized, unescaped text."""
+"""Warnings about text that looks tokenized or HTML-escaped: scores need detokenized, plain text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ablate.data.readers import Record
 
-# Plain text also has a full stop after a space, or an entity, now and then: only a large share of lines is a sign.
+# Plain text contains an entity, or a space before a full stop, now and then. Only a large share of lines is a sign.
 SHARE = 0.1
 CHECKED_RECORDS = 20_000  # at the beginning of a split
 

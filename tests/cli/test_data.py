@@ -56,7 +56,7 @@ def test_prepare_compares_every_byte_and_makes_what_is_damaged_again(written):
     done = inside("data", "prepare", "own.yaml")
     assert done.code == 0
     assert "train.source.ids: is damaged or missing" in done.err
-    assert "the corpus is prepared again" in done.err
+    assert "preparing the corpus again" in done.err
     assert ids.read_bytes() == content
 
 

@@ -16,7 +16,7 @@ def test_it_opens_by_its_folder_and_is_named_by_it(corpus):
 
 
 def test_a_folder_without_a_corpus_is_refused(tmp_path):
-    with pytest.raises(StoreError, match="holds no prepared corpus"):
+    with pytest.raises(StoreError, match="is not a prepared corpus"):
         Corpus(tmp_path)
 
 

@@ -99,7 +99,7 @@ def test_a_process_that_is_killed_is_said_so_and_none_is_left(models):
         pids = [process.pid for process in multiprocessing.active_children()]
         assert len(pids) == 2
         os.kill(pids[0], signal.SIGKILL)
-        with pytest.raises(StoreError, match="was killed; the same command goes on"):
+        with pytest.raises(StoreError, match="was killed; run the same command again"):
             list(encoded)
     for pid in pids:
         with pytest.raises(ProcessLookupError):

@@ -77,7 +77,7 @@ def test_another_test_split_takes_over_the_rest(tmp_path):
     write_text(tmp_path / "files", {**PAIRS, "test": PAIRS["test"][:5]})
     lines = []
     second = prepare(DataConfig(**SETTINGS), tmp_path / "files", tmp_path / "corpora", lines.append)
-    assert lines == [f"taking training split, dev split and vocabulary from {first.id}"]
+    assert lines == [f"reusing the training split, dev split and vocabulary of {first.id}"]
     assert (second.training, len(second.split("test"))) == (first.training, 5)
 
 
@@ -108,7 +108,10 @@ def test_three_fields_with_rules_and_a_separate_vocabulary(tmp_path):
     [
         ({"dev": {"note": ""}}, "dev.jsonl:1: the note side is empty; dev must be complete"),
         ({"dev": {"label": 3}}, 'dev.jsonl:1: "label" is not text'),
-        ({"dev": {"note": "a " * 300}}, "dev.jsonl:1: is longer than data.max_length=256 tokens; raise it"),
+        (
+            {"dev": {"note": "a " * 300}},
+            "dev.jsonl:1: is longer than data.max_length=256 tokens; increase data.max_length",
+        ),
     ],
 )
 def test_a_fault_names_the_field(tmp_path, changed, line):

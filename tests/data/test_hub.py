@@ -82,13 +82,13 @@ def case(corpora, corpus, **settings):
 FAULTS = {
     "missing": "hf:test/missing@main: train.jsonl: the Hub does not have this file",
     "hash": f"hf:test/hash@main: train.jsonl has the SHA-256 hash {SHA256}"
-    f", and should have {'0' * 64}; it was removed: run again to download it anew",
-    "nothing": "hf:test/nothing@main: the Hub has no such data set, or it is private; `hf auth login` shows what is "
-    "yours",
-    "gated": "hf:test/gated@main: is gated: accept its terms on the Hub, then `hf auth login`",
+    f", expected {'0' * 64}; it was removed; run again to download it",
+    "nothing": "hf:test/nothing@main: the Hub has no such data set, or it is private; `hf auth login` gives "
+    "access to yours",
+    "gated": "hf:test/gated@main: requires a login: accept its terms on the Hub, then run `hf auth login`",
     "served@nowhere": "hf:test/served@nowhere: the data set has no such revision",
-    "script": "hf:test/script@main: is a script that would have to be executed; its revision refs/convert/parquet may "
-    "hold its data",
+    "script": "hf:test/script@main: consists of a Python script, which ablate does not execute; try its "
+    "revision refs/convert/parquet",
     "busy": "hf:test/busy@main: train.jsonl: the Hub answered 500; run again later",
 }  # fmt: skip
 GOOD = ("served", "redirected", "cut", "small")
@@ -126,8 +126,8 @@ def test_each_fault_is_one_line_that_says_what_to_do(outcomes, name):
 
 def test_a_connection_that_always_breaks_is_given_up_and_said_so(outcomes):
     (line,) = outcomes["truncated"]["fault"]
-    assert line.startswith("hf:test/truncated@main: train.jsonl: the download broke off (")
-    assert line.endswith("run again to go on")
+    assert line.startswith("hf:test/truncated@main: train.jsonl: the download was interrupted (")
+    assert line.endswith("run again to resume it")
 
 
 def test_the_same_text_from_the_hub_and_from_files_is_one_corpus(outcomes, run, tmp_path):
@@ -158,7 +158,7 @@ def test_nothing_is_asked_twice_and_a_branch_keeps_the_commit_that_it_was_found_
 
 def test_offline_uses_what_is_there_and_names_what_is_not(run, hub, tmp_path):
     served = case(tmp_path / "corpora", "hf:test/served")
-    offline = "and this is offline (--offline or HF_HUB_OFFLINE)"
+    offline = "and downloads are disabled (--offline or HF_HUB_OFFLINE)"
     (fault,) = run([served], tmp_path / "home", HF_HUB_OFFLINE="1")
     assert fault == {"fault": [f"hf:test/served@main: is not in the Hub's cache, {offline}"]}
     (first,) = run([served], tmp_path / "home")

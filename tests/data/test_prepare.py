@@ -348,7 +348,10 @@ def test_a_pair_as_long_as_allowed_is_kept(files):
 @pytest.mark.parametrize(("pair", "language"), [((LONG, "kana"), "en"), (("dog", LONG), "de")])
 def test_elsewhere_a_long_line_is_an_error(files, split, pair, language):
     files.write(**{split: [("a dog", "kana uno"), ("a dog", "kana uno"), pair]})
-    assert fault(files, max_length=55) == f"{split}.{language}:3: is longer than data.max_length=55 tokens; raise it"
+    assert (
+        fault(files, max_length=55)
+        == f"{split}.{language}:3: is longer than data.max_length=55 tokens; increase data.max_length"
+    )
 
 
 def test_a_limit_that_no_training_pair_is_within_is_an_error(files):
@@ -360,11 +363,11 @@ def test_a_limit_that_no_training_pair_is_within_is_an_error(files):
 
 @pytest.mark.parametrize("split", list(PAIRS))
 def test_an_empty_split_is_an_error(files, split):
-    assert fault(files.write(**{split: ("", "")})) == f"{split}.en: has no sentence pair"
+    assert fault(files.write(**{split: ("", "")})) == f"{split}.en: contains no sentence pairs"
 
 
 def test_a_training_side_of_empty_lines_is_an_error(files):
-    assert fault(files.write(train=("\n\n", "\n\n"))) == "train.en: has no sentence pair"
+    assert fault(files.write(train=("\n\n", "\n\n"))) == "train.en: contains no sentence pairs"
 
 
 def test_a_vocabulary_that_cannot_be_is_an_error_and_leaves_nothing(files):

@@ -65,7 +65,9 @@ def test_tab_separated(pairs, suffix):
 
 def test_further_columns_are_refused_until_two_are_named(fault):
     line = fault(tsv="a dog\tein Hund\t0.9\thttp://a.b\na cat\teine Katze\n")
-    assert line.startswith("train.tsv:1: has 4 columns: name those of source and target, such as data.source_column=1")
+    assert line.startswith(
+        "train.tsv:1: has 4 columns; choose those of source and target, for example data.source_column=1"
+    )
 
 
 def test_a_tab_that_ends_a_line_leaves_the_target_empty(pairs):
@@ -117,10 +119,10 @@ def test_a_folder_is_no_file(fault, tmp_path):
 @pytest.mark.parametrize(
     ("en", "de", "expected"),
     [
-        ("1\n2\n3\n4\n", "1\n2\n", "train.de: has 2 lines, but train.en has 4: they must pair"),
-        ("1\n2\n", "1\n2\n3\n4\n5\n", "train.en: has 2 lines, but train.de has 5: they must pair"),
-        ("1\n", "", "train.de: has 0 lines, but train.en has 1: they must pair"),
-        ("", "1\n", "train.en: has 0 lines, but train.de has 1: they must pair"),
+        ("1\n2\n3\n4\n", "1\n2\n", "train.de: has 2 lines, but train.en has 4; each line needs its counterpart"),
+        ("1\n2\n", "1\n2\n3\n4\n5\n", "train.en: has 2 lines, but train.de has 5; each line needs its counterpart"),
+        ("1\n", "", "train.de: has 0 lines, but train.en has 1; each line needs its counterpart"),
+        ("", "1\n", "train.en: has 0 lines, but train.de has 1; each line needs its counterpart"),
     ],
 )
 def test_unequal_counts_of_lines_are_both_told(fault, en, de, expected):
@@ -152,7 +154,7 @@ def test_a_line_just_within_the_limit_is_read(pairs):
 
 
 def test_a_tsv_line_without_a_tab_is_found_by_file_and_line(fault):
-    assert fault(tsv="a dog\tein Hund\na cat\n") == "train.tsv:2: has no tab: a line is SOURCE<tab>TARGET"
+    assert fault(tsv="a dog\tein Hund\na cat\n") == "train.tsv:2: has no tab; each line must be SOURCE<tab>TARGET"
 
 
 WHOLE = gzip.compress(b"".join(b"%d a dog\n" % i for i in range(1000)))
@@ -168,4 +170,4 @@ def test_a_broken_archive_is_named(tmp_path, content):
     (tmp_path / "train.de").write_text("ein Hund\n" * 1000)
     with pytest.raises(DataError) as caught:
         list(files_source(str(tmp_path / "train"), FIELDS).records())
-    assert caught.value.lines == (f"{tmp_path}/train.en.gz: is not a whole gzip archive",)
+    assert caught.value.lines == (f"{tmp_path}/train.en.gz: is not a complete gzip archive",)

@@ -58,17 +58,17 @@ def test_a_test_set_is_read_from_sacrebleus_cache(run, tmp_path):
 
 
 def test_offline_a_test_set_that_is_not_in_the_cache_is_said_so(run):
-    fault = ["sacrebleu:wmt14/full: is not in sacreBLEU's cache, and this is offline"]
+    fault = ["sacrebleu:wmt14/full: is not in sacreBLEU's cache, and downloads are disabled"]
     assert run("sacrebleu:wmt14/full", HF_HUB_OFFLINE="1") == fault
 
 
 def test_a_download_that_fails_is_one_line(run):
     (line,) = run("sacrebleu:wmt14/full", https_proxy="http://127.0.0.1:9", http_proxy="http://127.0.0.1:9")
-    assert line.startswith("sacrebleu:wmt14/full: sacreBLEU could not fetch it: ")
+    assert line.startswith("sacrebleu:wmt14/full: sacreBLEU could not download it: ")
 
 
 def test_a_direction_that_a_test_set_does_not_have_is_refused_with_those_it_has(run, files):
     for split in PAIRS:
         (files.folder / f"{split}.xx").write_bytes((files.folder / f"{split}.de").read_bytes())
     (line,) = run("sacrebleu:wmt14/full", direction="en-xx")
-    assert line.startswith("sacrebleu:wmt14/full: has no en-xx; it has cs-en, de-en, ")
+    assert line.startswith("sacrebleu:wmt14/full: has no direction en-xx: must be cs-en, de-en, ")

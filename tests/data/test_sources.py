@@ -135,21 +135,21 @@ FAULTS = {
     "train.jsonl": [
         (
             b'{"en": "a", "de": "b"}\n{"en": "a"}\n',
-            'train.jsonl:2: has no column "de"; there are en: set data.source_column and data.target_column',
+            'train.jsonl:2: has no column "de"; its columns are en; set data.source_column and data.target_column',
         ),
         (b'{"en": "a", "de": 3}\n', 'train.jsonl:1: "de" is not text'),
         (b'{"en": "a", "de"\n', "train.jsonl:1: is not JSON: "),
-        (b"[1]\n", "train.jsonl:1: is no JSON object"),
+        (b"[1]\n", "train.jsonl:1: is not a JSON object"),
         (b'{"en": "a\\u0000", "de": "b"}\n', "train.jsonl:1: contains a NUL character: not text"),
-        (b'{"en": "a\\ud800", "de": "b"}\n', "train.jsonl:1: contains half of a character: not text"),
+        (b'{"en": "a\\ud800", "de": "b"}\n', "train.jsonl:1: contains an unpaired surrogate: not text"),
         (b'{"en": "\xff", "de": "b"}\n', "train.jsonl:1: is not valid UTF-8 (byte 9 of the line)"),
     ],
-    "train.parquet": [(b"PAR1 and no more", "train.parquet: is not a whole parquet file: ")],
+    "train.parquet": [(b"PAR1 and no more", "train.parquet: is not a complete Parquet file: ")],
     "train.tsv": [
-        (b"a\tb\nonly one\n", "train.tsv:2: has no tab: a line is SOURCE<tab>TARGET"),
+        (b"a\tb\nonly one\n", "train.tsv:2: has no tab; each line must be SOURCE<tab>TARGET"),
         (
             b"a\tb\na\tb\tc\n",
-            "train.tsv:2: has 3 columns: name those of source and target, such as data.s",
+            "train.tsv:2: has 3 columns; choose those of source and target, for example data.s",
         ),
     ],
 }
@@ -167,8 +167,8 @@ def test_a_row_that_cannot_be_used_is_found_by_file_and_row(tmp_path, name, cont
 @pytest.mark.parametrize(
     ("names", "line"),
     [
-        (("en", "fr"), 'train.tsv:1: has no column "fr"; there are en or de'),
-        ((1, 3), "train.tsv:1: has 2 columns, and column 3 is named"),
+        (("en", "fr"), 'train.tsv:1: has no column "fr"; its columns are en, de'),
+        ((1, 3), "train.tsv:1: has 2 columns, but the study uses column 3"),
     ],
 )
 def test_a_column_that_is_not_there_is_refused(tmp_path, names, line):
@@ -191,7 +191,10 @@ def test_columns_of_plain_text_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("files", "line"),
     [
-        (["a.tsv", "b.jsonl"], "train: holds files of several kinds (.jsonl, .tsv): keep one, or name a file"),
+        (
+            ["a.tsv", "b.jsonl"],
+            "train: holds files of several formats (.jsonl, .tsv); keep one, or choose a file",
+        ),
         (["a.en", "a.de", "b.en"], "train/b.en: has no counterpart b.de"),
         (
             ["readme.txt"],

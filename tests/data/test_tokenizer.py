@@ -67,7 +67,7 @@ def fault(sentences, vocab_size):
 def test_a_vocabulary_larger_than_the_text_has_pieces_for_is_refused_with_the_largest():
     line = fault(TEXT, 5000)
     limit = int(re.search(r"at most (\d+)$", line)[1])
-    assert line == f"data.vocab_size=5000 is more pieces than the training split has: at most {limit}"
+    assert line == f"data.vocab_size=5000 is too large for the training split: at most {limit}"
     assert train_tokenizer(TEXT, limit).vocab_size == limit
     assert fault(TEXT, limit + 1).endswith(f"at most {limit}")
 

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from ablate.config.metrics import METRICS
+from ablate.config.metrics import PPL, TRANSLATION_METRICS
 from ablate.stats.verdict import PairedScores, verdicts
 
-BLEU, PPL, TER = METRICS["bleu"], METRICS["ppl"], METRICS["ter"]
+BLEU, _, _, TER = TRANSLATION_METRICS
 
 
 def by_seed(*values):
