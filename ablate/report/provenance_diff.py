@@ -7,20 +7,22 @@ from dataclasses import dataclass, field
 
 from ablate.store.records import Provenance, Result
 
-# Packages whose version may change a score.
-_PACKAGES = ("torch", "sentencepiece", "sacrebleu")
+# Packages whose version may change a score, beside those that compute scores.
+_PACKAGES = ("torch", "sentencepiece")
 
 
 @dataclass
 class ProvenanceDiff:
     """Collects how each run was made.
 
+    scorers: packages that compute scores.
     values: for each property, the labels of the rows with each value.
     smaller: rows whose micro-batches were halved, and their final size in tokens.
     unequal: rows whose seeds made different numbers of updates.
     averaged: rows that average fewer checkpoints than their configuration asks for, and how many.
     """
 
+    scorers: tuple[str, ...] = ()
     values: dict[str, dict[str, dict[str, None]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(dict))  # the inner dict is an ordered set
     )
@@ -30,7 +32,7 @@ class ProvenanceDiff:
 
     def add(self, label: str, result: Result, provenance: Provenance | None) -> None:
         """Add a run of a row."""
-        for name, value in _properties(provenance).items():
+        for name, value in _properties(provenance, self.scorers).items():
             self.values[name][value][label] = None
         if result.halvings:
             self.smaller[label] = min(result.micro_batch_tokens, self.smaller.get(label, result.micro_batch_tokens))
@@ -62,14 +64,14 @@ class ProvenanceDiff:
         return lines
 
 
-def _properties(provenance: Provenance | None) -> dict[str, str]:
+def _properties(provenance: Provenance | None, scorers: tuple[str, ...]) -> dict[str, str]:
     """The known properties of a run that may change its scores."""
     if provenance is None:
         return {}
     properties = {"device": provenance.device}
     if provenance.device == "cpu":
         properties["threads"] = str(provenance.threads)
-    properties |= {name: version for name in _PACKAGES if (version := provenance.packages.get(name))}
+    properties |= {name: version for name in (*_PACKAGES, *scorers) if (version := provenance.packages.get(name))}
     code = provenance.ablate
     if code and code.revision:
         properties["revision of ablate"] = code.revision[:12] + (" with changes" if code.dirty else "")

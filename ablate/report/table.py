@@ -230,7 +230,8 @@ def _paired(metric: str, row: TableRow, base: TableRow, delta: Scores) -> Paired
 
 def _remarks(study: Study, runs: Sequence[RunResult]) -> list[str]:
     """Differences in how the runs were made."""
-    provenance = ProvenanceDiff()
+    scorers = dict.fromkeys(metric.scorer.lower() for metric in study.task.metrics.values() if metric.scorer)
+    provenance = ProvenanceDiff(tuple(scorers))
     for row in study.rows:
         ours = [run for run in runs if run.row is row]
         for run in ours:
@@ -282,7 +283,7 @@ def paper_row(paper: PaperTable | None, row: Row, base: Row) -> PaperRow | None:
 
 
 def _changed_paper_fields(paper: PaperTable, row: Row) -> dict[str, Any]:
-    """The fields of the paper's table that a row changes. A head size of d_model / h is no change of its own."""
+    """The fields of the paper's table that a row changes, without head sizes of d_model / h, which follow from h."""
     return {
         name: value
         for name, value in row.changed.items()
