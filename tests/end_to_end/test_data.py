@@ -48,13 +48,13 @@ def test_an_epoch_of_a_quarter_has_a_quarter_of_the_steps(done):
 
 def test_each_vocabulary_is_a_corpus_and_the_share_has_none_of_its_own(done):
     folder, _ = done
-    assert len({result["corpus"] for result, _ in results_of(folder)}) == 2
+    assert len({result.corpus for result, _ in results_of(folder)}) == 2
 
 
 def test_perplexity_per_character_is_the_same_likelihood(done):
     folder, _ = done
     for result, root in results_of(folder):
-        corpus = Corpus(root.corpus(result["corpus"]))
+        corpus = Corpus(root.corpus(result.corpus))
         tokens = sum(len(corpus.split("dev")["target"][i]) + 1 for i in range(20))
         characters = sum(len(line) + 1 for line in corpus.text("dev", "target"))
         (decoding,) = result.decodings.values()
@@ -65,9 +65,9 @@ def test_perplexity_per_character_is_the_same_likelihood(done):
 def test_a_run_with_two_vocabularies_translates_and_is_not_exported(done):
     folder, _ = done
     result, root = results_of(folder)[0]
-    asked = inside("translate", result["id"], "--results", root.root, stdin=b"the dog\n")
+    asked = inside("translate", result.id, "--results", root.root, stdin=b"the dog\n")
     assert asked.code == 0, asked.err
     assert asked.out.count("\n") == 1
-    refused = inside("export", result["id"], folder / "out", "--to", "huggingface", "--results", root.root)
+    refused = inside("export", result.id, folder / "out", "--to", "huggingface", "--results", root.root)
     assert refused.code == 2
     assert "data.vocabulary=separate" in refused.err or "tied_embeddings" in refused.err

@@ -50,7 +50,7 @@ def test_a_failed_run_is_listed_left_alone_and_repaired_on_request(copy, calm, m
     found = statuses(copy)
     assert [key for key, status in found.items() if status["state"] != "done"] == [(LABEL, 1)]
     detail = found[LABEL, 1]["detail"]
-    assert re.search(r"checkpoints: \w.*; the run goes on from its last checkpoint; see .*log\.txt; --retry-f", detail)
+    assert re.search(r"checkpoints: \w.*; the run resumes from its last checkpoint; see .*log\.txt; --retry-f", detail)
     assert str(run.log) in detail
     assert "Traceback" in run.log.read_text()
 

@@ -316,7 +316,7 @@ def test_another_test_side_is_translated_by_runs_that_are_done(files):
     assert "1 of 1 run to do" in said
     assert stamps(run.checkpoints) == weights
     second = run.read_result()
-    assert f"BLEU {list(second['decodings'].values())[1]['bleu']:.1f} (" in said
+    assert f"BLEU {list(second.decodings.values())[1].scores['bleu'].value:.1f} (" in said
     assert [d.test for d in second.decodings.values()] == ["test.tsv", "other.tsv"]
     assert second.steps == first.steps
     assert [d.predictions for d in second.decodings.values()] == [20, 7]
