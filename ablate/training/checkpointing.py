@@ -93,7 +93,8 @@ class CheckpointSaver:
             keep: number of checkpoints that averaging uses.
             context: hooks.
         """
-        self.folder, self.config, self.metrics, self.keep, self.context = folder.checkpoints, config, metrics, keep, context
+        self.folder, self.config, self.metrics = folder.checkpoints, config, metrics
+        self.keep, self.context = keep, context
         self.waiting: list[Snapshot] = []
         self.last_save = time.monotonic()
 

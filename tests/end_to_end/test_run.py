@@ -100,7 +100,7 @@ def test_more_averaging_than_was_kept_fails_that_row_alone_and_says_why(copy):
     states = {run["row"]: run for run in json.loads(copy.ask("status", "--seeds", "1", "--format", "json").out)["runs"]}
     failed = states.pop("average average_checkpoints=3")
     assert failed["state"] == "failed"
-    assert "keeps 2 checkpoints, and average_checkpoints=3 asks for more" in failed["detail"]
+    assert "has 2 checkpoints, and average_checkpoints=3 needs more" in failed["detail"]
     assert {run["state"] for run in states.values()} == {"done"}
     copy.file.write_text(TINY)
     assert copy.run("--seeds", "1").code == 0
@@ -337,7 +337,7 @@ def test_text_that_changes_under_the_name_of_a_test_side_is_refused(files):
         file.write("noch ein haus\thaus ein noch\n")
     changed = files.run()
     assert (changed.code, len(changed.err.splitlines())) == (2, 1)
-    assert "has translated test.tsv of corpus" in changed.err
+    assert "the test data test.tsv has changed since these results were made (corpus" in changed.err
     assert stamps(files.root / "runs") == before
 
 
