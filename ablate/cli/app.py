@@ -35,7 +35,7 @@ GROUPS = {
 
 app = typer.Typer(
     name="ablate",
-    help="Which part of the Transformer earns its keep? One study in, the paper's ablation table out.",
+    help="Train the variations of a Transformer that a study lists, and print a table like the paper's Table 3.",
     cls=CommandGroup,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,

@@ -105,7 +105,8 @@ def find_run(results: Results, id_prefix: str) -> RunFolder:
     if len(matches) != 1 or not id_prefix:
         count = "no run" if not matches else f"{len(matches)} runs"
         raise UsageError(
-            f'{results.root}: {count} with an id that begins with "{id_prefix}"; `ablate status STUDY` lists them'
+            f'{results.root}: {count} with an id that begins with "{id_prefix}"; '
+            "`ablate status STUDY` lists them, and pending ones have no files yet"
         )
     return results.run(matches[0])
 

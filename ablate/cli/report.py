@@ -61,7 +61,7 @@ def command(
     content, root = study_and_results(study, results, set, rows, seeds)
     _refuse_undrawable(figures)
     if content.is_modified and out is None:
-        raise UsageError("--set, --rows and --seeds change the study: give --out FILE, so that its report stays")
+        raise UsageError("--set, --rows and --seeds change the study: give --out FILE, to keep the report of the study")
     warn_of_changed_data(content, root)
     score_missing(content, root)
     table = table_of(content, root)

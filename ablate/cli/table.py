@@ -1,4 +1,4 @@
-"""`ablate table`: the results as a table, in several forms."""
+"""`ablate table`: the results as a table, in several formats."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EXAMPLE = "ablate table study.yaml --format latex --against paper"
 
 
 class Format(str, Enum):
-    """Forms of the table."""
+    """Formats of the table."""
 
     rich = "rich"
     markdown = "markdown"

@@ -20,7 +20,7 @@ from ablate.config.variants import (
     PositionalEncoding,
 )
 
-# Bound of sizes, so that a typing mistake is an error here and does not exhaust the memory.
+# Upper bound of sizes, so that a typing mistake is an error here and does not exhaust the memory.
 MAX_SIZE = 65_536
 
 
@@ -86,13 +86,13 @@ class ModelConfig(Section):
     )
     residual: bool = Field(True, description="residual connections around sub-layers (3.1)")
     tied_embeddings: Literal["all", "decoder", "none"] = Field(
-        "all", description="sharing of weights: source, target and output embedding (3.4), only the latter two, or none"
+        "all", description="shared weights: source, target and output embedding (3.4), target and output only, or none"
     )
 
     @field_validator("attention_scale", mode="before")
     @classmethod
     def _not_true(cls, value: Any) -> Any:
-        if value is True:  # True == 1 in Python, so that the type alone would accept it
+        if value is True:  # True == 1 in Python, so Literal accepts it
             raise ValueError("true is not allowed: must be 1/sqrt(d_k) or 1")
         return value
 
@@ -115,7 +115,7 @@ class ModelConfig(Section):
         return self.architecture == "encoder-decoder"
 
     def places(self, source: int, target: int) -> int:
-        """Positions that a pair of so many tokens takes with its marks: its sides stand side by side, or in a row."""
+        """Positions that a pair of these lengths needs, with BOS and EOS: the longer side, or both as one sequence."""
         return max(source, target) + 1 if self.has_encoder else source + target + 2
 
     def inner_width(self, gated: bool) -> int:
@@ -149,6 +149,6 @@ def _incompatible(c: ModelConfig) -> Iterator[str]:
         if "attention" in MIXERS[c.mixer].replaces:
             yield f"{positions} acts inside self-attention, which mixer={c.mixer} replaces"
         if not ATTENTIONS.get(c.attention, Attention()).forms_scores:
-            yield f"{positions} acts on scores between two tokens, which attention={c.attention} never forms"
+            yield f"{positions} acts on attention scores, which attention={c.attention} does not compute"
     if c.tied_embeddings == "decoder" and not c.has_encoder:
-        yield "tied_embeddings=decoder means all in a decoder-only model, which has no source embedding: all or none"
+        yield "tied_embeddings=decoder does not work without an encoder: there is no source embedding; use all or none"

@@ -10,7 +10,7 @@ from ablate.config.fields import Section
 
 MAX_STEPS = 100_000_000
 
-# Rows whose logits exist at once: on a CPU few enough to stay near the cores, on a GPU enough to fill it.
+# Target tokens whose logits are in memory at once: few enough for a CPU's cache, and enough to occupy a GPU.
 LOGIT_ROWS = {"cpu": 256, "cuda": 4096}
 
 

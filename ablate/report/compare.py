@@ -208,7 +208,7 @@ def _curves(comparison: Comparison) -> Iterator[str]:
         return
     values = [math.log(value) for curve in drawn for _, value in curve.mean]
     low, high = min(values), max(values)
-    yield "\nPPL (dev) by step, log, geometric mean over seeds"
+    yield "\nPPL (dev) from the first to the last evaluation, log scale, geometric mean over seeds"
     wide = max(len(curve.row) for curve in drawn)
     for curve in drawn:
         points = curve.mean
@@ -227,7 +227,7 @@ def _sentences(comparison: Comparison) -> Iterator[Text]:
         yield Text("\nNo seed has predictions of both rows.", style="dim")
         return
     title = comparison.table.main.title
-    yield Text(f"\nSentences that differ most in {title} (each alone, seed {comparison.seed})", style="bold")
+    yield Text(f"\nSentences that differ most in {title} (scored one by one, seed {comparison.seed})", style="bold")
     if not comparison.sentences:
         yield Text("None: both rows have equal scores for every sentence.")
     for one in comparison.sentences:

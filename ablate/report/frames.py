@@ -26,13 +26,12 @@ def load(
 ) -> pd.DataFrame:
     """Load the results that a study has so far.
 
-    Scores that a finished run has not been measured in yet are computed first and cached, as by `ablate table`. Missing
-    numbers are NaN or NA.
+    Missing scores of finished runs are computed first and cached, as by `ablate table`. Missing numbers are NaN or NA.
 
     Args:
         study: the study file.
         results: the results root.
-        per: the unit of a line.
+        per: what one line of the frame is.
 
             - `"row"`: one line for each row of the study, indexed by `row`, with the columns of
               `ablate table --format csv`: settings, `params` (trained parameters), `steps` (optimizer steps), `state`;

@@ -215,7 +215,7 @@ def _row_json(row: PlanRow) -> dict[str, Any]:
 
 def print_plan(plan: Plan) -> None:
     """Print every row with its cost, the totals, and the assumptions behind them."""
-    table = plain_table("row", "+params", "+FLOPs a step", "+steps", "+memory", "runs")
+    table = plain_table("row", "+params", "+FLOPs per step", "+steps", "+memory", "runs")
     for row in plan.rows:
         table.add_row(
             Text(row.row.label),

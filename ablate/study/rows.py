@@ -62,7 +62,7 @@ def _expand_mapping(group: str, mapping: Node, report: Report, max_rows: int) ->
         if key not in (*_WAYS, "require", "where"):
             report(mark, unknown_name("key", key, (*_WAYS, "require", "where")))
     if len(ways) != 1:
-        report(mapping.mark, f"a group needs exactly one of {listed(_WAYS)}; got {len(ways) or 'none'}")
+        report(mapping.mark, f"a group needs exactly one of the keys {listed(_WAYS)}; got {len(ways) or 'none'}")
         return []
     require, where = (_condition(mapping, name, report) for name in ("require", "where"))
     way = ways[0]

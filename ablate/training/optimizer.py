@@ -1,7 +1,7 @@
 """Adam (section 5.3; Kingma and Ba, 2015), and Adam with decoupled weight decay (Loshchilov and Hutter, 2019).
 
-The arithmetic is torch's fused kernel. Its class around it is not used: making one loads torch's compiler, which
-takes the better part of a second and some 60 MB of every worker (benchmarks/LOG.md).
+The update is torch's fused kernel, called without `torch.optim.Adam`: constructing that class imports torch's compiler,
+which takes most of a second and about 60 MB in every worker (benchmarks/LOG.md).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Optimizer:
         self.kernel, self.clip = KERNELS[config.optimizer], config.gradient_clipping
         self.beta1, self.beta2, self.eps = config.adam_beta1, config.adam_beta2, config.adam_eps
         named = dict(model.named_parameters())
-        # Gains and biases are not decayed: they have few numbers, and a scale of their own.
+        # Weight decay applies to matrices only, not to gains and biases.
         decayed = {name for name, parameter in named.items() if config.weight_decay and parameter.dim() > 1}
         self.groups = [
             ({name: p for name, p in named.items() if name in decayed}, config.weight_decay),
@@ -35,7 +35,7 @@ class Optimizer:
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
-        """Take a step with the gradients that are there, clipped to their largest norm, and clear them."""
+        """Update the parameters that have a gradient, after clipping by the total norm, and clear the gradients."""
         if self.clip is not None:
             nn.utils.clip_grad_norm_(self.parameters, self.clip)
         for group, decay in self.groups:
@@ -53,7 +53,7 @@ class Optimizer:
             [parameter.grad for parameter in moved.values()],
             [state["exp_avg"] for state in states],
             [state["exp_avg_sq"] for state in states],
-            [],  # maxima, for a variant that is not ours
+            [],  # max_exp_avg_sqs, which only amsgrad uses
             steps,
             lr=rate,
             beta1=self.beta1,
@@ -65,7 +65,7 @@ class Optimizer:
         )
 
     def clear(self) -> None:
-        """Forget the gradients that are there."""
+        """Set all gradients to None."""
         for parameter in self.parameters:
             parameter.grad = None
 
@@ -74,7 +74,7 @@ class Optimizer:
         return {f"{kind}/{name}": value.cpu() for name, state in self.moments.items() for kind, value in state.items()}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Go on from a state."""
+        """Restore what `state` returned."""
         places = {name: parameter.device for name, parameter in zip(self.names, self.parameters, strict=True)}
         self.moments = {}
         for key, value in state.items():

@@ -9,14 +9,14 @@ from ablate.config import RowConfig
 
 
 def learning_rate(config: RowConfig, step: int, last: int | None) -> float:
-    """The rate of a step, counted from 1: up to the peak in a line, then as the schedule says.
+    """The learning rate of a step, counted from 1: linear warm-up to the peak, then the schedule.
 
     With the default schedule and peak this is d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5).
 
     Args:
         config: the row.
         step: the step.
-        last: the last step, where one is known; schedules that fall to 0 do so one step after it.
+        last: the last step; None if unknown. Schedules that decay to 0 reach it one step later.
     """
     warmup = config.warmup_steps
     peak = config.learning_rate or (config.d_model * warmup) ** -0.5
@@ -44,11 +44,11 @@ def _cosine(step: int, warmup: int, last: int | None) -> float:
 
 def _progress(step: int, warmup: int, last: int | None) -> float:
     """From 0 at the end of the warm-up to 1 one step after the last."""
-    assert last is not None  # a configuration that falls to an end has one
+    assert last is not None  # the configuration requires one for these schedules
     return (step - warmup) / max(1, last + 1 - warmup)
 
 
-# The share of the peak at a step after the warm-up.
+# The learning rate after the warm-up, as a fraction of the peak.
 SCHEDULES: dict[str, Callable[[int, int, int | None], float]] = {
     "inverse_sqrt": _inverse_sqrt,
     "constant": _constant,

@@ -36,7 +36,7 @@ INCOMPATIBLE = [
     ),
     (
         {"architecture": "decoder-only", "tied_embeddings": "decoder"},
-        "tied_embeddings=decoder means all in a decoder-only model, which has no source embedding: all or none",
+        "tied_embeddings=decoder does not work without an encoder: there is no source embedding; use all or none",
     ),
     ({"schedule": "linear", "train_steps": None, "patience": 5},
      "schedule=linear falls to 0 at the last step: set train_steps or epochs"),
