@@ -26,7 +26,7 @@ INCOMPATIBLE = [
     *(
         (
             {"positional_encoding": name, "attention": "linear"},
-            f"positional_encoding={name} acts on scores between two tokens, which attention=linear never forms",
+            f"positional_encoding={name} acts on attention scores, which attention=linear does not compute",
         )
         for name in ("rope", "relative", "t5", "alibi")
     ),
