@@ -33,7 +33,7 @@ def commands() -> dict[str, Any]:
 
 
 def _leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
-    """A command, or those that a group of them has."""
+    """A command, or the commands of a group."""
     for part, below in getattr(command, "commands", {}).items():
         yield from _leaves(f"{name} {part}".strip(), below)
     if not hasattr(command, "commands"):

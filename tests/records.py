@@ -93,7 +93,7 @@ def a_result(id: str = RUN, **fields: object) -> Result:
 
 
 def a_measurement(value: float = 25.0, resamples: tuple[float, ...] = (24.0, 26.0), **fields: object) -> Measurement:
-    """A score with those on resampled test sets."""
+    """A score with its values on resampled test sets."""
     return Measurement(**{"value": value, "signature": SIGNATURE, "resamples": resamples, **fields})
 
 

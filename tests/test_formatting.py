@@ -1,4 +1,4 @@
-"""Numbers with units and text for a terminal: no needless digits, no jumps between units, no control characters."""
+"""Formatting of numbers with units, and of text for a terminal."""
 
 import pytest
 
@@ -30,7 +30,7 @@ SECOND, MINUTE, HOUR, DAY = 1, 60, 3600, 86_400
         (1000 * DAY, "1000 d 0 h"),
     ],
 )
-def test_a_duration_is_told_in_the_units_of_its_size(seconds, text):
+def test_a_duration_is_written_in_units_of_its_size(seconds, text):
     assert duration(seconds) == text
 
 
@@ -60,7 +60,7 @@ def test_a_number_is_scaled_to_three_digits(n, text):
     assert n is None or size(n) == text
 
 
-def test_durations_never_go_back_as_seconds_go_on():
+def test_longer_durations_are_never_written_as_shorter_ones():
     def seconds(text):
         words = text.split()
         units = {"s": SECOND, "min": MINUTE, "h": HOUR, "d": DAY}
@@ -88,7 +88,7 @@ def test_scaling_rounds_by_less_than_half_a_percent():
         (r"a\b'c\"", r"a\b'c\""),
     ],
 )
-def test_printable_escapes_what_a_terminal_would_act_on_and_nothing_else(text, escaped):
+def test_printable_escapes_only_control_characters(text, escaped):
     assert printable(text) == escaped
 
 

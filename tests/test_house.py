@@ -101,14 +101,14 @@ def test_the_page_of_the_architecture_lists_the_floors():
 
 
 def imported_by(*names):
-    """What is loaded after importing these modules in a process of its own."""
+    """Modules that are loaded after importing these modules in a new process."""
     script = f"import sys; import {', '.join(names)}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     return set(done.stdout.split())
 
 
 @pytest.mark.parametrize("name", ["study", "stats", "store", "report", "cli"])
-def test_what_plans_and_tables_need_never_loads_torch_or_pandas(name):
+def test_modules_for_plans_and_tables_never_load_torch_or_pandas(name):
     modules = sorted(module.removesuffix(".__init__") for module in MODULES if part(module) == name)
     if name == "cli":  # of its commands, those that answer at once
         modules = ["ablate.cli", *(f"ablate.cli.{command}" for command in ("app", "plan", "status", "table"))]
@@ -116,7 +116,7 @@ def test_what_plans_and_tables_need_never_loads_torch_or_pandas(name):
 
 
 @pytest.mark.parametrize("module", sorted(MODULES))
-def test_nothing_is_unpickled_evaluated_or_given_to_a_shell(module):
+def test_the_code_never_unpickles_evaluates_or_calls_a_shell(module):
     found = []
     for node in ast.walk(ast.parse(MODULES[module].read_text())):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -147,7 +147,7 @@ def test_no_file_holds_a_path_of_a_machine():
 
 
 def run(*words):
-    """Run a tool as CI does; its output where it finds fault."""
+    """Run a tool with the arguments of CI; returns its output if it fails."""
     if importlib.util.find_spec(words[0]) is None:
         pytest.skip(f"{words[0]} is not installed")
     environment = {**os.environ, "NO_COLOR": "1"}
@@ -155,13 +155,13 @@ def run(*words):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_ruff_finds_no_fault():
+def test_ruff_finds_no_error():
     run("ruff", "check", ".")
 
 
-def test_ruff_would_format_nothing_otherwise():
+def test_ruff_format_changes_nothing():
     run("ruff", "format", "--check", ".")
 
 
-def test_mypy_finds_no_fault():
+def test_mypy_finds_no_error():
     run("mypy", "--strict")

@@ -1,4 +1,4 @@
-"""Axes hold their values and have round ticks, text is broken and not cut, files do not depend on the user or time."""
+"""Axes, ticks, line breaks and fonts of figures; files do not depend on the user or the time."""
 
 import struct
 
@@ -74,7 +74,7 @@ def test_ticks_of_a_logarithmic_axis_are_round(values, expected):
     assert visible_ticks(axis_of(values, log=True, ticks=3)) == pytest.approx(expected)
 
 
-def test_a_logarithmic_axis_is_for_positive_values_that_are_far_apart():
+def test_a_logarithmic_axis_is_used_for_positive_values_of_different_magnitude():
     assert is_spread([1, 100])
     assert not is_spread([1, 2])
     assert not is_spread([0, 100])
@@ -97,7 +97,7 @@ def test_tick_labels_are_short_and_differ(ticks, labels):
     assert ShortNumbers().format_ticks(ticks) == labels
 
 
-def test_text_is_broken_at_spaces_then_after_punctuation_then_anywhere_and_nothing_is_lost():
+def test_text_is_broken_at_spaces_then_after_punctuation_then_anywhere_without_loss():
     def lines(text, widest):
         return wrap(text, SMALL, text_width(widest, SMALL) + 0.001)
 
@@ -127,7 +127,7 @@ def test_the_same_figure_gives_the_same_bytes_without_a_date(tmp_path, kind):
     assert path.read_bytes().startswith({"pdf": b"%PDF-", "png": b"\x89PNG", "svg": b"<?xml"}[kind])
 
 
-def test_a_users_settings_do_not_reach_a_figure_and_are_left_as_they_were():
+def test_a_users_matplotlib_settings_are_ignored_and_unchanged():
     user = {"font.family": ["DejaVu Serif"], "axes.linewidth": 9, "savefig.facecolor": "red", "xtick.color": "red"}
     plain = render(drawn(), "png")
     with matplotlib.rc_context(user):
@@ -136,7 +136,7 @@ def test_a_users_settings_do_not_reach_a_figure_and_are_left_as_they_were():
         assert dict(matplotlib.rcParams) == before
 
 
-def test_text_stays_text_in_svg():
+def test_text_in_svg_is_stored_as_text():
     assert "$x_1 &lt; 2 &amp; \\frac</text>" in render(drawn(), "svg").decode()
 
 

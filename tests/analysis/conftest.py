@@ -1,4 +1,4 @@
-"""A corpus that the tests share, in a results root of each test's own."""
+"""A shared corpus, and a separate results root for each test."""
 
 import shutil
 
@@ -12,7 +12,7 @@ from tests.analysis.runs import corpus_in, opened
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread():
-    """Tensors of a few hundred numbers gain nothing from a second core."""
+    """Small tensors are slower with several threads."""
     torch.set_num_threads(1)
 
 

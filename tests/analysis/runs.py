@@ -35,7 +35,7 @@ def lay_out(results, corpus, id=ID, seed=1, source=None, **fields):
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "W_Q" in name:
-                parameter *= 5  # attention that chooses
+                parameter *= 5  # makes attention far from uniform
     state = TrainingState(
         step=1, tokens=0, best_perplexity=None, best_step=1, evaluations_since_best=0, loss_tokens=0, metrics_bytes=0,
         metrics_sha256="",

@@ -31,7 +31,7 @@ IMPORTANCES = Importances(
 
 
 def panels(figure):
-    """The axes with an image, without those of the colour bar, which are the first."""
+    """The axes that show an image, except the first, which is the colour bar."""
     return [axes for axes in figure.axes[1:] if axes.images]
 
 
@@ -144,10 +144,10 @@ def test_importance_is_written_into_the_cell_of_its_layer_and_head():
     assert labels(encoder.xaxis) == ["head 1", "head 2", "head 3"]
     assert [text.get_text() for text in cross.texts] == ["-0.500"]
     norms = {(axes.images[0].norm.vmin, axes.images[0].norm.vmax) for axes in (encoder, cross)}
-    assert norms == {(-1.5, 1.5)}  # one scale, with nothing at its middle
+    assert norms == {(-1.5, 1.5)}  # one symmetric scale
 
 
-def test_heads_that_are_all_worth_nothing_can_be_drawn():
+def test_heads_without_any_importance_can_be_drawn():
     nothing = Importances(1.0, 1, (HeadImportance("cross", 1, 1, 1.0, 0.0),))
     (axes,) = panels(draw_importances(nothing, RUN))
     assert [text.get_text() for text in axes.texts] == ["+0.000"]
@@ -161,7 +161,7 @@ def test_heads_that_are_all_worth_nothing_can_be_drawn():
         ("folder.png", "is a folder"),
     ],
 )
-def test_paths_that_no_figure_can_be_written_to_are_refused(tmp_path, name, reason):
+def test_invalid_paths_for_figures_are_errors(tmp_path, name, reason):
     (tmp_path / "folder.png").mkdir()
     with pytest.raises(UsageError) as refused:
         check_paths([tmp_path / "b.png", tmp_path / name])

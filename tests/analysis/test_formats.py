@@ -1,4 +1,4 @@
-"""Forms for scripts hold everything, and are parsed by what parses such formats."""
+"""JSON and CSV are complete and can be parsed by standard parsers."""
 
 import csv
 import io
@@ -38,7 +38,7 @@ def test_json_has_every_weight_with_its_row_and_column():
             assert [pytest.approx(row, abs=1e-6) for row in head["weights"]] == rows
 
 
-def test_csv_is_a_line_a_head():
+def test_csv_has_one_line_per_head():
     lines = list(csv.DictReader(io.StringIO(formats.weights_csv(WEIGHTS))))
     assert [(line["kind"], line["layer"], line["head"]) for line in lines] == [
         ("decoder", "1", "1"), ("decoder", "1", "2"), ("decoder", "1", "3"), ("cross", "2", "1"), ("cross", "2", "2"),

@@ -27,7 +27,7 @@ def test_a_decoder_only_model_has_one_kind():
     assert names(small_model(architecture="decoder-only")) == [("decoder", 1), ("decoder", 2)]
 
 
-def test_recurrence_leaves_attention_over_the_source():
+def test_an_lstm_model_has_only_cross_attention():
     assert names(small_model(mixer="lstm")) == [("cross", 1), ("cross", 2)]
 
 
@@ -44,11 +44,11 @@ def test_a_model_without_attention_is_refused_with_the_reason():
         (["decoder", "encoder"], [1, 7], [("encoder", 1), ("decoder", 1)]),
     ],
 )
-def test_some_are_chosen_by_kind_and_layer(kinds, layers, expected):
+def test_layers_are_selected_by_kind_and_number(kinds, layers, expected):
     assert names(small_model(), kinds, layers) == expected
 
 
-def test_a_choice_of_nothing_is_refused_with_what_there_is():
+def test_an_empty_selection_is_an_error_with_the_available_layers():
     expected = "--kind cross --layer 7: the run has no such attention; it has encoder layers 1 to 2, decoder layers"
     with pytest.raises(UsageError, match=expected):
         attention_layers(small_model(), ["cross"], [7])

@@ -1,4 +1,4 @@
-"""A head's importance is what the dev loss rises by without it."""
+"""The importance of a head is the increase of the dev loss without it."""
 
 import math
 
@@ -20,7 +20,7 @@ VARIANTS = [
 
 
 @pytest.mark.parametrize("fields", VARIANTS, ids=str)
-def test_it_is_the_loss_with_the_heads_columns_of_the_output_matrix_at_zero(fields):
+def test_importance_equals_zeroing_the_heads_columns_of_the_output_matrix(fields):
     model = small_model(**fields)
     found = measure_importances(TASK, model, PAIRS, CPU, attention_layers(model))
     whole, masked = TASK.nats_per_token(model, PAIRS, CPU), iter(found.heads)
@@ -43,7 +43,7 @@ def test_it_is_the_loss_with_the_heads_columns_of_the_output_matrix_at_zero(fiel
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_masking_the_only_head_leaves_the_bias_of_the_attention_alone(monkeypatch, bias):
+def test_masking_the_only_head_leaves_only_the_bias_of_the_output_projection(monkeypatch, bias):
     model = small_model(n_heads=1, attention_bias=bias)
     found = measure_importances(TASK, model, PAIRS, CPU, attention_layers(model)).heads
     for attention, one in zip(attention_layers(model), found, strict=True):
@@ -68,7 +68,7 @@ def measured(model, **chosen):
     return measure_importances(TASK, model, PAIRS, CPU, attention_layers(model, **chosen)).heads
 
 
-def test_it_is_the_same_when_measured_again_and_for_some_heads_alone():
+def test_importance_is_reproducible_and_independent_of_the_other_heads_measured():
     model = small_model(dropout=0.5, attention_dropout=0.5).train()
     first = measured(model)
     assert measured(model) == first
@@ -89,7 +89,7 @@ def test_every_pass_is_reported():
     assert len(told) == count_passes(attention_layers(model)) == 1 + 2 * (3 + 3 + 2)
 
 
-def test_no_gate_is_left_behind(monkeypatch):
+def test_masks_are_removed_after_measuring_and_after_a_failure(monkeypatch):
     model, calls = small_model(), []
 
     def failing(*given):
@@ -108,7 +108,7 @@ def test_no_gate_is_left_behind(monkeypatch):
     assert all(attention.module.gate is None for attention in attention_layers(model))
 
 
-def test_the_first_pairs_of_a_split_are_its_beginning():
+def test_first_returns_the_beginning_of_a_split():
     some = PAIRS.first(2)
     assert [(some["source"][i].tolist(), some["target"][i].tolist()) for i in range(len(some))] == [
         ([5, 7, 11], [13, 17]),

@@ -1,4 +1,4 @@
-"""Heat maps and tables in a terminal: every weight at its place, no line wider than the terminal."""
+"""Heat maps and tables in a terminal: positions of weights, and line widths."""
 
 import io
 import re
@@ -35,7 +35,7 @@ def test_a_weight_is_a_shade_in_the_row_of_its_query_and_the_column_of_its_key()
     ]
 
 
-def test_heads_go_on_below_where_the_line_ends():
+def test_heads_wrap_to_the_next_line():
     attention = random_weights(7, 11, 11, queries=tuple("abcdefghijk"))
     lines = [line.plain for line in heat_maps(attention, 60, colours=False)]
     titles = [line.split() for line in lines if "head" in line]
@@ -44,7 +44,7 @@ def test_heads_go_on_below_where_the_line_ends():
     assert len(lines) == 2 * (2 + 11 + 1)
 
 
-def test_weights_are_two_columns_wide_where_all_heads_have_room():
+def test_weights_are_two_columns_wide_if_all_heads_fit():
     def rows(width):
         attention = weights([[[1.0] * 4] * 2] * 3)
         return [line.plain for line in heat_maps(attention, width, colours=False)][2:4]
@@ -53,7 +53,7 @@ def test_weights_are_two_columns_wide_where_all_heads_have_room():
     assert rows(32) == [f"{n} q{n - 1} " + "     ".join(["█" * 4] * 3) for n in (1, 2)]  # a title is 7 columns wide
 
 
-def test_a_label_that_is_cut_says_so_and_a_map_that_has_no_room_for_labels_keeps_their_numbers():
+def test_a_long_label_has_an_ellipsis_and_a_narrow_map_only_numbers():
     attention = random_weights(1, 9, 9, queries=("a" * 30,) * 9)
     assert all(line.plain.startswith(f"{n} aaaaaaaaaaa… ") for n, line in enumerate(rows_of(attention, 80), 1))
     assert all(
@@ -66,7 +66,7 @@ def rows_of(attention, width):
 
 
 @pytest.mark.parametrize("colours", [False, True])
-def test_tokens_too_many_for_the_width_are_told_and_not_shown(colours):
+def test_too_many_tokens_for_the_width_are_a_message(colours):
     attention = random_weights(2, 70, 70, queries=LONG)
     (line,) = heat_maps(attention, 72, colours)
     assert line.plain.strip() == "70 tokens do not fit in 72 columns: see the table below, or --out FILE.png"
@@ -95,7 +95,7 @@ EXAMPLES = {
 
 @pytest.mark.parametrize("name", EXAMPLES)
 @pytest.mark.parametrize("colours", [None, "256", "truecolor"])
-def test_nothing_is_wider_than_the_terminal(name, colours):
+def test_no_line_is_wider_than_the_terminal(name, colours):
     text = printed(EXAMPLES[name], force_terminal=colours is not None, color_system=colours)
     assert max(cell_len(Text.from_ansi(line).plain) for line in text.splitlines()) <= 80
     attentions = EXAMPLES[name].layers
@@ -103,13 +103,13 @@ def test_nothing_is_wider_than_the_terminal(name, colours):
     assert len(heads) == len(set(heads)) == sum(len(attention.heads) for attention in attentions)
 
 
-def test_a_pipe_gets_no_codes():
+def test_a_pipe_gets_no_escape_codes():
     text = printed(EXAMPLES["a base model"])
     assert "\x1b" not in text
     assert all(shade in text for shade in "█▓▒░·")
 
 
-def test_a_terminal_gets_a_background_for_every_weight_and_none_for_what_is_hidden():
+def test_a_terminal_gets_a_background_for_every_visible_weight():
     attention = weights([[[1, 0], [0.5, 0.5]]], kind="decoder")
     asked = list(heat_maps(attention, 80, colours=True))[2:4]
     yellow, green = (253, 231, 37), (33, 145, 140)
@@ -135,7 +135,7 @@ def test_a_terminal_of_sixteen_colours_gets_shades():
     assert "\x1b[4" not in text  # no background
 
 
-def test_measures_that_no_head_has_have_no_column():
+def test_statistics_that_no_head_has_are_omitted():
     text = printed(all_weights(random_weights(2, 3, 4, "cross")))
     assert "distance  " not in text
     assert "entropy  marks  strongest" in text
@@ -150,12 +150,12 @@ def test_both_sides_are_numbered_as_the_columns_are():
     assert heads_of("decoder", is_one_sequence=True) == ["source  1 s  2 </s>", "target  3 <s>  4 t"]
 
 
-def test_what_is_hidden_is_told():
+def test_layers_without_weights_are_reported():
     view = all_weights(random_weights(1, 2, 2), hidden=["decoder layer 1: attention=[m]:X reports no weights"])
     assert "\ndecoder layer 1: attention=[m]:X reports no weights\n" in printed(view)
 
 
-def test_a_piece_cannot_move_the_cursor():
+def test_control_characters_in_a_token_are_escaped():
     view = all_weights(random_weights(1, 2, 2, queries=("\x1b[2J", "[red]b"), keys=("\x1b[2J", "[red]b")))
     assert "\x1b" not in printed(view)
     assert "[red]b" in printed(view)
@@ -173,7 +173,7 @@ def importances_printed(found, **options):
     return out.getvalue()
 
 
-def test_importance_is_a_line_a_head_with_a_bar_as_long_as_it_is_large():
+def test_each_head_has_a_line_with_a_bar_proportional_to_its_importance():
     lines = [line.split() for line in importances_printed(FOUND).splitlines()]
     assert ["encoder", "1.1", "+0.5000", "█" * 24, "2.5000", "12.182"] in lines
     assert ["cross", "1.12", "-0.2500", "░" * 12, "1.7500", "5.755"] in lines
@@ -191,7 +191,7 @@ def test_importance_fits_a_terminal(terminal):
     assert " inf" in text
 
 
-def test_heads_that_are_all_worth_nothing_have_no_bars():
+def test_heads_without_any_importance_have_no_bars():
     text = importances_printed(Importances(1.0, 1, (HeadImportance("cross", 1, 1, 1.0, 0.0),)))
     assert "█" not in text
     assert "+0.0000" in text

@@ -37,7 +37,7 @@ def shown(model):
 
 @pytest.fixture
 def inputs(monkeypatch):
-    """The inputs of each layer: the states of queries and those of keys."""
+    """The inputs of each layer: states of queries, states of keys."""
 
     def listen(model):
         given = {}
@@ -60,7 +60,7 @@ def inputs(monkeypatch):
 
 
 @pytest.mark.parametrize("groups", [None, 1])
-def test_weights_are_the_softmax_of_scaled_products_one_number_at_a_time(inputs, groups):
+def test_weights_equal_the_softmax_of_scaled_products_by_a_plain_loop(inputs, groups):
     model = small_model(n_kv_heads=groups)
     given = inputs(model)
     for attention, weights in shown(model):
@@ -98,7 +98,7 @@ def test_weights_of_every_query_sum_to_one_and_masked_keys_have_none(fields):
 
 
 @pytest.mark.parametrize("fields", VARIANTS, ids=str)
-def test_recording_changes_nothing_and_ends(fields):
+def test_recording_does_not_change_the_output_and_is_switched_off_afterwards(fields):
     model = small_model(**fields)
     pair = torch.tensor([SOURCE]), torch.tensor([TARGET])
     with torch.no_grad():
@@ -111,7 +111,7 @@ def test_recording_changes_nothing_and_ends(fields):
     assert all(attention.module.on_weights is None for attention in attention_layers(model))
 
 
-def test_recording_ends_after_a_failure():
+def test_recording_is_switched_off_after_a_failure():
     model = small_model()
     with pytest.raises(IndexError):
         record_weights(model, [99], TARGET, attention_layers(model))
@@ -151,7 +151,7 @@ def test_a_decoder_only_model_reads_both_sides_as_one_sequence(results, corpus):
         assert weights.marks == (len(source) - 1, len(source))
 
 
-def test_the_translation_is_the_runs_own_unless_one_is_given(results, corpus):
+def test_the_default_translation_is_that_of_the_run(results, corpus):
     run = opened(results, corpus, max_positions=11)
     from ablate.config import DecodingConfig
     from ablate.decoding import translate
@@ -181,7 +181,7 @@ def test_empty_and_too_long_texts_are_refused(run, sentence, translation, error,
         look(run, sentence, translation)
 
 
-def test_a_translation_that_has_no_room_after_its_source_is_refused(results, corpus):
+def test_a_translation_too_long_after_its_source_is_an_error(results, corpus):
     run = opened(results, corpus, architecture="decoder-only")
     assert look(run, "a " * 40, "a " * 55).layers[0].heads.shape == (3, 97, 97)
     with pytest.raises(DataError, match="--translation: has 56 tokens after 40 of its source, too many for"):
@@ -230,7 +230,7 @@ def test_statistics_of_an_encoder_s_head():
     assert head.strongest == ((0, 0, 1.0), (1, 0, 0.5), (1, 2, 0.5))
 
 
-def test_a_decoder_s_first_row_has_a_single_key_and_no_row_has_a_next_one():
+def test_in_a_decoder_the_first_row_has_one_key_and_no_row_has_a_next_key():
     (head,) = head_statistics(by_hand([[[1, 0], [0.25, 0.75]]], kind="decoder", marks=(0,)))
     assert head.next is None
     assert (head.itself, head.previous) == (pytest.approx(0.875), pytest.approx(0.25))

@@ -22,7 +22,7 @@ class Done:
 
 
 def inside(*words: object, stdin: bytes = b"") -> Done:
-    """Run the command line here; an exception that it lets through is a traceback for its user, and fails the test."""
+    """Run the command line in this process. An uncaught exception, a traceback for the user, fails the test."""
     out, err, handler, code = io.StringIO(), io.StringIO(), signal.getsignal(signal.SIGINT), 0
     given = io.TextIOWrapper(io.BytesIO(stdin))
     try:

@@ -36,18 +36,18 @@ def attention(results):
     return ask
 
 
-def test_the_kinds_that_may_be_asked_for_are_those_that_there_are():
+def test_the_option_kind_accepts_exactly_the_kinds_of_attention():
     assert tuple(kind.value for kind in Kind) == KINDS
 
 
-def test_the_first_sentence_of_the_test_side_is_looked_at_unless_one_is_given(attention):
+def test_the_default_sentence_is_the_first_of_the_test_split(attention):
     unset = attention("--translation", TRANSLATION)
     assert unset.code == 0
     assert unset.out == attention("--sentence", SHORT[0][0], "--translation", TRANSLATION).out
     assert unset.out != attention(*GIVEN).out
 
 
-def test_maps_and_measures_are_printed_in_80_columns_without_colour_codes(attention):
+def test_heat_maps_and_statistics_fit_80_columns_without_colour_codes(attention):
     done = attention(*GIVEN)
     assert (done.code, done.err) == (0, "")
     assert "\x1b" not in done.out
@@ -58,14 +58,14 @@ def test_maps_and_measures_are_printed_in_80_columns_without_colour_codes(attent
     assert "cross 2.3" in done.out
 
 
-def test_the_translation_is_the_models_own_unless_one_is_given(attention):
+def test_the_default_translation_is_that_of_the_model(attention):
     content = json.loads(attention("--sentence", "a dog", "--format", "json", "--kind", "cross").out)
     assert content["target"][0] == "<s>"
     given = json.loads(attention(*GIVEN, "--format", "json").out)
     assert "".join(given["target"]).replace("▁", " ").split() == ["<s>", *TRANSLATION.split()]
 
 
-def test_json_and_csv_have_what_is_printed(attention):
+def test_json_and_csv_have_the_printed_values(attention):
     content = json.loads(attention(*GIVEN, "--format", "json").out)
     assert content["run"] == ID
     assert [(a["kind"], a["layer"], len(a["heads"])) for a in content["attentions"]] == [
@@ -76,13 +76,13 @@ def test_json_and_csv_have_what_is_printed(attention):
     assert float(lines[0]["entropy"]) == pytest.approx(content["attentions"][0]["heads"][0]["entropy"])
 
 
-def test_kinds_and_layers_are_chosen(attention):
+def test_kinds_and_layers_are_selected(attention):
     words = ("--kind", "cross", "--kind", "encoder", "--layer", "2", "--format", "json")
     content = json.loads(attention(*GIVEN, *words).out)
     assert [(a["kind"], a["layer"]) for a in content["attentions"]] == [("encoder", 2), ("cross", 2)]
 
 
-def test_figures_are_written_as_their_suffixes_say(attention, tmp_path):
+def test_the_suffix_of_a_figure_chooses_its_format(attention, tmp_path):
     png, svg = tmp_path / "a.png", tmp_path / "b.svg"
     done = attention(*GIVEN, "--layer", "1", "--out", png, "--out", svg)
     assert (done.code, done.err) == (0, "")
@@ -92,7 +92,7 @@ def test_figures_are_written_as_their_suffixes_say(attention, tmp_path):
     assert (done.code, (tmp_path / "c.png").read_bytes()[:4]) == (0, b"\x89PNG")
 
 
-def test_importance_is_a_line_a_head(attention):
+def test_importance_has_one_line_per_head(attention):
     done = attention("--importance")
     assert (done.code, done.err) == (0, "")
     assert sum(line.startswith(KINDS) for line in done.out.splitlines()) == 18
@@ -105,7 +105,7 @@ def test_importance_is_a_line_a_head(attention):
     assert [float(line["importance"]) for line in lines] == [h["importance"] for h in content["heads"]]
 
 
-def test_importance_is_measured_on_as_many_pairs_as_are_asked_for(attention):
+def test_importance_is_measured_on_the_requested_number_of_pairs(attention):
     found = [json.loads(attention("--importance", "--format", "json", *words).out) for words in ((), ("--pairs", 1))]
     assert [content["pairs"] for content in found] == [2, 1]
     assert found[0]["loss"] != found[1]["loss"]
@@ -119,7 +119,7 @@ def test_a_decoder_only_run_has_one_kind_and_one_sequence(attention):
     ]
 
 
-def test_recurrence_has_attention_over_the_source_alone_or_none(attention):
+def test_an_lstm_run_has_only_cross_attention_or_none(attention):
     assert [line for line in attention(*GIVEN, run="c").out.splitlines() if ", layer " in line] == [
         "cross-attention, decoder over source, layer 1",
         "cross-attention, decoder over source, layer 2",
@@ -143,12 +143,12 @@ def test_recurrence_has_attention_over_the_source_alone_or_none(attention):
          "which uses the dev set"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_done_is_refused_in_one_line(attention, words, expected):
+def test_impossible_requests_are_one_error_line(attention, words, expected):
     done = attention(*words)
     assert (done.code, done.out, done.err) == (2, "", f"{expected}\n")
 
 
-def test_a_run_that_is_not_there_or_not_done_is_refused(results, attention):
+def test_a_missing_or_unfinished_run_is_an_error(results, attention):
     assert "no run with an id that begins with" in attention(run="f").err
     folder = results.run("e" * 12)
     write_json(folder.result, {"format": RESULT_FORMAT, "id": folder.id, "outcome": "diverged"})
@@ -156,7 +156,7 @@ def test_a_run_that_is_not_there_or_not_done_is_refused(results, attention):
     assert (done.code, done.err) == (2, f"run {'e' * 12} is not done; `ablate run STUDY` finishes it\n")
 
 
-def test_a_gpu_that_is_not_there_is_refused_and_auto_does_without(results, monkeypatch):
+def test_a_missing_gpu_is_an_error_and_auto_uses_the_cpu(results, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     words = ("attention", ID, "--results", results.root, *GIVEN)
     done = inside(*words, "--device", "cuda")

@@ -1,4 +1,4 @@
-"""`ablate data`, and what plan and run say of data that is not there."""
+"""`ablate data`, and messages of plan and run about missing data."""
 
 import json
 import os
@@ -24,12 +24,12 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def written(here):
-    """The same with its text."""
+    """The study and its text files."""
     Files(here / "text", here / "results/corpora").write()
     return here
 
 
-def test_corpora_by_name_and_prepared_ones_are_listed(written):
+def test_named_and_prepared_corpora_are_listed(written):
     before = inside("data", "list")
     assert before.code == 0
     assert all(name in before.out for name in ("toy", "multi30k", "iwslt2017", "wmt14", "hf:wmt/wmt14@b199e40"))
@@ -39,7 +39,7 @@ def test_corpora_by_name_and_prepared_ones_are_listed(written):
     assert sorted(corpus["data"]["vocab_size"] for corpus in listed["prepared"]) == [60, 80]
 
 
-def test_prepare_makes_the_corpus_of_every_vocabulary_once(written):
+def test_prepare_builds_one_corpus_per_vocabulary_size(written):
     first = inside("data", "prepare", "own.yaml")
     assert first.code == 0
     assert [line.partition(": ")[2] for line in first.out.splitlines()] == ["200 pairs, V=80", "200 pairs, V=60"]
@@ -48,7 +48,7 @@ def test_prepare_makes_the_corpus_of_every_vocabulary_once(written):
     assert (again.code, again.out, again.err) == (0, first.out, "")
 
 
-def test_prepare_compares_every_byte_and_makes_what_is_damaged_again(written):
+def test_prepare_verifies_every_byte_and_rebuilds_a_damaged_corpus(written):
     inside("data", "prepare", "own.yaml")
     ids = min((written / "results/corpora").glob("*/train.source.ids"))
     content = ids.read_bytes()
@@ -60,7 +60,7 @@ def test_prepare_compares_every_byte_and_makes_what_is_damaged_again(written):
     assert ids.read_bytes() == content
 
 
-def test_show_says_what_a_corpus_holds(written):
+def test_show_describes_a_corpus(written):
     done = inside("data", "show", "own.yaml")
     assert done.code == 0
     for part in (
@@ -77,7 +77,7 @@ def test_show_says_what_a_corpus_holds(written):
     assert str(written) not in json.dumps(shown)
 
 
-def test_plan_names_every_split_that_is_not_there_and_plans_all_the_same(here):
+def test_plan_names_every_missing_split_and_still_plans(here):
     done = inside("plan", "own.yaml")
     assert done.code == 0
     assert "2 rows, 2 runs" in done.out
@@ -86,13 +86,13 @@ def test_plan_names_every_split_that_is_not_there_and_plans_all_the_same(here):
     ]
 
 
-def test_run_names_them_all_and_leaves(here):
+def test_run_names_every_missing_split_and_exits(here):
     done = inside("run", "own.yaml")
     assert (done.code, done.out) == (2, "")
     assert len(done.err.splitlines()) == 3
 
 
-def test_a_shared_folder_of_corpora_serves_several_roots(written, monkeypatch):
+def test_several_results_roots_share_one_folder_of_corpora(written, monkeypatch):
     monkeypatch.setenv("ABLATE_CORPORA", str(written / "shared"))
     first = inside("data", "prepare", "own.yaml", "--results", "one")
     again = inside("data", "prepare", "own.yaml", "--results", "two")
@@ -111,7 +111,7 @@ def test_a_shared_folder_of_corpora_serves_several_roots(written, monkeypatch):
         ("{corpus: toy, source_column: 1}", "source_column and target_column go together"),
     ],
 )
-def test_settings_of_data_that_cannot_be_are_refused_with_their_place(here, data, line):
+def test_invalid_data_settings_are_reported_with_their_position(here, data, line):
     (here / "bad.yaml").write_text(f"study: bad\ndata: {data}\n")
     done = inside("plan", "bad.yaml")
     assert done.code == 2
@@ -119,14 +119,14 @@ def test_settings_of_data_that_cannot_be_are_refused_with_their_place(here, data
     assert line in done.err
 
 
-def test_the_toy_corpus_alone_has_a_vocabulary_that_it_can_fill(here):
+def test_the_toy_corpus_has_a_smaller_default_vocabulary(here):
     (here / "toy.yaml").write_text("study: toy\ndata: {corpus: toy}\n")
     done = inside("data", "prepare", "toy.yaml")
     assert done.code == 0
     assert done.out.endswith("8,000 pairs, V=350\n")
 
 
-def test_offline_tells_the_hubs_library(here, monkeypatch):
+def test_offline_is_passed_on_to_the_hubs_library(here, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     (here / "toy.yaml").write_text("study: toy\ndata: {corpus: toy}\n")
     inside("data", "prepare", "toy.yaml", "--offline")

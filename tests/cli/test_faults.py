@@ -33,7 +33,7 @@ def here(tmp_path, monkeypatch):
 
 def test_every_error_of_a_study_is_one_line(here):
     (here / "bad.yaml").write_text(BAD)
-    done = ablate("table", "bad.yaml", check=2, cwd=here)  # a process of its own: no traceback at its end either
+    done = ablate("table", "bad.yaml", check=2, cwd=here)  # a separate process, to see a traceback at exit too
     assert done.stdout == ""
     lines = done.stderr.splitlines()
     assert len(lines) == len(FAULTS)
@@ -191,7 +191,7 @@ def test_a_result_of_another_version_is_one_line(fake, given):
 
 @pytest.fixture
 def runs(fake):
-    """A finished run, an empty one whose id begins alike, and one each in other states."""
+    """A finished run, an empty one with the same prefix, and one run in each other state."""
     for label, seed in (("base", 1), ("A h=1", 1)):
         fake.done(label, seed, 5.0, 25.0)
     fake.diverged("A h=2", 1, 50, "the loss is not a finite number")

@@ -12,7 +12,7 @@ from tests.cli.test_frame import Tty
 
 @pytest.fixture
 def course(fake, monkeypatch):
-    """Run functions between the looks of a watch, in their order."""
+    """Run functions in order, one between every two updates of the view."""
 
     def plan(*events):
         left = list(events)
@@ -123,7 +123,7 @@ def test_in_a_pipe_running_runs_are_logged_once_a_minute(fake, monkeypatch, caps
     assert capsys.readouterr().out.startswith("running  A h=1 seed 2: step 40 of 100, loss 2.35")
 
 
-def test_a_slow_look_is_taken_less_often(fake, monkeypatch):
+def test_slow_reads_of_the_progress_are_less_frequent(fake, monkeypatch):
     monkeypatch.delenv("CI", raising=False)
     now, looks = [0.0], []
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])

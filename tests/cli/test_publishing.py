@@ -22,7 +22,7 @@ def given(whole):
     return whole.study.path, "--results", whole.results.root
 
 
-def test_every_form_of_the_table_answers_with_and_without_cost_and_paper(given):
+def test_every_table_format_works_with_and_without_cost_and_paper(given):
     for form, start in (
         ("markdown", "|  | N |"), ("latex", "% Compiles"), ("html", "<figure"), ("csv", "row,"), ("json", "{"),
     ):  # fmt: skip
@@ -38,7 +38,7 @@ def test_every_form_of_the_table_answers_with_and_without_cost_and_paper(given):
             assert "no order to compare" in " ".join(extra.out.split())
 
 
-def test_json_has_the_verdicts_and_what_they_are_made_from(given):
+def test_json_has_the_verdicts_with_their_tests(given):
     rows = json.loads(inside("table", *given, "--format", "json").out)["rows"]
     found = rows[1]["against_base"]["bleu"]
     assert found.keys() == {
@@ -54,7 +54,7 @@ def test_json_has_the_verdicts_and_what_they_are_made_from(given):
     assert lines[1]["verdict_bleu"] == found["verdict"]
 
 
-def test_the_report_is_written_where_it_belongs_or_where_it_is_told(given, whole, tmp_path):
+def test_the_report_is_written_to_its_default_path_or_to_out(given, whole, tmp_path):
     done = inside("report", *given)
     path = whole.results.study("small") / "report.html"
     assert (done.code, done.out) == (0, f"Wrote {path}\n")
@@ -64,7 +64,7 @@ def test_the_report_is_written_where_it_belongs_or_where_it_is_told(given, whole
     assert "Sample 1" not in (tmp_path / "new" / "page.html").read_text()
 
 
-def test_figures_are_written_beside_it(given, tmp_path):
+def test_figures_are_written_beside_the_report(given, tmp_path):
     done = inside("report", *given, "--figures", tmp_path / "figures")
     assert done.code == 0
     assert done.out.count("Wrote ") == 1 + 12
@@ -77,7 +77,7 @@ def test_figures_cannot_replace_a_file(given, tmp_path):
     assert (done.code, done.err) == (2, f"--figures {tmp_path / 'file'}: not a folder\n")
 
 
-def test_attention_wants_a_run_that_is_done(given, whole):
+def test_attention_needs_a_finished_run(given, whole):
     whole.folder("base", 1).result.unlink()
     done = inside("report", *given, "--attention", "a b")
     assert (done.code, done.err.count("\n")) == (2, 1)
@@ -104,7 +104,7 @@ def test_compare_without_translations_has_all_but_the_sentences(given, whole):
     assert "No seed has predictions of both rows." in done.out
 
 
-def test_compare_names_what_it_does_not_know(given):
+def test_compare_reports_an_unknown_row(given):
     done = inside("compare", *given[:1], "base", "A h=7", *given[1:])
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith('study "small" has no row "A h=7"; did you mean "A h=')

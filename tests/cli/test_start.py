@@ -14,7 +14,7 @@ VERBS = (
     "clean", "schema",
 )  # fmt: skip
 
-# Every command in one process: after each, which of the heavy packages are there.
+# Runs all commands in one process; prints the heavy packages loaded after each.
 PROBE = """
 import io, json, sys
 from contextlib import redirect_stdout
@@ -35,7 +35,7 @@ print(json.dumps(loaded))
 
 @pytest.fixture
 def some_results(fake):
-    """Runs in every state, so that every part of a report is shown."""
+    """Runs in every state, so that reports have all their parts."""
     for seed in (1, 2, 3):
         fake.done("base", seed, 5.0, 25.0)
     fake.at("A h=1", 1, 5, alive=True)
@@ -45,7 +45,7 @@ def some_results(fake):
     return fake
 
 
-def test_help_plan_status_and_table_load_nothing_heavy(some_results, given, tmp_path):
+def test_help_plan_status_and_table_load_no_heavy_module(some_results, given, tmp_path):
     study = [str(word) for word in given]
     commands = [
         ["--help"],
@@ -65,7 +65,7 @@ def test_help_plan_status_and_table_load_nothing_heavy(some_results, given, tmp_
     assert done.stderr == ""
 
 
-def test_a_table_with_verdicts_loads_nothing_heavy_once_translations_are_scored(fake, given):
+def test_a_table_with_verdicts_loads_no_heavy_module_once_translations_are_scored(fake, given):
     fake.all_done()
     fake.corpus(["a"], ["the old dog sleeps near the river"])
     for row in fake.study.rows:
@@ -74,13 +74,13 @@ def test_a_table_with_verdicts_loads_nothing_heavy_once_translations_are_scored(
     table = ["table", *map(str, given)]
     probe = [sys.executable, "-c", PROBE, json.dumps([HEAVY, [table]])]
     first, second = (json.loads(subprocess.check_output(probe, text=True))[" ".join(table)] for _ in range(2))
-    assert "sacrebleu" in first  # which scores what is not scored yet
+    assert "sacrebleu" in first  # computes the missing scores
     assert "torch" not in first
     assert second == []
 
 
 @pytest.mark.parametrize("words", [["table"], ["table", "--format", "json"], ["plan"], ["status"], ["--help"]])
-def test_a_closed_pipe_is_no_error(some_results, given, words):
+def test_a_closed_pipe_is_not_an_error(some_results, given, words):
     study = [] if words == ["--help"] else given
     process = subprocess.Popen(command(*words[:1], *study, *words[1:]), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.close()  # as `| true` does
@@ -95,7 +95,7 @@ def test_a_reader_of_one_line_gets_it(some_results, given):
     assert (done.stdout, done.stderr) == ("{\n", "")
 
 
-def test_the_launcher_leaves_torch_to_its_workers():
+def test_the_launcher_does_not_load_torch():
     probe = 'import sys, ablate.cli.live, ablate.launch; print({"torch", "pandas"} & set(sys.modules))'
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

@@ -168,7 +168,9 @@ def test_status_in_a_terminal_has_every_run_and_a_count(fake, given):
     fake.folder("D dropout=0.3", 2).result.unlink()
     text = inside("status", *given).out
     assert all(text.count(fake.folder("D dropout=0.3", seed).id) == 1 for seed in (1, 2, 3))
-    assert all(text.count(fake.folder("base", seed).id) == 2 for seed in (1, 2, 3))  # and of the row that decodes it
+    assert all(
+        text.count(fake.folder("base", seed).id) == 2 for seed in (1, 2, 3)
+    )  # also for the row that only decodes it
     assert "12 runs: 11 done, 1 pending" in text
 
 

@@ -71,7 +71,7 @@ def test_parameters_of_table_3(row):
     assert parameters(resolve_row(fields), V) == expected
 
 
-def test_learned_positions_add_a_table_a_side():
+def test_learned_positions_add_one_table_per_side():
     learned = resolve_row({"positional_encoding": "learned", "max_positions": 300})
     assert parameters(learned, V) == 63_045_632 + 2 * 300 * 512
 
@@ -86,7 +86,7 @@ def test_parameters_match_the_model(encoding):
     assert parameters(config, 97) == sum(p.numel() for p in build(config, 97, seed=1).parameters())
 
 
-# A row of studies a field, some with another that acts on the same parts.
+# One variant per field, some together with another field that acts on the same part.
 VARIANTS = {
     **{name: {"positional_encoding": name} for name in ("learned", "rope", "relative", "t5", "alibi", "none")},
     "relative at 3": {"positional_encoding": "relative", "relative_clip": 3},
@@ -112,13 +112,13 @@ VARIANTS = {
 OF_TWO_STACKS = ("depths", "source heads", "source heads grouped", "tied in the decoder")
 VARIANTS |= {f"decoder-only {name}": {"architecture": "decoder-only", **fields}
              for name, fields in (("", {}), *VARIANTS.items()) if name not in OF_TWO_STACKS}  # fmt: skip
-# Those of which torch counts a little less, since some first or last gradients need no product.
+# Variants for which torch counts slightly less, since some first or last gradients need no product.
 ROUNDED = {
     f"{architecture} {name}": {"architecture": architecture, **fields}
     for name, fields in (("linear", {"attention": "linear"}), ("lstm", {"mixer": "lstm"}))
     for architecture in ("encoder-decoder", "decoder-only")
 }
-EVEN = {**SIZES, "d_ff": 42, "n_heads": 4, "d_k": 6}  # heads that can be shared, and pairs that can be turned
+EVEN = {**SIZES, "d_ff": 42, "n_heads": 4, "d_k": 6}  # divisible, as shared heads and rotated pairs need
 
 
 @pytest.mark.parametrize("variant", VARIANTS | ROUNDED)
@@ -130,7 +130,7 @@ def test_parameters_of_every_variant_match_the_model(variant):
 # FLOPs
 
 
-def test_a_step_of_base():
+def test_flops_of_a_step_of_base():
     at_25k_a_side = resolve_row({"batch_tokens": 25_000})
     assert ASSUMED_LENGTH == 30
     assert flops_per_step(at_25k_a_side, V, Lengths.assumed()) == pytest.approx(9.53e12, rel=0.005)
@@ -143,7 +143,7 @@ def lengths_of(split):
 
 
 def counted(config):
-    """What torch counts, over what is foretold: forward and backward over pairs of unequal lengths.
+    """Ratio of torch's count of FLOPs to the formula, for forward and backward over pairs of unequal lengths.
 
     Each is in a batch of its own, so that nothing is padding.
     """
@@ -158,20 +158,20 @@ def counted(config):
 
 
 @pytest.mark.parametrize("variant", ["base", *VARIANTS])
-def test_flops_match_those_that_torch_counts(variant):
+def test_flops_match_torchs_counter(variant):
     found, expected = counted(resolve_row({**EVEN, **VARIANTS.get(variant, {})}))
     assert found == expected
 
 
 @pytest.mark.filterwarnings("ignore:TF32")
 @pytest.mark.parametrize("variant", ROUNDED)
-def test_flops_of_linear_attention_and_lstm_are_close_to_those_that_torch_counts(variant):
-    with torch.backends.mkldnn.flags(enabled=False):  # whose LSTM is a single operation that torch does not count
+def test_flops_of_linear_attention_and_lstm_are_close_to_torchs_counter(variant):
+    with torch.backends.mkldnn.flags(enabled=False):  # whose LSTM is one operation that torch does not count
         found, expected = counted(resolve_row({**EVEN, **ROUNDED[variant]}))
     assert 0.97 * expected < found < expected
 
 
-def test_a_step_costs_what_its_tokens_cost():
+def test_the_cost_of_a_step_is_the_cost_of_its_tokens():
     config = resolve_row({"batch_tokens": 3600})
     pairs = Lengths(100, 2500, 2600, 2700, 70_000, 72_000, 74_000)
     expected = 3 * forward_flops(config, V, pairs) * 3600 / 2700
@@ -189,7 +189,7 @@ def test_flops_grow_with_the_pairs_and_with_the_batch(scale, batch, layers):
     assert flops_per_step(twice, V, pairs) == pytest.approx(2 * flops_per_step(config, V, pairs))
 
 
-def test_flops_are_linear_in_layers_and_what_is_left_is_the_softmax():
+def test_flops_are_linear_in_layers_and_the_constant_is_the_output_projection():
     def flops(n):
         return flops_per_step(resolve_row({"n_layers": n}), V, Lengths.assumed())
 
@@ -201,7 +201,7 @@ def test_flops_are_linear_in_layers_and_what_is_left_is_the_softmax():
 
 
 @pytest.mark.parametrize("heads", [1, 4, 16, 32])
-def test_rows_a_cost_what_base_costs(heads):
+def test_rows_a_cost_as_much_as_base(heads):
     lengths = Lengths.assumed()
     assert flops_per_step(resolve_row({"n_heads": heads}), V, lengths) == flops_per_step(BASE, V, lengths)
 
@@ -261,7 +261,7 @@ def test_memory_grows_with_the_micro_batch(a, b, precision):
     ],
     ids=str,
 )  # fmt: skip
-def test_memory_grows_with_every_size_and_with_what_is_kept_beside(larger):
+def test_memory_grows_with_every_size_and_with_every_kept_activation(larger):
     heads = {"d_k": 64, "d_v": 64}
     assert peak_memory(resolve_row({**heads, **larger}), V, 4096) > peak_memory(resolve_row(heads), V, 4096)
 
@@ -280,20 +280,20 @@ def kept(tokens=4096, **fields):
 
 
 def test_a_causal_stack_over_both_sides_keeps_the_activations_of_both():
-    """Two layers over twice the tokens keep what an encoder and a decoder of two would without their attention over
+    """Two layers over twice the tokens keep as much as an encoder and a decoder of two without cross-attention over
     the source, which keeps its input, Q, K, V and its heads, with the mask, sum and norm around it."""
     cross = (512 + 4 * 512) * 4 + 12 * 512
     row = kept(architecture="decoder-only", n_layers=2)
     assert kept(n_layers=2) == row + 2 * 4096 * cross
 
 
-def test_a_gated_network_keeps_two_projections_their_product_and_what_makes_the_gate():
-    """4 numbers of 2/3 of the width where the paper's network keeps 2 of the whole: 2/3 of 2048 more a layer."""
+def test_a_gated_network_keeps_both_projections_the_gate_and_their_product():
+    """Keeps 4 tensors of width 2/3 d_ff per layer, where the paper's network keeps 2 of width d_ff."""
     wide = 4 * 1365 - 2 * 2048
     assert kept(activation="swiglu") == kept() + 12 * 4096 * wide * 4
 
 
-def test_keys_and_values_that_are_shared_are_kept_as_often_as_they_are_used():
+def test_shared_keys_and_values_are_kept_once_per_use():
     assert kept(n_kv_heads=1) == kept()
 
 
@@ -337,7 +337,7 @@ taken = {}
 for name, given in json.loads(sys.argv[1]).items():
     reader, writer = os.pipe()
     if os.fork() == 0:
-        steps({"n_layers": 1, "d_model": 8, "d_ff": 8, "n_heads": 1}, 50, 50)  # what libraries take for themselves
+        steps({"n_layers": 1, "d_model": 8, "d_ff": 8, "n_heads": 1}, 50, 50)  # loads libraries first
         before = peak()
         steps(*given)
         os.write(writer, str(peak() - before).encode())
@@ -349,7 +349,7 @@ print(json.dumps(taken))
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ru_maxrss counts other units elsewhere")
-def test_memory_is_within_a_factor_of_two_of_what_training_takes():
+def test_estimated_memory_is_within_a_factor_of_two_of_measured_memory():
     done = subprocess.run(
         [sys.executable, "-c", MEASURE, json.dumps(MEASURED)], cwd=ROOT, capture_output=True, text=True, timeout=300
     )
@@ -380,5 +380,5 @@ PAIRS = Lengths(100, 2500, 2600, 2701, 1, 1, 1)
         ({"patience": 3, "train_steps": 70}, PAIRS, 70),
     ],
 )
-def test_steps_at_most(fields, lengths, expected):
+def test_the_number_of_steps_is_the_first_limit_reached(fields, lengths, expected):
     assert steps(resolve_row(fields), lengths) == expected

@@ -27,7 +27,7 @@ SEED = 1
 BASE = resolve_row({})
 DATA = resolve_data({"corpus": "wmt14"})
 
-# One other value for each field. A new field has to be entered here, by its kind.
+# Another value for each field. A new field must be added here, in the table of its kind.
 TRAINING = {
     "n_layers": 3, "d_model": 256, "d_ff": 1024, "n_heads": 4, "d_k": 16, "d_v": 32, "dropout": 0.2,
     "positional_encoding": "learned", "max_positions": 512, "train_steps": 300, "epochs": 7, "patience": 5,
@@ -53,7 +53,7 @@ TEST = {OF_DECODING: "newstest2015"}
 
 
 def changed(name, value, config=BASE):
-    """The configuration with this one field at another value, past all derivation and rules."""
+    """The configuration with one field changed, without derivation or checks."""
     assert getattr(config, name) != value
     return config.model_copy(update={name: value})
 
@@ -91,16 +91,16 @@ def test_the_seed_changes_the_id():
 
 
 @pytest.mark.parametrize(("name", "value"), [*DECODING.items(), *MACHINE.items()])
-def test_decoding_and_the_machine_do_not_enter_the_id(name, value):
+def test_decoding_and_machine_settings_do_not_change_the_id(name, value):
     assert run_id(DATA, changed(name, value), SEED) == run_id(DATA, BASE, SEED)
 
 
 @pytest.mark.parametrize(("name", "value"), [*PLACE.items(), *TEST.items()])
-def test_where_the_data_lie_and_what_is_translated_do_not_enter_the_id(name, value):
+def test_the_data_folder_and_the_test_split_do_not_change_the_id(name, value):
     assert run_id(changed(name, value, DATA), BASE, SEED) == run_id(DATA, BASE, SEED)
 
 
-def test_each_decoding_field_and_nothing_else_makes_another_decoding():
+def test_only_decoding_fields_change_the_decoding_id():
     ids = {decoding_id(changed(*item), DATA.test) for item in DECODING.items()}
     assert len(ids | {decoding_id(BASE, test) for test in (DATA.test, *TEST.values())}) == len(DECODING) + 2
     assert {decoding_id(changed(*item), DATA.test) for item in (TRAINING | MACHINE).items()} == {
@@ -120,17 +120,17 @@ def test_each_decoding_field_and_nothing_else_makes_another_decoding():
         {"epochs": None, "train_steps": 100_000},
     ],
 )
-def test_the_way_of_writing_does_not_enter_the_id(settings):
+def test_equivalent_spellings_have_one_id(settings):
     assert run_id(DATA, resolve_row(settings), SEED) == run_id(DATA, BASE, SEED)
 
 
-def test_a_whole_number_and_its_fraction_are_one_run():
+def test_an_integer_and_the_equal_float_are_one_run():
     assert run_id(DATA, resolve_row({"dropout": 0}), SEED) == run_id(DATA, resolve_row({"dropout": 0.0}), SEED)
 
 
 def test_fields_at_their_introduced_default_are_not_hashed():
-    # Written out by hand: only what has no default, and what differs from it. A field that is added
-    # later, at its default, is thus as if it had never been there.
+    # Written by hand: only fields without a default, and fields that differ from it. A field added later with its
+    # default must therefore not change any id.
     hashed = (
         '{"config":{"d_k":64,"d_v":64,"dropout":0.3},'
         '"data":{"corpus":"wmt14","dev":"newstest2013","direction":"en-de","train":"train"},'
@@ -140,9 +140,9 @@ def test_fields_at_their_introduced_default_are_not_hashed():
 
 
 def test_the_papers_base_keeps_its_id():
-    # An alarm, not an oracle. Results on disk are found by this id alone: were it to change, every run that
-    # anybody has trained would be pending again. If this fails, do not edit the number: undo the change, or
-    # raise FORMAT on purpose and say in the CHANGELOG what it means for old results.
+    # An alarm, not an oracle. Results on disk are found by this id: if it changes, every trained run is pending
+    # again. If this test fails, do not edit the number: undo the change, or raise FORMAT on purpose and describe
+    # the consequences for old results in the CHANGELOG.
     assert run_id(DATA, BASE, SEED) == "9bc744ac0b7a"
     assert decoding_id(BASE, DATA.test) == "2f1d64feb4ab"
 

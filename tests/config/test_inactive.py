@@ -9,7 +9,7 @@ DATA = resolve_data({"corpus": "toy"})
 NO_ATTENTION = "mixer=lstm in a decoder-only model, which has no attention"
 OTHER = {"architecture": "decoder-only", "mixer": "lstm"}
 
-# (the field, a value, what stands beside it, why it has no effect)
+# (field, value, other settings, the reason why it has no effect)
 INACTIVE = [
     ("attention_window", 4, {}, "attention other than local"),
     ("attention_window", 4, {"attention": "linear"}, "attention other than local"),
@@ -39,7 +39,7 @@ INACTIVE = [
     ("attention_bias", True, OTHER, NO_ATTENTION),
     ("attention_dropout", 0.1, OTHER, NO_ATTENTION),
 ]  # fmt: skip
-# Those without a default of their own keep what they are set to.
+# Fields without a default keep their value.
 RESET = [item for item in INACTIVE if item[0] not in ("n_heads", "d_k", "d_v")]
 
 
@@ -75,7 +75,7 @@ def test_an_inherited_inactive_setting_does_not_change_the_run_id(name, value, b
         ("decoder_layers", 2, {}),
         ("n_layers", 3, {"encoder_layers": 2}),
         ("n_layers", 3, {"architecture": "decoder-only"}),
-        ("attention_scale", 1, {"attention": "linear"}),  # of attention over the source
+        ("attention_scale", 1, {"attention": "linear"}),  # of cross-attention
         ("attention_scale", 1, {"architecture": "decoder-only"}),
         ("attention_dropout", 0.1, {"mixer": "lstm"}),  # the same
         ("n_heads", 4, {"mixer": "lstm"}),
@@ -122,7 +122,7 @@ LSTM = {"mixer": "lstm", "d_k": 16, "d_v": 16}
         ({**LSTM, "n_heads": 4, "n_cross_heads": 2}, {**LSTM, "n_heads": 2}),
     ],
 )
-def test_what_is_shown_as_it_is_written_is_one_run_all_the_same(one, other):
+def test_spellings_that_labels_tell_apart_are_one_run(one, other):
     assert resolve_row(one) != resolve_row(other)
     assert identity(one) == identity(other)
 
@@ -130,7 +130,7 @@ def test_what_is_shown_as_it_is_written_is_one_run_all_the_same(one, other):
 @pytest.mark.parametrize(
     "beside", [{"train_steps": 4001}, {"train_steps": None, "epochs": 1}, {"train_steps": 100, "warmup_steps": 99}]
 )
-def test_a_schedule_that_may_come_to_act_is_a_run_of_its_own(beside):
+def test_a_schedule_that_can_have_an_effect_is_another_run(beside):
     assert identity({**beside, "schedule": "cosine"}) != identity(beside)
 
 
@@ -141,13 +141,13 @@ def test_no_field_is_inactive_because_of_a_custom_class(field, own):
     assert getattr(resolve_row({own: "module:Class", field: 4}, written=[field]), field) == 4
 
 
-def test_attention_over_the_source_drops_weights_out_whatever_stands_beside_it():
+def test_attention_dropout_is_active_in_cross_attention_whatever_the_self_attention():
     for beside in ({"attention": "linear"}, {"attention": "linear", "mixer": "lstm"}):
         assert resolve_row({**beside, "attention_dropout": 0.1}, written=["attention_dropout"]).attention_dropout == 0.1
 
 
-def test_as_many_heads_of_keys_as_of_queries_are_told_from_fewer_over_the_source():
-    """Eight heads of keys in both attentions, with sixteen of queries over the source, are not one for each query."""
+def test_sharing_keys_in_cross_attention_alone_changes_the_run_id():
+    """With 8 key heads, self-attention of 8 heads shares none; cross-attention of 16 heads shares each among two."""
     grouped, all_apart = {"n_cross_heads": 16, "n_kv_heads": 8}, {"n_cross_heads": 16}
     assert identity(grouped) != identity(all_apart)
 

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from ablate.config import resolve_row
 from ablate.config.fields import field_errors
 
-# (settings that cannot go together, why)
+# (incompatible settings, the reason)
 INCOMPATIBLE = [
     ({"d_model": 15, "n_heads": 3}, "d_model=15 is odd, and sinusoidal positions pair a sine with a cosine"),
     ({"positional_encoding": "rope", "d_k": 7}, "d_k=7 is odd, and rope rotates pairs of a head's entries"),
@@ -45,7 +45,7 @@ INCOMPATIBLE = [
     ({"optimizer": "adamw"}, "optimizer=adamw without weight_decay is adam: set weight_decay above 0"),
 ]  # fmt: skip
 
-# What is next to it, and can.
+# Similar settings that are compatible.
 COMPATIBLE = [
     {"positional_encoding": "rope", "d_k": 8, "d_v": 7},
     {"n_kv_heads": 1, "n_cross_heads": 3},
@@ -75,7 +75,7 @@ def test_compatible_settings_are_accepted(settings):
     assert {name: getattr(config, name) for name in settings} == settings
 
 
-def test_all_reasons_are_given_at_once():
+def test_all_reasons_are_reported_together():
     with pytest.raises(ValidationError) as caught:
         resolve_row({"mixer": "lstm", "positional_encoding": "t5", "n_kv_heads": 3})
     [(_, message)] = field_errors(caught.value)
@@ -99,14 +99,14 @@ def test_all_reasons_are_given_at_once():
         ("mixer", "module:Class"), ("optimizer", "module:Class"),
     ],
 )  # fmt: skip
-def test_a_value_out_of_type_or_range_is_one_fault_of_its_field(name, value):
+def test_a_value_of_wrong_type_or_range_is_one_error_of_its_field(name, value):
     with pytest.raises(ValidationError) as caught:
         resolve_row({name: value})
     assert [field for field, _ in field_errors(caught.value)] == [name]
 
 
 @pytest.mark.parametrize("scale", [1, 1.0])
-def test_a_scale_of_one_is_one_setting_however_it_is_written(scale):
+def test_every_spelling_of_a_scale_of_one_is_the_same_setting(scale):
     assert repr(resolve_row({"attention_scale": scale}).attention_scale) == "1"
 
 
@@ -122,19 +122,19 @@ def test_a_scale_of_one_is_one_setting_however_it_is_written(scale):
         ({"architecture": "decoder-only", "decoder_layers": 4}, (0, 4)),
     ],
 )
-def test_depths_are_n_unless_one_side_says_otherwise(settings, depths):
+def test_depths_are_n_unless_a_side_sets_its_depth(settings, depths):
     assert resolve_row(settings).depths == depths
 
 
 def test_positions_of_a_pair_with_begin_and_end_tokens():
-    """Side by side, `5 tokens </s>` and `<s> 7 tokens`; in a row, `5 tokens </s> <s> 7 tokens`."""
+    """Encoder-decoder: `5 tokens </s>` and `<s> 7 tokens`; decoder-only: `5 tokens </s> <s> 7 tokens`."""
     assert resolve_row({}).places(5, 7) == 8
     assert resolve_row({}).places(9, 7) == 10
     assert resolve_row({"architecture": "decoder-only"}).places(5, 7) == 14
 
 
 @pytest.mark.parametrize(("d_ff", "gated"), [(2048, 1365), (255, 170), (3, 2), (1, 1)])
-def test_a_gated_network_has_two_thirds_of_the_width(d_ff, gated):
+def test_a_gated_network_has_two_thirds_of_d_ff(d_ff, gated):
     """Three matrices of 2/3 d_ff have as many weights as two of d_ff."""
     config = resolve_row({"d_ff": d_ff})
     assert (config.inner_width(False), config.inner_width(True)) == (d_ff, gated)

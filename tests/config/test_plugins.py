@@ -25,7 +25,7 @@ EXPLODES = b"raise RuntimeError('was imported')\n" + MINE
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with a module, where neither the current folder nor Python's path leads."""
+    """A folder with a module, neither the working directory nor on Python's path."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
@@ -94,7 +94,7 @@ def test_other_values_are_errors_with_the_nearest_match():
     )
 
 
-# --- where it is found ---
+# --- search order ---
 
 
 def test_a_module_beside_the_study_is_pinned_to_the_hash_of_its_source(folder):
@@ -155,7 +155,7 @@ def test_a_written_hash_must_match_the_source(folder):
     )
 
 
-# --- what is wrong with it ---
+# --- errors ---
 
 
 def test_a_missing_module_is_an_error_with_the_nearest_match(folder):
@@ -203,8 +203,8 @@ def test_namespace_packages_and_builtin_modules_have_no_source(folder):
     assert fault("sys:Mine", folder) == "module sys has no Python source file"
 
 
-def test_a_module_that_only_a_finder_of_its_own_knows_is_found(folder, monkeypatch):
-    """As those of some editable installs are."""
+def test_a_module_known_only_to_a_custom_finder_is_found(folder, monkeypatch):
+    """Some editable installs work in this way."""
     (folder / "elsewhere").mkdir()
     (folder / "elsewhere" / "hooked.py").write_bytes(b"class Mine:\n    pass\n")
 
@@ -221,6 +221,6 @@ def test_a_file_name_instead_of_a_module_name_is_an_error(folder):
     assert fault("mine.py:Mine", folder) == "module mine.py not found; write the module's name without .py"
 
 
-def test_a_class_made_under_a_condition_is_not_at_the_top_and_not_found(folder):
+def test_a_class_defined_inside_an_if_is_not_found(folder):
     (folder / "hidden.py").write_bytes(b"if True:\n    class Mine:\n        pass\n")
     assert "has no class Mine" in fault("hidden:Mine", folder)

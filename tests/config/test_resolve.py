@@ -35,26 +35,26 @@ def size(config):
 
 
 @pytest.mark.parametrize("preset", PAPER)
-def test_a_preset_is_the_papers_row(preset):
+def test_a_preset_equals_the_papers_row(preset):
     assert size(resolve_row({"preset": preset})) == PAPER[preset]
 
 
-def test_nothing_written_is_the_papers_base_trained_as_in_section_5():
+def test_empty_settings_are_the_papers_base_with_the_training_of_section_5():
     config = resolve_row({})
     assert config == resolve_row({"preset": "base"})
     assert (config.train_steps, config.warmup_steps, config.batch_tokens) == (100_000, 4000, 25_000)
     assert (config.beam, config.alpha, config.max_extra_length) == (4, 0.6, 50)
 
 
-def test_what_is_written_after_a_preset_wins_over_it():
+def test_settings_after_a_preset_override_it():
     assert resolve_row({"preset": "big", "dropout": 0.2}).dropout == 0.2
 
 
-def test_a_preset_undoes_what_stands_before_it_and_derives_d_k_again():
+def test_a_preset_overrides_settings_before_it_and_derives_d_k_again():
     before = {"n_layers": 2, "d_k": 16, "d_v": 7, "dropout": 0.5, "train_steps": 300}
     config = resolve_row({**before, "preset": "big"})
     assert size(config) == PAPER["big"]
-    assert config.train_steps == 300  # no preset speaks of it
+    assert config.train_steps == 300  # no preset sets it
 
 
 # --- symbols -------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ def test_a_preset_undoes_what_stands_before_it_and_derives_d_k_again():
         ("n", None), ("H", None), ("preset", None), ("corpus", None), ("", None),
     ],
 )  # fmt: skip
-def test_symbols_and_names_lead_to_the_same_field(written, name):
+def test_symbols_and_names_set_the_same_field(written, name):
     assert canonical(written) == name
 
 
@@ -85,18 +85,18 @@ def test_unset_head_sizes_are_d_model_over_h(h, head):
     assert config.d_k == config.d_v == head
 
 
-def test_d_k_set_alone_leaves_d_v_and_the_other_way_round():
+def test_setting_d_k_does_not_change_d_v_and_vice_versa():
     assert size(resolve_row({"d_k": 16})) == {**PAPER["base"], "d_k": 16}  # rows B
     assert size(resolve_row({"d_v": 16})) == {**PAPER["base"], "d_v": 16}
 
 
 @pytest.mark.parametrize(("given_sizes", "missing"), [({}, "d_k"), ({"d_k": 64}, "d_v"), ({"d_v": 64}, "d_k")])
-def test_heads_that_do_not_divide_d_model_ask_for_the_size_that_is_missing(given_sizes, missing):
+def test_heads_that_do_not_divide_d_model_are_an_error_naming_the_unset_size(given_sizes, missing):
     with pytest.raises(ValueError, match=f"^h=6 does not divide d_model=512: set {missing}, or change h or d_model$"):
         resolve_row({"n_heads": 6, **given_sizes})
 
 
-def test_heads_need_not_divide_d_model_where_both_sizes_are_set():
+def test_heads_need_not_divide_d_model_if_both_sizes_are_set():
     assert resolve_row({"n_heads": 6, "d_k": 64, "d_v": 64}).n_heads == 6
 
 
@@ -115,11 +115,11 @@ def test_heads_need_not_divide_d_model_where_both_sizes_are_set():
         ({"patience": 5, "train_steps": None}, None),
     ],
 )
-def test_epochs_replace_the_default_end_and_never_a_written_one(written, steps):
+def test_epochs_replace_only_the_default_number_of_steps(written, steps):
     assert resolve_row(written).train_steps == steps
 
 
-def test_training_without_an_end_is_refused():
+def test_training_without_an_end_is_an_error():
     assert faults({"train_steps": None}) == [("", "training has no end: set train_steps, epochs or patience")]
 
 
@@ -140,11 +140,11 @@ def test_training_without_an_end_is_refused():
         ("checkpoint_minutes", 0), ("micro_batch_tokens", 0), ("drop_out", 0.1),
     ],
 )  # fmt: skip
-def test_a_value_out_of_type_or_range_is_one_fault_of_its_field(name, value):
+def test_a_value_of_wrong_type_or_range_is_one_error_of_its_field(name, value):
     assert [field for field, _ in faults({name: value})] == [name]
 
 
-def test_a_fault_says_what_was_given_and_what_is_allowed():
+def test_an_error_has_the_given_and_the_allowed_value():
     assert faults({"dropout": 1.5, "positional_encoding": "rotary"}) == [
         ("dropout", "1.5 is not allowed: must be less than 1"),
         (
@@ -160,7 +160,7 @@ def test_a_long_value_is_shown_shortened():
     assert len(message) < 120
 
 
-def test_a_whole_number_will_do_for_a_fraction_and_is_the_same_setting():
+def test_an_integer_is_accepted_for_a_float_and_is_the_same_setting():
     assert repr(resolve_row({"dropout": 0})) == repr(resolve_row({"dropout": 0.0}))
 
 
@@ -189,18 +189,18 @@ FILES = {"corpus": "files", "direction": "cs-pt_BR", "train": "a", "dev": "b", "
         ("wmt14", "en-de", ("train", "newstest2013", "newstest2014")),
     ],
 )
-def test_a_named_corpus_brings_its_splits_and_direction(corpus, direction, splits):
+def test_a_named_corpus_sets_its_splits_and_direction(corpus, direction, splits):
     data = resolve_data({"corpus": corpus})
     assert (data.direction, (data.train, data.dev, data.test)) == (direction, splits)
     assert data.vocab_size == (350 if corpus == "toy" else 37_000)
 
 
-def test_what_is_written_replaces_what_the_corpus_brings():
+def test_written_settings_override_those_of_the_corpus():
     data = resolve_data({"corpus": "wmt14", "direction": "fr-en", "dev": "newstest2012"})
     assert (data.labels, data.dev, data.test) == (("fr", "en"), "newstest2012", "newstest2014")
 
 
-def test_files_of_ones_own_name_everything():
+def test_corpus_files_requires_splits_and_a_direction():
     assert resolve_data(FILES).labels == ("cs", "pt_BR")
     with pytest.raises(ValidationError) as caught:
         resolve_data({"corpus": "files"})
@@ -227,7 +227,7 @@ def test_files_of_ones_own_name_everything():
         ({"corpus": "toy", "train": "train"}, '"train" has no effect on the toy corpus'),
     ],
 )
-def test_a_corpus_that_cannot_be_is_refused_with_what_can(settings, message):
+def test_an_unknown_corpus_is_an_error_with_the_known_ones(settings, message):
     with pytest.raises(ValueError) as caught:
         resolve_data(settings)
     assert message in str(caught.value)

@@ -1,4 +1,4 @@
-"""A small server on this machine that answers as the Hugging Face Hub does, and fails as networks do."""
+"""A local server that answers like the Hugging Face Hub, and fails like networks do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FILES = {"train.jsonl": rows(0, 3000), "validation.jsonl": rows(3000, 20), "test
 
 
 class Hub:
-    """The server. A repository's name says how it behaves: `test/served`, `test/cut` and so on."""
+    """The server. The name of a repository chooses its behaviour: `test/served`, `test/cut` and so on."""
 
     def __init__(self):
         self.requests = Counter()  # (method, repository, file)
@@ -37,7 +37,7 @@ class Hub:
         self.server.server_close()
 
     def info(self, repository):
-        """What the Hub says of a repository: its commit, its files, their sizes and hashes."""
+        """The Hub's answer about a repository: its commit, its files, their sizes and hashes."""
         siblings = []
         for name, text in self.files(repository).items():
             content = text.encode()
@@ -45,7 +45,7 @@ class Hub:
             if repository == "test/hash":
                 sha256 = "0" * 64
             large = {"lfs": {"sha256": sha256, "size": len(content), "pointerSize": 134}}
-            if repository == "test/small":  # not in LFS: known by git's hash
+            if repository == "test/small":  # not in LFS: has a git hash only
                 large = {}
             git = hashlib.sha1(f"blob {len(content)}\0".encode() + content).hexdigest()
             siblings.append({"rfilename": name, "size": len(content), "blobId": git, **large})
@@ -103,7 +103,7 @@ class Hub:
                 self.reply(200, {"Content-Type": "application/json"}, json.dumps(hub.info(repository)).encode(), True)
 
             def send(self, repository, file, headers, content, body):
-                """The file, from where it is asked for; cut off where the repository's name says so."""
+                """The file from the requested offset on; truncated if the repository's name asks for it."""
                 asked = self.headers.get("Range")
                 start = int(asked.removeprefix("bytes=").partition("-")[0]) if asked else 0
                 span = {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"} if asked else {}

@@ -21,7 +21,7 @@ SETTINGS = {
 
 @dataclass
 class Files:
-    """A corpus as files in a folder, and where it is prepared."""
+    """A corpus as text files, and the folder that it is prepared in."""
 
     folder: Path
     corpora: Path

@@ -66,7 +66,7 @@ def test_every_epoch_has_the_same_number_of_batches(lengths, batch_tokens, seed)
 
 @given(LENGTHS, SEEDS, st.lists(st.integers(1, 60), min_size=1, max_size=20))
 @settings(deadline=None)
-def test_the_batch_of_a_step_does_not_depend_on_what_was_asked_before(lengths, seed, steps):
+def test_the_batch_of_a_step_does_not_depend_on_earlier_calls(lengths, seed, steps):
     split = split_of_lengths(lengths)
     asked = BatchOrder(split, 100, seed)
     for step in steps:
@@ -86,14 +86,14 @@ def as_sets(batches):
     return {frozenset(batch.tolist()) for batch in batches}
 
 
-def test_epochs_and_seeds_form_other_batches_in_another_order():
+def test_each_epoch_and_seed_has_different_batches_in_a_different_order():
     base = BatchOrder(REALISTIC, 5000, seed=1).epoch(0)
     for other in (BatchOrder(REALISTIC, 5000, seed=1).epoch(1), BatchOrder(REALISTIC, 5000, seed=2).epoch(0)):
         assert not np.array_equal(base[0], other[0])
         assert len(as_sets(base) & as_sets(other)) < len(base) / 10
 
 
-def test_sentences_of_nearly_equal_length_meet_now_and_then():
+def test_sentences_of_nearly_equal_length_are_sometimes_in_one_batch():
     split = split_of_lengths([(7, 12)] * 20 + [(10, 12)] * 20 + [(11, 12)] * 20)
     met = [
         set(split["source"].lengths[batch]) for epoch in range(5) for batch in BatchOrder(split, 240, 1).epoch(epoch)
@@ -102,17 +102,17 @@ def test_sentences_of_nearly_equal_length_meet_now_and_then():
     assert not any({7, 10} <= lengths for lengths in met)
 
 
-def test_seed_and_epoch_do_not_stand_for_one_another():
+def test_swapping_seed_and_epoch_changes_the_order():
     assert as_sets(BatchOrder(REALISTIC, 5000, 1).epoch(2)) != as_sets(BatchOrder(REALISTIC, 5000, 2).epoch(1))
 
 
-def test_batches_do_not_come_by_length():
+def test_batches_are_not_sorted_by_length():
     sizes = [REALISTIC["target"].lengths[batch].mean() for batch in BatchOrder(REALISTIC, 5000, seed=1).epoch(0)]
     assert abs(np.corrcoef(sizes, np.arange(len(sizes)))[0, 1]) < 0.3
 
 
 def padding(batches):
-    """The share of a batch's elements, both sides together, that are padding."""
+    """The share of padding in the elements of both sides."""
     elements = real = 0
     for batch in batches:
         for side in (REALISTIC["source"].lengths[batch], REALISTIC["target"].lengths[batch]):
@@ -121,7 +121,7 @@ def padding(batches):
     return 1 - real / elements
 
 
-def test_neighbours_are_alike_on_both_sides_where_the_longer_one_changes():
+def test_neighbours_have_similar_lengths_on_both_sides_when_the_longest_changes():
     split = split_of_lengths([(9, 4), (4, 9), (9, 9), (10, 4), (4, 10), (10, 10)] * 20)
     kinds = [
         {(int(split["source"].lengths[i]), int(split["target"].lengths[i])) for i in batch}
@@ -131,13 +131,13 @@ def test_neighbours_are_alike_on_both_sides_where_the_longer_one_changes():
 
 
 @pytest.mark.parametrize(("batch_tokens", "share"), [(1000, 0.05), (2000, 0.07), (5000, 0.1)])
-def test_little_is_padding(batch_tokens, share):
+def test_the_share_of_padding_is_small(batch_tokens, share):
     order = BatchOrder(REALISTIC, batch_tokens, seed=1)
     unsorted = np.array_split(np.random.default_rng(0).permutation(len(REALISTIC)), order.batches_per_epoch)
     assert padding(order.epoch(0)) < share < padding(unsorted) / 3
 
 
-def test_the_global_generators_are_left_alone():
+def test_global_random_generators_are_not_used():
     np.random.seed(0)
     torch.manual_seed(0)
     before = np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
@@ -161,18 +161,18 @@ def test_sequences_are_padded_at_the_end():
         ({"start": BOS, "end": EOS}, [[BOS, 8, 9, 10, EOS], [BOS, EOS, PAD, PAD, PAD], [BOS, 5, 6, EOS, PAD]]),
     ],
 )
-def test_marks_go_around_the_tokens_and_padding_after_them(marks, expected):
+def test_bos_and_eos_surround_the_tokens_and_padding_follows(marks, expected):
     split = split_of_fields(text=[[5, 6], [], [8, 9, 10], [11] * 9])
     padded = pad_sequences(split["text"], [2, 1, 0], **marks)
     assert (padded.dtype, padded.tolist()) == (torch.int64, expected)
 
 
-# Its parts
+# Micro-batches
 
 
 @given(LENGTHS, st.integers(1, 300), SEEDS)
 @settings(deadline=None)
-def test_micro_batches_part_a_batch_in_its_order_each_within_the_limit_or_single(lengths, limit, seed):
+def test_micro_batches_keep_the_order_and_each_is_within_the_limit_or_a_single_record(lengths, limit, seed):
     split = split_of_lengths(lengths)
     sentences = np.random.default_rng(seed).permutation(len(split))
     parts = list(micro_batches(split, sentences, limit))
@@ -183,13 +183,13 @@ def test_micro_batches_part_a_batch_in_its_order_each_within_the_limit_or_single
 
 @given(LENGTHS.map(lambda lengths: lengths[:7]), st.integers(1, 300))
 @settings(deadline=None)
-def test_micro_batches_are_as_few_and_then_as_even_as_any_cuts(lengths, limit):
+def test_micro_batches_are_as_few_as_possible_and_then_as_even_as_possible(lengths, limit):
     split = split_of_lengths(lengths)
     found = [len(part) for part in micro_batches(split, np.arange(len(split)), limit)]
     ways = [sizes for sizes in cuts(len(split)) if all(size == 1 or n <= limit for size, n in padded(split, sizes))]
     fewest = min(map(len, ways))
 
-    def largest(sizes):  # a single sentence cannot be cut, so it says nothing of how even the parts are
+    def largest(sizes):  # single sentences cannot be cut, so they do not count
         return max((n for size, n in padded(split, sizes) if size > 1), default=0)
 
     assert len(found) == fewest
@@ -197,7 +197,7 @@ def test_micro_batches_are_as_few_and_then_as_even_as_any_cuts(lengths, limit):
 
 
 def cuts(n):
-    """Every way to cut n sentences into parts, as sizes."""
+    """Sizes of the parts, for every way to cut n sentences into parts."""
     return [[n]] + [[size, *rest] for size in range(1, n) for rest in cuts(n - size)]
 
 
@@ -207,14 +207,14 @@ def padded(split, sizes):
     return [(size, size * longer(split)[end - size : end].max()) for size, end in zip(sizes, ends, strict=True)]
 
 
-def test_a_batch_that_fits_stays_whole():
+def test_a_batch_within_the_limit_is_not_split():
     (part,) = micro_batches(split_of_lengths([(5, 3)] * 4), np.arange(4), limit=20)
     assert part.tolist() == [0, 1, 2, 3]
 
 
 @given(LENGTHS, st.integers(1, 300))
 @settings(deadline=None)
-def test_evaluation_takes_every_sentence_once(lengths, tokens):
+def test_evaluation_batches_hold_every_sentence_once(lengths, tokens):
     split = split_of_lengths(lengths)
     seen = []
     for sentences in eval_batches(split, tokens):
@@ -239,14 +239,14 @@ def test_a_budget_below_the_longest_sentence_is_refused():
 
 @given(LENGTHS, st.floats(0.01, 1), SEEDS)
 @settings(deadline=None)
-def test_a_share_is_all_that_is_seen_and_once_an_epoch(lengths, fraction, seed):
+def test_with_a_fraction_each_epoch_holds_the_same_subset_once(lengths, fraction, seed):
     split = split_of_lengths(lengths)
     batches = BatchOrder(split, 100, seed, fraction).epoch(0)
     assert sorted(np.concatenate(batches)) == subset(len(split), fraction).tolist()
 
 
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 3)), min_size=1, max_size=60), st.booleans())
-def test_the_fast_order_is_that_of_lexsort_ties_and_all(rows, apart):
+def test_the_fast_sort_equals_lexsort_including_ties(rows, apart):
     first, second = np.array(rows).T
     second = second + (np.arange(len(rows)) / 100 if apart else 0.0)
     assert np.array_equal(_lexsort(first, second), np.lexsort((second, first)))

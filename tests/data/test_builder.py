@@ -1,4 +1,4 @@
-"""Filters of training records, the sample that a vocabulary is learned on, and warnings about text."""
+"""Filters of training records, the sample for training a vocabulary, and warnings about text."""
 
 import random
 from collections import Counter
@@ -23,7 +23,7 @@ TRAIN = PAIRS["train"]
 # Filters
 
 
-def test_each_filter_leaves_out_what_it_says_and_counts_it(files):
+def test_each_filter_drops_and_counts_its_records(files):
     extra = [
         ("same", "same"),
         ("", "kana"),
@@ -42,7 +42,7 @@ def test_each_filter_leaves_out_what_it_says_and_counts_it(files):
     assert corpus.tokenizer.decode([train["source"][i].tolist() for i in range(len(train))]) == [s for s, _ in TRAIN]
 
 
-def test_without_filters_these_pairs_stay(files):
+def test_without_filters_these_pairs_are_kept(files):
     corpus = files.write(train=[*TRAIN, ("same", "same"), TRAIN[3]]).prepare()
     assert corpus.manifest["left_out"] == {}
     assert len(corpus.split("train")) == len(TRAIN) + 2
@@ -65,11 +65,11 @@ def test_a_pair_is_a_duplicate_only_if_both_sides_are(files):
         {"tokenizer_pairs": 150},
     ],
 )
-def test_every_setting_of_the_preparation_is_another_corpus(files, corpus, setting):
+def test_every_preparation_setting_changes_the_corpus(files, corpus, setting):
     assert files.write().prepare(**setting).id != corpus.id
 
 
-def test_text_that_is_all_too_uneven_is_an_error(files):
+def test_a_training_split_without_an_even_enough_pair_is_an_error(files):
     files.write(train=[("a " * 20, text) for text in "abcdefghij"])
     held = {"dev": [("a", "b")], "test": [("a", "b")]}
     line = fault(files.write(train=[("a " * 20, text) for text in "abcdefghij"], **held), vocab_size=16, max_ratio=2.0)
@@ -79,7 +79,7 @@ def test_text_that_is_all_too_uneven_is_an_error(files):
 # The vocabulary
 
 
-def test_a_vocabulary_of_each_language(files):
+def test_languages_can_have_separate_vocabularies(files):
     corpus = files.write().prepare(vocabulary="separate", vocab_size=60)
     source, target = corpus.tokenizer_of("source"), corpus.tokenizer
     assert (source.vocab_size, target.vocab_size) == (60, 60)
@@ -89,19 +89,19 @@ def test_a_vocabulary_of_each_language(files):
     assert target.decode([train["target"][i].tolist() for i in range(200)]) == [pair[1] for pair in TRAIN]
 
 
-def test_bytes_in_the_place_of_unknown_characters(files):
+def test_byte_fallback_encodes_unknown_characters(files):
     corpus = files.write(test=[("the Ω", "kana щ")]).prepare(byte_fallback=True, vocab_size=340)
     assert corpus.tokenizer.decode([corpus.split("test")["target"][0].tolist()]) == ["kana щ"]
 
 
-def test_a_small_corpus_is_its_own_sample():
+def test_the_sample_of_a_small_corpus_is_the_whole_corpus():
     sample = ReservoirSample(10)
     for number in range(10):
         sample.add((number, ("a", "b")))
     assert [pair[0] for pair in sample.items()] == list(range(10))
 
 
-def test_a_sample_is_in_order_and_each_pair_as_likely_as_another(monkeypatch):
+def test_a_sample_keeps_the_order_and_is_uniform(monkeypatch):
     taken = Counter()
     for seed in range(600):
         sample = ReservoirSample(10)
@@ -126,7 +126,7 @@ def test_the_vocabulary_of_a_large_corpus_is_learned_on_a_sample(files):
     assert len(corpus.split("train")) == 200
 
 
-def test_a_large_corpus_is_encoded_by_processes_to_the_same_bytes(files, corpus, monkeypatch):
+def test_encoding_in_several_processes_gives_the_same_bytes(files, corpus, monkeypatch):
     pools = []
 
     class Pool(EncoderPool):
@@ -147,23 +147,23 @@ def test_a_large_corpus_is_encoded_by_processes_to_the_same_bytes(files, corpus,
 
 
 @given(st.integers(1, 500), st.floats(0.001, 1), st.floats(0.001, 1))
-def test_a_smaller_share_is_inside_a_larger_one(pairs, one, other):
+def test_a_smaller_subset_is_contained_in_a_larger_one(pairs, one, other):
     small, large = (subset(pairs, fraction) for fraction in sorted((one, other)))
     assert set(small.tolist()) <= set(large.tolist())
     assert len(small) == max(1, round(min(one, other) * pairs))
     assert np.all(np.diff(large) > 0)
 
 
-def test_the_whole_is_everything():
+def test_the_subset_of_fraction_1_is_everything():
     assert subset(7, 1.0).tolist() == list(range(7))
 
 
-def test_a_share_is_drawn_from_everywhere():
+def test_a_subset_is_drawn_from_the_whole_split():
     half = subset(10_000, 0.5)
     assert abs(len(half[half < 5000]) - 2500) < 150  # deviation: 25
 
 
-# What is noticed
+# Warnings
 
 
 @pytest.mark.parametrize(
@@ -174,20 +174,20 @@ def test_a_share_is_drawn_from_everywhere():
         (["Tom &amp; Jerry", "&quot;Yes&quot;"], "HTML-escaped"),
     ],
 )
-def test_text_that_is_not_plain_is_noticed_and_named(lines, what):
+def test_tokenized_or_escaped_text_is_a_warning(lines, what):
     warnings = CorpusWarnings()
     warnings.check("dev", [(1, ("A dog.", line)) for line in lines], ("en", "de"))
     assert f"dev (de): 100% of lines look {what}; scores need plain text" in warnings.lines()
     assert not any("(en)" in line for line in warnings.lines())
 
 
-def test_plain_text_is_not():
+def test_plain_text_is_no_warning():
     warnings = CorpusWarnings()
     plain = ["A man, a dog.", "AT&T", "Who? Me.", "He said: ...", "5 & 6", "Wait ..."]
     warnings.check("dev", [(1, (line, line)) for line in plain], ("en", "de"))
     assert warnings.lines() == []
 
 
-def test_what_was_noticed_stands_in_the_manifest(files):
+def test_warnings_are_recorded_in_the_manifest(files):
     corpus = files.write(test=[("the dog", "kana la .")] * 5).prepare()
     assert corpus.manifest["noticed"] == ["test (de): 100% of lines look Moses-tokenized; scores need plain text"]

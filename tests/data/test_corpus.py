@@ -1,4 +1,4 @@
-"""A prepared corpus on disk: what it holds is what the tokenizer said, and damage shows."""
+"""A prepared corpus on disk: its ids are those of the tokenizer, and damage is detected."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from ablate.errors import StoreError
 from tests.data.small import PAIRS
 
 
-def test_it_opens_by_its_folder_and_is_named_by_it(corpus):
+def test_a_corpus_opens_by_its_folder_whose_name_is_its_id(corpus):
     again = Corpus(corpus.folder)
     assert again.id == corpus.id == corpus.folder.name
     assert len(corpus.id) == 12
@@ -36,7 +36,7 @@ def test_lengths_count_the_end_mark(corpus):
     assert source.lengths.tolist() == [len(source[i]) + 1 for i in range(len(source))]
 
 
-def test_sums_are_those_of_a_plain_loop(corpus):
+def test_length_sums_equal_a_plain_loop(corpus):
     pairs = len(PAIRS["train"])
     sums = dict.fromkeys(("S", "T", "longer", "SS", "ST", "TT"), 0)
     for source, target in PAIRS["train"]:
@@ -46,7 +46,7 @@ def test_sums_are_those_of_a_plain_loop(corpus):
     assert Lengths.of_fields(corpus.manifest["lengths"], corpus.fields) == Lengths(pairs, *sums.values())
 
 
-def test_lengths_are_right_where_offsets_pass_32_bits():
+def test_lengths_are_correct_beyond_32_bit_offsets():
     offsets = np.array([2**31 - 5, 2**31 + 4, 2**32 - 1, 2**32 + 59_999])
     sequences = TokenSequences(np.empty(0, np.uint32), offsets)
     assert sequences.lengths[[0, 2]].tolist() == [10, 60_001]
@@ -60,14 +60,14 @@ def test_sums_do_not_overflow_32_bits(dtype):
     assert totals["source_squares"] == totals["products"] == totals["target_squares"] == 3 * 60_000**2
 
 
-def test_sums_of_one_field_are_a_target_without_a_source():
+def test_length_sums_of_a_single_field():
     sums = LengthSums(("text",))
     sums.add(np.array([[3, 5]]))
     assert sums.totals == {"pairs": 2, "text_tokens": 8, "longer_tokens": 8, "text_squares": 34, "longest": 5}
     assert Lengths.of_fields(sums.sums(), ("text",)) == Lengths(2, 0, 8, 8, 0, 0, 34)
 
 
-def test_sums_of_three_fields_name_each_product():
+def test_length_sums_of_three_fields_name_each_product():
     sums = LengthSums(("a", "b", "c"))
     sums.add(np.array([[2], [3], [5]]))
     sums = LengthSums(("a", "b", "c"), sums.totals)  # continued after an interruption
@@ -78,7 +78,7 @@ def test_sums_of_three_fields_name_each_product():
     }  # fmt: skip
 
 
-def test_a_split_gives_its_fields_by_name_and_their_lengths_together():
+def test_a_split_returns_fields_by_name_and_lengths_of_all_fields():
     one = TokenSequences(np.array([4, 5, 6], np.uint32), np.array([0, 1, 3]))
     two = TokenSequences(np.array([7], np.uint32), np.array([0, 1, 1]))
     split = Split({"text": one, "label": two})
@@ -88,18 +88,18 @@ def test_a_split_gives_its_fields_by_name_and_their_lengths_together():
     assert [split.first(1)[field].lengths.tolist() for field in split.fields] == [[2], [2]]
 
 
-def test_text_is_kept_as_it_was(corpus):
+def test_text_is_stored_unchanged(corpus):
     assert corpus.text("dev", "source") == [source for source, _ in PAIRS["dev"]]
     assert corpus.text("test", "target") == [target for _, target in PAIRS["test"]]
 
 
-def test_a_sentence_with_odd_line_ends_within_stays_one_reference(files):
+def test_a_sentence_with_unicode_line_separators_stays_one_reference(files):
     odd = "kana\rla\x85felo\u2028uno"
     corpus = files.write(test=[("the dog", odd), ("the cat", "felo lo")]).prepare()
     assert corpus.text("test", "target") == [odd, "felo lo"]
 
 
-def test_a_whole_corpus_verifies(corpus):
+def test_an_undamaged_corpus_verifies(corpus):
     corpus.verify()
 
 
@@ -117,7 +117,7 @@ def test_verify_finds_a_flipped_byte_in_any_file(corpus):
     corpus.verify()
 
 
-def test_verify_finds_a_cut_or_missing_file(corpus):
+def test_verify_finds_a_truncated_or_missing_file(corpus):
     path = corpus.folder / "train.source.ids"
     whole = path.read_bytes()
     try:

@@ -1,4 +1,4 @@
-"""Encoding many sentences: the same ids as SentencePiece's own encoder gives, in one process or in several."""
+"""Encoding many sentences gives the ids of SentencePiece's encoder, in one process or in several."""
 
 import multiprocessing
 import os
@@ -30,7 +30,7 @@ TOKENIZERS = {
     name: train_tokenizer(TEXT, 150 if "bytes" not in name else 400, kind, "bytes" in name)
     for name, kind in {"bpe": "bpe", "unigram": "unigram", "bpe with bytes": "bpe"}.items()
 }
-# Known words and letters, unknown letters, every kind of space, and the sign that SentencePiece writes spaces with.
+# Known words and letters, unknown letters, every kind of space, and SentencePiece's character for a space.
 WORDS = st.text(st.sampled_from("abcdogthe ж中\u00e9\u2581\u00a0\u2028\t\r .,&;<s>"), max_size=30)
 
 
@@ -46,28 +46,28 @@ def test_ids_are_those_of_sentencepiece(name, texts):
     assert sentences(TextEncoder(TOKENIZERS[name])(texts)) == TOKENIZERS[name].encode(texts)
 
 
-def test_an_encoder_that_knows_words_already_says_the_same(monkeypatch):
-    monkeypatch.setattr(encoding, "MAX_WORDS", 20)  # so that it forgets now and then
+def test_cached_words_do_not_change_the_ids(monkeypatch):
+    monkeypatch.setattr(encoding, "MAX_WORDS", 20)  # so that the cache is emptied now and then
     encoder = TextEncoder(TOKENIZERS["bpe"])
     for start in range(0, len(TEXT), 10):
         some = TEXT[start : start + 10]
         assert sentences(encoder(some)) == TOKENIZERS["bpe"].encode(some)
 
 
-def test_what_kind_a_vocabulary_is_shows_in_itself():
+def test_the_kind_of_a_vocabulary_is_recognised_from_its_model():
     assert {name: tokenizer.kind for name, tokenizer in TOKENIZERS.items()} == {
         "bpe": "bpe", "unigram": "unigram", "bpe with bytes": "bpe",
     }  # fmt: skip
 
 
-def test_bytes_stand_for_what_was_never_seen():
+def test_unseen_characters_are_encoded_as_bytes():
     tokenizer = TOKENIZERS["bpe with bytes"]
     (ids,) = tokenizer.encode(["the Ω dog"])
     assert tokenizer.decode([ids]) == ["the Ω dog"]
     assert TOKENIZERS["bpe"].decode(TOKENIZERS["bpe"].encode(["the Ω dog"])) != ["the Ω dog"]
 
 
-def test_only_some_of_the_sentences():
+def test_a_mask_selects_sentences():
     encoded = Encoded(np.array([4, 5, 6, 7], dtype=np.uint32), np.array([2, 0, 1, 1]))
     kept = encoded.only(np.array([True, True, False, True]))
     assert sentences(kept) == [[4, 5], [], [7]]
@@ -85,14 +85,14 @@ CHUNKS = [([source for source, _ in PAIRS[i : i + 7]], [target for _, target in 
 
 
 @pytest.mark.parametrize("processes", [1, 3])
-def test_several_processes_encode_as_one_does_in_order(models, processes):
+def test_several_processes_encode_in_order_like_one(models, processes):
     source, target = (Tokenizer(path.read_bytes()) for path in models)
     with EncoderPool(models, processes) as encode:
         found = list(encode(iter(CHUNKS)))
     assert [(sentences(a), sentences(b)) for a, b in found] == [(source.encode(a), target.encode(b)) for a, b in CHUNKS]
 
 
-def test_a_process_that_is_killed_is_said_so_and_none_is_left(models):
+def test_a_killed_process_is_an_error_and_no_process_is_left(models):
     with EncoderPool(models, 2) as encode:
         encoded = encode(iter(CHUNKS * 100))
         next(encoded)
@@ -119,7 +119,7 @@ def test_at_most_two_chunks_per_process_are_read_ahead(models):
             assert len(read) <= done + 4
 
 
-def test_workers_end_with_a_parent_that_is_killed(models):
+def test_workers_exit_when_their_parent_is_killed(models):
     script = f"""
 import multiprocessing, os, signal
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Corpora of other text fields than sentence pairs, from files to batches."""
+"""Corpora with fields other than sentence pairs, from files to batches."""
 
 import json
 from typing import ClassVar
@@ -25,7 +25,7 @@ def write_text(folder, pairs=PAIRS):
 
 
 class Labelled(DataConfig):
-    """Texts with a label, whose vocabularies are separate, and which may not be the same."""
+    """Texts with labels: separate vocabularies, and identical pairs are dropped."""
 
     fields: ClassVar = ("text", "label", "note")
 
@@ -42,7 +42,7 @@ class Labelled(DataConfig):
         return PairRules("text", "note", 50.0, drop_identical=True)
 
 
-def test_text_alone(tmp_path):
+def test_a_corpus_with_a_single_text_field(tmp_path):
     write_text(tmp_path / "files")
     corpus = prepare(DataConfig(**SETTINGS), tmp_path / "files", tmp_path / "corpora")
     train, texts = corpus.split("train"), [source for source, _ in PAIRS["train"]]
@@ -57,8 +57,8 @@ def test_text_alone(tmp_path):
     assert pad_sequences(train["text"], batch, end=EOS).shape == (len(batch), train.lengths(batch).max())
 
 
-def test_the_same_text_in_other_fields_is_another_corpus(tmp_path):
-    """A TSV of one column is known by its text, which says nothing of fields."""
+def test_the_same_text_with_different_fields_is_another_corpus(tmp_path):
+    """The content hash of a TSV does not depend on fields, so the fields must enter the id themselves."""
     for split, pairs in PAIRS.items():
         (tmp_path / f"{split}.tsv").write_text("".join(f"{source}\n" for source, _ in pairs))
 
@@ -71,7 +71,7 @@ def test_the_same_text_in_other_fields_is_another_corpus(tmp_path):
     assert (one.fields, other.fields) == (("text",), ("sentence",))
 
 
-def test_another_test_split_takes_over_the_rest(tmp_path):
+def test_a_new_test_split_reuses_the_rest_of_the_corpus(tmp_path):
     write_text(tmp_path / "files")
     first = prepare(DataConfig(**SETTINGS), tmp_path / "files", tmp_path / "corpora")
     write_text(tmp_path / "files", {**PAIRS, "test": PAIRS["test"][:5]})
@@ -114,12 +114,12 @@ def test_three_fields_with_rules_and_a_separate_vocabulary(tmp_path):
         ),
     ],
 )
-def test_a_fault_names_the_field(tmp_path, changed, line):
+def test_an_error_names_the_field(tmp_path, changed, line):
     with pytest.raises(DataError) as caught:
         prepare(write_rows(tmp_path, **changed), tmp_path, tmp_path / "corpora")
     assert str(caught.value).replace(f"{tmp_path}/", "") == line
 
 
-def test_a_text_file_that_is_missing_is_named_by_its_label(tmp_path):
+def test_a_missing_text_file_is_named_with_its_label(tmp_path):
     with pytest.raises(DataError, match=r"train\.text\(\.gz\) not found; set data\.folder"):
         prepare(DataConfig(**SETTINGS), tmp_path, tmp_path / "corpora")

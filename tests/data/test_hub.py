@@ -1,4 +1,4 @@
-"""Downloads from the Hub, with its real library against a server on this machine: what is served, and what fails."""
+"""Downloads from the Hub with its library, against a local server: successes and failures."""
 
 import hashlib
 import json
@@ -15,9 +15,9 @@ ROOT = Path(__file__).parents[2]
 SHA256 = hashlib.sha256(FILES["train.jsonl"].encode()).hexdigest()
 SIZE = sum(len(text) for text in FILES.values())
 
-# Runs in a process of its own, since the library reads its variables once: each case is (corpus, settings), and its
-# outcome the corpus or the lines of its fault. Only the library's pauses between two tries are made short, and what it
-# writes to the disk at once, so that a small file can be cut in the middle.
+# Runs in a separate process, since the library reads its environment variables once. Each case is (corpus, settings);
+# its outcome is the corpus or the error lines. Only the library's pauses between retries and its block size are made
+# smaller, so that a small file can be cut in the middle.
 SCRIPT = """
 import json, sys, time
 from pathlib import Path
@@ -55,7 +55,7 @@ def run(hub, tmp_path_factory):
     def start(cases, home, **environment):
         variables = {
             "HF_ENDPOINT": hub.address,
-            "HF_HUB_OFFLINE": "0",  # other tests are
+            "HF_HUB_OFFLINE": "0",  # other tests run offline
             "HF_HOME": str(home),
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
             **environment,
@@ -96,7 +96,7 @@ GOOD = ("served", "redirected", "cut", "small")
 
 @pytest.fixture(scope="module")
 def outcomes(run, tmp_path_factory):
-    """Of every repository, asked for one after another."""
+    """The outcome of preparing from each repository."""
     folder = tmp_path_factory.mktemp("hub")
     names = [*GOOD, *FAULTS, "truncated"]
     found = run([case(folder / "corpora" / name, f"hf:test/{name}") for name in names], folder / "home")
@@ -104,27 +104,27 @@ def outcomes(run, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_served_redirected_and_cut_in_the_middle_it_is_the_same_corpus(outcomes, name):
+def test_redirects_and_interrupted_downloads_give_the_same_corpus(outcomes, name):
     assert outcomes[name]["pairs"] == {"train": 3000, "dev": 20, "test": 20}
     assert outcomes[name]["id"] == outcomes["served"]["id"]
 
 
-def test_what_was_cut_is_resumed_and_not_begun_again(outcomes, hub):
-    assert SIZE <= hub.sent["test/cut"] <= SIZE + len(FILES) * 4096  # what was not yet on the disk comes again
+def test_an_interrupted_download_is_resumed(outcomes, hub):
+    assert SIZE <= hub.sent["test/cut"] <= SIZE + len(FILES) * 4096  # a block that was not yet on disk is sent again
 
 
-def test_size_and_licence_are_told_before_a_download(outcomes):
+def test_size_and_licence_are_logged_before_a_download(outcomes):
     megabytes = len(FILES["train.jsonl"]) / 1e6
     line = f"downloading 1 files of hf:test/served@main, {megabytes:,.1f} MB, licence: {LICENCE}"
     assert line in outcomes["served"]["said"]
 
 
 @pytest.mark.parametrize("name", list(FAULTS))
-def test_each_fault_is_one_line_that_says_what_to_do(outcomes, name):
+def test_each_failure_is_one_line_with_the_remedy(outcomes, name):
     assert outcomes[name] == {"fault": [FAULTS[name]]}
 
 
-def test_a_connection_that_always_breaks_is_given_up_and_said_so(outcomes):
+def test_a_connection_that_always_breaks_is_an_error_after_retries(outcomes):
     (line,) = outcomes["truncated"]["fault"]
     assert line.startswith("hf:test/truncated@main: train.jsonl: the download was interrupted (")
     assert line.endswith("run again to resume it")
@@ -144,19 +144,19 @@ def test_the_same_text_from_the_hub_and_from_files_is_one_corpus(outcomes, run, 
     assert found["id"] == outcomes["served"]["id"]
 
 
-def test_nothing_is_asked_twice_and_a_branch_keeps_the_commit_that_it_was_found_at(run, hub, tmp_path):
+def test_a_revision_is_requested_once_and_a_branch_keeps_its_first_commit(run, hub, tmp_path):
     served = case(tmp_path / "corpora", "hf:test/served")
     (first,) = run([served], tmp_path / "home")
     (record,) = (tmp_path / "corpora/downloads").glob("*.json")
     assert json.loads(record.read_text())["commit"] == COMMIT
     before = hub.requests.copy()
-    other = case(tmp_path / "corpora", "hf:test/served", vocab_size=61)  # prepared anew, from the same files
+    other = case(tmp_path / "corpora", "hf:test/served", vocab_size=61)  # another corpus from the same files
     again, prepared_anew = run([served, other], tmp_path / "home")
     assert again["id"] == first["id"] != prepared_anew["id"]
     assert hub.requests == before
 
 
-def test_offline_uses_what_is_there_and_names_what_is_not(run, hub, tmp_path):
+def test_offline_uses_cached_files_and_names_missing_ones(run, hub, tmp_path):
     served = case(tmp_path / "corpora", "hf:test/served")
     offline = "and downloads are disabled (--offline or HF_HUB_OFFLINE)"
     (fault,) = run([served], tmp_path / "home", HF_HUB_OFFLINE="1")
@@ -168,14 +168,14 @@ def test_offline_uses_what_is_there_and_names_what_is_not(run, hub, tmp_path):
     assert hub.requests == before
 
 
-def test_a_hub_that_cannot_be_reached_is_said_so(run, tmp_path):
+def test_an_unreachable_hub_is_one_error_line(run, tmp_path):
     (found,) = run([case(tmp_path / "corpora", "hf:test/served")], tmp_path / "home", HF_ENDPOINT="http://127.0.0.1:9")
     (line,) = found["fault"]
     assert line.startswith("hf:test/served@main: the ")
 
 
 def test_several_processes_at_once_download_each_file_once(run, hub, tmp_path):
-    """They share the Hub's cache, and not the folder of prepared corpora: only the cache keeps them apart."""
+    """The processes share the Hub's cache but not the prepared corpora, so that only the cache's locks act."""
     before = hub.sent["test/small"]
     processes = [run.start([case(tmp_path / str(i), "hf:test/small")], tmp_path / "home") for i in range(3)]
     found = [run.wait(process)[0] for process in processes]

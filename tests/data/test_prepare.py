@@ -1,4 +1,4 @@
-"""Preparing a corpus: once, whole or not at all, named by its content, whatever the readers and killers."""
+"""Preparing a corpus: once, completely or not at all, identified by content, with concurrent and killed processes."""
 
 import gzip
 import json
@@ -22,23 +22,23 @@ module = sys.modules["ablate.data.prepare"]
 
 
 def fault(files, **settings):
-    """The one line that a corpus is refused with, its folder left out."""
+    """The only error line, without the folder."""
     with pytest.raises(DataError) as caught:
         files.prepare(**settings)
     (line,) = caught.value.lines
     return line.replace(f"{files.folder}/", "")
 
 
-# What it makes
+# The prepared corpus
 
 
-def test_every_split_is_there(corpus):
+def test_all_splits_are_prepared(corpus):
     assert corpus.manifest["pairs"] == {split: len(pairs) for split, pairs in PAIRS.items()}
     assert corpus.manifest["left_out"] == {}
     assert corpus.tokenizer.vocab_size == SETTINGS["vocab_size"]
 
 
-def test_the_vocabulary_is_learned_on_the_training_side_alone(files):
+def test_the_vocabulary_is_trained_on_the_training_split_only(files):
     corpus = files.write(dev=[("the dog ж", "kana")], test=[("the dog", "kana щ")]).prepare()
     assert UNK in corpus.split("dev")["source"][0]
     assert UNK in corpus.split("test")["target"][0]
@@ -58,8 +58,8 @@ def test_the_toy_corpus_needs_no_files(tmp_path):
 
 
 @pytest.mark.parametrize("zipped", [("en",), ("en", "de")])
-def test_a_named_corpus_is_found_by_the_names_of_its_release(tmp_path, zipped):
-    """Multi30k as it is published: train, val, test_2016_flickr, a file a language, at times compressed."""
+def test_a_named_corpus_is_found_under_the_file_names_of_its_release(tmp_path, zipped):
+    """Multi30k as published: train, val and test_2016_flickr, one file per language, some compressed."""
     for split, name in (("train", "train"), ("dev", "val"), ("test", "test_2016_flickr")):
         for side, language in enumerate(("en", "de")):
             text = "".join(f"{pair[side]}\n" for pair in PAIRS[split]).encode()
@@ -77,7 +77,7 @@ def test_a_named_corpus_is_found_by_the_names_of_its_release(tmp_path, zipped):
     assert backwards.id != corpus.id
 
 
-def test_a_tab_separated_corpus(tmp_path):
+def test_a_corpus_in_tsv_files(tmp_path):
     for split, pairs in PAIRS.items():
         (tmp_path / f"{split}.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs))
     names = {split: f"{split}.tsv" for split in PAIRS}
@@ -85,10 +85,10 @@ def test_a_tab_separated_corpus(tmp_path):
     assert corpus.text("test", "target") == [target for _, target in PAIRS["test"]]
 
 
-# What it is named by
+# Its id
 
 
-def test_the_same_content_is_the_same_corpus_wherever_it_lies(files, corpus, tmp_path):
+def test_the_same_content_in_another_folder_is_the_same_corpus(files, corpus, tmp_path):
     elsewhere = Files(tmp_path / "a" / "b", tmp_path / "c").write()
     assert elsewhere.prepare().id == corpus.id
     assert elsewhere.prepare(folder="/somewhere").id == corpus.id
@@ -96,7 +96,7 @@ def test_the_same_content_is_the_same_corpus_wherever_it_lies(files, corpus, tmp
         assert (elsewhere.corpora / corpus.id / name).read_bytes() == (corpus.folder / name).read_bytes()
 
 
-def test_the_names_of_its_files_have_no_part_in_it(files, corpus):
+def test_file_names_do_not_change_the_corpus_id(files, corpus):
     files.write()
     for language in ("en", "de"):
         (files.folder / f"dev.{language}").rename(files.folder / f"newstest2013.{language}")
@@ -105,21 +105,21 @@ def test_the_names_of_its_files_have_no_part_in_it(files, corpus):
 
 @pytest.mark.parametrize("split", list(PAIRS))
 @pytest.mark.parametrize("side", [0, 1])
-def test_another_character_in_any_file_is_another_corpus(files, corpus, split, side):
+def test_one_changed_character_in_any_file_changes_the_corpus_id(files, corpus, split, side):
     first, *others = PAIRS[split]
     changed = tuple(text + "e" * (i == side) for i, text in enumerate(first))
     assert files.write(**{split: [changed, *others]}).prepare().id != corpus.id
 
 
 @pytest.mark.parametrize("setting", [{"vocab_size": 81}, {"max_length": 100}, {"direction": "de-en"}])
-def test_other_settings_are_another_corpus(files, corpus, setting):
+def test_settings_change_the_corpus_id(files, corpus, setting):
     assert files.write().prepare(**setting).id != corpus.id
 
 
-# Once
+# Prepared once
 
 
-def test_it_is_prepared_once(files, monkeypatch):
+def test_a_corpus_is_prepared_once(files, monkeypatch):
     first = files.write().prepare()
     stamps = {path: path.stat().st_mtime_ns for path in files.corpora.rglob("*") if path.is_file()}
     monkeypatch.setattr(module, "_build", None)
@@ -127,7 +127,7 @@ def test_it_is_prepared_once(files, monkeypatch):
     assert {path: path.stat().st_mtime_ns for path in files.corpora.rglob("*") if path.is_file()} == stamps
 
 
-def test_changed_files_are_prepared_anew_and_changed_back_are_not(files, monkeypatch):
+def test_changed_files_are_prepared_and_restored_files_reuse_the_old_corpus(files, monkeypatch):
     first = files.write().prepare()
     second = files.write(train=PAIRS["train"][:-1]).prepare()
     assert second.id != first.id
@@ -162,7 +162,7 @@ def ended(pid):
 
 
 def in_processes(script, files, **job):
-    """What a script prints as JSON; it forks its processes itself, so that torch is loaded once."""
+    """The JSON output of a script, which forks its processes itself so that modules are loaded once."""
     given = json.dumps({"settings": SETTINGS, "folder": str(files.folder), "corpora": str(files.corpora), **job})
     done = subprocess.run(
         [sys.executable, "-c", PRELUDE + script, given], cwd=ROOT, capture_output=True, text=True, timeout=300
@@ -171,7 +171,7 @@ def in_processes(script, files, **job):
     return json.loads(done.stdout)
 
 
-def test_several_processes_at_once_make_one_corpus(files):
+def test_several_processes_at_once_prepare_one_corpus(files):
     files.write()
     script = """
 ready, go = os.pipe()
@@ -199,8 +199,8 @@ print(json.dumps({"codes": [ended(pid) for pid in pids], "built": built.read_tex
 POINTS = ("vocabulary", "ids", "a commit", "manifest", "its place", "the pointer")
 
 
-def test_a_killed_preparation_leaves_nothing_that_counts(files):
-    """Killed at one point after another, each in a folder of its own; the next preparation goes on and succeeds."""
+def test_a_killed_preparation_is_never_taken_for_a_corpus(files):
+    """Kill a preparation at each point, in a new folder each time; the next preparation resumes and succeeds."""
     files.write()
     script = """
 import pathlib
@@ -245,9 +245,7 @@ print(json.dumps(codes))
         assert [path.name for path in corpora.iterdir() if path.is_dir()] == [whole.id], point
 
 
-def test_a_preparation_that_was_stopped_learns_no_second_vocabulary_and_goes_on_from_its_last_commit(
-    files, monkeypatch
-):
+def test_a_stopped_preparation_resumes_with_its_vocabulary_from_the_last_commit(files, monkeypatch):
     whole = files.write().prepare()
     monkeypatch.setattr(builder, "CHUNK", 10)
     monkeypatch.setattr(builder, "COMMIT_EVERY", 4)
@@ -278,7 +276,7 @@ def test_a_preparation_that_was_stopped_learns_no_second_vocabulary_and_goes_on_
     assert sum(again) == 2 * (20 + 20 + 200 - 80)  # two commits of 40 pairs were kept
 
 
-def test_a_preparation_that_fails_counts_for_nothing(files, monkeypatch):
+def test_a_failed_preparation_leaves_no_corpus(files, monkeypatch):
     files.write()
 
     def full(*given):
@@ -292,17 +290,17 @@ def test_a_preparation_that_fails_counts_for_nothing(files, monkeypatch):
     files.prepare().verify()
 
 
-def test_a_folder_without_its_manifest_does_not_count(files):
+def test_a_folder_without_a_manifest_is_prepared_again(files):
     corpus = files.write().prepare()
     (corpus.folder / "corpus.json").unlink()
     (corpus.folder / "train.source.ids").write_bytes(b"")
     files.prepare().verify()
 
 
-# What it refuses
+# Errors
 
 
-def test_training_pairs_with_an_empty_side_are_left_out_and_counted(files):
+def test_training_pairs_with_an_empty_side_are_dropped_and_counted(files):
     pairs = [("", "kana la"), *PAIRS["train"], ("the dog", ""), ("", "")]
     corpus = files.write(train=pairs).prepare()
     assert corpus.manifest["left_out"] == {"empty": 3}
@@ -311,12 +309,12 @@ def test_training_pairs_with_an_empty_side_are_left_out_and_counted(files):
 
 @pytest.mark.parametrize("split", ["dev", "test"])
 @pytest.mark.parametrize(("pair", "language", "side"), [(("", "kana"), "en", "source"), (("dog", ""), "de", "target")])
-def test_elsewhere_an_empty_side_is_an_error(files, split, pair, language, side):
+def test_an_empty_side_in_dev_or_test_is_an_error(files, split, pair, language, side):
     files.write(**{split: [("a dog", "kana uno"), pair, ("a dog", "kana uno")]})
     assert fault(files) == f"{split}.{language}:2: the {side} side is empty; {split} must be complete"
 
 
-def test_an_empty_side_of_a_tab_separated_file_is_found_in_that_file(files):
+def test_an_empty_side_in_a_tsv_is_reported_with_its_file_and_line(files):
     files.write()
     (files.folder / "dev.tsv").write_text("a dog\tkana uno\na dog\t\n")
     assert fault(files, dev="dev.tsv") == "dev.tsv:2: the target side is empty; dev must be complete"
@@ -326,7 +324,7 @@ LONG = " ".join(["the"] * 60)
 
 
 @pytest.mark.parametrize("pair", [(LONG, "kana"), ("dog", LONG)])
-def test_long_training_pairs_are_left_out_and_counted(files, pair):
+def test_long_training_pairs_are_dropped_and_counted(files, pair):
     corpus = files.write(train=[pair, *PAIRS["train"], pair]).prepare(max_length=55)
     assert corpus.manifest["left_out"] == {"too long": 2}
     train = corpus.split("train")
@@ -336,7 +334,7 @@ def test_long_training_pairs_are_left_out_and_counted(files, pair):
     assert corpus.manifest["longest"] == max(train["source"].lengths.max(), train["target"].lengths.max())
 
 
-def test_a_pair_as_long_as_allowed_is_kept(files):
+def test_a_pair_of_exactly_the_maximum_length_is_kept(files):
     corpus = files.write().prepare()
     longest = corpus.manifest["longest"] - 1  # without the end mark
     assert files.prepare(max_length=longest).manifest["left_out"] == {}
@@ -346,7 +344,7 @@ def test_a_pair_as_long_as_allowed_is_kept(files):
 
 @pytest.mark.parametrize("split", ["dev", "test"])
 @pytest.mark.parametrize(("pair", "language"), [((LONG, "kana"), "en"), (("dog", LONG), "de")])
-def test_elsewhere_a_long_line_is_an_error(files, split, pair, language):
+def test_a_long_line_in_dev_or_test_is_an_error(files, split, pair, language):
     files.write(**{split: [("a dog", "kana uno"), ("a dog", "kana uno"), pair]})
     assert (
         fault(files, max_length=55)
@@ -354,7 +352,7 @@ def test_elsewhere_a_long_line_is_an_error(files, split, pair, language):
     )
 
 
-def test_a_limit_that_no_training_pair_is_within_is_an_error(files):
+def test_a_length_limit_below_every_training_pair_is_an_error(files):
     held = {"dev": [("the", "kana")], "test": [("the", "kana")]}
     assert fault(files.write(train=[(LONG, "kana")] * 20, **held), vocab_size=14, max_length=30) == (
         "train.en: every pair is longer than data.max_length=30 tokens"
@@ -366,11 +364,11 @@ def test_an_empty_split_is_an_error(files, split):
     assert fault(files.write(**{split: ("", "")})) == f"{split}.en: contains no sentence pairs"
 
 
-def test_a_training_side_of_empty_lines_is_an_error(files):
+def test_a_training_split_of_empty_lines_is_an_error(files):
     assert fault(files.write(train=("\n\n", "\n\n"))) == "train.en: contains no sentence pairs"
 
 
-def test_a_vocabulary_that_cannot_be_is_an_error_and_leaves_nothing(files):
+def test_an_impossible_vocabulary_size_is_an_error_and_leaves_no_files(files):
     assert "at most" in fault(files.write(), vocab_size=5000)
     assert "at least" in fault(files, vocab_size=8)
     assert list(files.corpora.iterdir()) == []
@@ -386,17 +384,17 @@ def test_a_missing_split_is_an_error(files):
 
 
 def without_test(corpus):
-    """Every file but those of the test split, and what the manifest says of the others."""
+    """All files except those of the test split, and the manifest without the test split."""
     names = [name for name in corpus.manifest["files"] if not name.startswith("test.")]
     facts = {key: corpus.manifest[key] for key in ("training", "left_out", "longest", "lengths")}
     return {name: (corpus.folder / name).read_bytes() for name in names}, facts
 
 
-def test_another_test_side_takes_over_the_rest_and_is_as_if_prepared_alone(files, tmp_path, monkeypatch):
+def test_reusing_a_corpus_for_a_new_test_split_equals_preparing_it_alone(files, tmp_path, monkeypatch):
     first = files.write(other=PAIRS["test"][:7]).prepare(drop_identical=True)
     alone = Files(files.folder, tmp_path / "alone").prepare(test="other", drop_identical=True)
     with monkeypatch.context() as none:
-        none.setattr(builder, "train_tokenizer", None)  # learned once
+        none.setattr(builder, "train_tokenizer", None)  # the vocabulary is reused, not trained
         second = files.prepare(test="other", drop_identical=True)
     assert second.id == alone.id != first.id
     assert second.training == first.training
@@ -407,7 +405,7 @@ def test_another_test_side_takes_over_the_rest_and_is_as_if_prepared_alone(files
     first.verify(every=True)
 
 
-def test_nothing_is_taken_over_from_a_corpus_that_is_damaged_or_prepared_otherwise(files):
+def test_a_damaged_or_differently_prepared_corpus_is_not_reused(files):
     first = files.write(other=PAIRS["test"][:7]).prepare()
     assert files.prepare(test="other", max_length=50).training != first.training
     (first.folder / "train.source.ids").write_bytes(b"\0" * 8)
@@ -416,18 +414,18 @@ def test_nothing_is_taken_over_from_a_corpus_that_is_damaged_or_prepared_otherwi
     assert whole.training == first.training
 
 
-def test_a_file_that_two_corpora_share_is_replaced_and_not_written_into(files):
+def test_a_file_shared_by_two_corpora_is_replaced_and_not_modified(files):
     first = files.write(other=PAIRS["test"][:7]).prepare()
     second = files.prepare(test="other")
-    (second.folder / "corpus.json").write_text("{}")  # damaged: it is prepared again, in its place
-    (first.folder / "corpus.json").rename(first.folder / "hidden")  # and there is nothing to take over
+    (second.folder / "corpus.json").write_text("{}")  # damaged: it is prepared again at the same path
+    (first.folder / "corpus.json").rename(first.folder / "hidden")  # and nothing can be reused
     files.prepare(test="other").verify(every=True)
     (first.folder / "hidden").rename(first.folder / "corpus.json")
     first.verify(every=True)
 
 
-def test_a_test_side_that_is_the_training_side_is_noticed_and_only_then(files):
-    """Also where the rest is taken over from another corpus, whose own notices of its test split do not come along."""
+def test_a_test_split_equal_to_the_training_split_is_a_warning(files):
+    """Also if the rest is reused from another corpus, whose warnings about its own test split are dropped."""
     line = "test is the same text as the training split: scores on it do not apply to other text"
     files.write()
     assert files.prepare().manifest["noticed"] == []
@@ -436,7 +434,7 @@ def test_a_test_side_that_is_the_training_side_is_noticed_and_only_then(files):
     assert files.prepare(test="other").manifest["noticed"] == []
 
 
-def test_notices_of_a_test_side_do_not_come_along(files):
+def test_warnings_about_the_old_test_split_are_not_reused(files):
     files.write(other=PAIRS["test"][:7])
     assert len(files.prepare(test="train").manifest["noticed"]) == 1
     assert files.prepare(test="other").manifest["noticed"] == []

@@ -1,4 +1,4 @@
-"""Reading sentence pairs: what counts as a line, and what is refused, by file, line and reason."""
+"""Reading sentence pairs: line ends, compression, and errors with file and line."""
 
 import gzip
 
@@ -27,7 +27,7 @@ def pairs(tmp_path):
 
 @pytest.fixture
 def fault(pairs, tmp_path):
-    """The one line that such a split is refused with, its folder left out."""
+    """The only error line for such a split, without the folder."""
 
     def fault(name="train", **files):
         with pytest.raises(DataError) as caught:
@@ -42,44 +42,44 @@ def fault(pairs, tmp_path):
 TWO = [(1, "a dog", "ein Hund"), (2, "a cat", "eine Katze")]
 
 
-def test_two_files(pairs):
+def test_pairs_are_read_from_two_files(pairs):
     assert pairs(en="a dog\na cat\n", de="ein Hund\neine Katze\n") == TWO
 
 
-def test_a_last_line_without_its_end_counts(pairs):
+def test_a_last_line_without_a_line_feed_is_read(pairs):
     assert pairs(en="a dog\na cat", de="ein Hund\neine Katze\n") == TWO
 
 
-def test_compressed_files(pairs):
+def test_gzip_files_are_decompressed(pairs):
     assert pairs(en_gz="a dog\na cat\n", de_gz="ein Hund\neine Katze\n") == TWO
 
 
-def test_one_side_may_be_compressed_and_the_other_not(pairs):
+def test_only_one_side_may_be_compressed(pairs):
     assert pairs(en="a dog\na cat\n", de_gz="ein Hund\neine Katze\n") == TWO
 
 
 @pytest.mark.parametrize("suffix", ["tsv", "tsv_gz"])
-def test_tab_separated(pairs, suffix):
+def test_pairs_are_read_from_a_tsv(pairs, suffix):
     assert pairs(**{suffix: "a dog\tein Hund\na cat\teine Katze\n"}) == TWO
 
 
-def test_further_columns_are_refused_until_two_are_named(fault):
+def test_more_than_two_columns_are_an_error_until_two_are_chosen(fault):
     line = fault(tsv="a dog\tein Hund\t0.9\thttp://a.b\na cat\teine Katze\n")
     assert line.startswith(
         "train.tsv:1: has 4 columns; choose those of source and target, for example data.source_column=1"
     )
 
 
-def test_a_tab_that_ends_a_line_leaves_the_target_empty(pairs):
+def test_a_tab_at_the_end_of_a_line_means_an_empty_target(pairs):
     assert pairs(tsv="a dog\t\n\tein Hund\n") == [(1, "a dog", ""), (2, "", "ein Hund")]
 
 
-def test_lines_may_end_as_on_windows(pairs):
+def test_windows_line_ends_are_accepted(pairs):
     assert pairs(en="a dog\r\na cat\r\n", de="ein Hund\r\neine Katze\r\n") == TWO
     assert pairs("other", tsv="a dog\tein Hund\r\na cat\teine Katze\r\n") == TWO
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_sentence(pairs):
+def test_a_byte_order_mark_is_removed_from_the_first_sentence(pairs):
     assert pairs(en="\ufeffa dog\na cat\n", de="\ufeffein Hund\neine Katze\n") == TWO
 
 
@@ -88,11 +88,11 @@ def test_only_a_line_feed_ends_a_line(pairs, mark):
     assert pairs(en=f"a{mark}dog\n", de="ein Hund\n") == [(1, f"a{mark}dog", "ein Hund")]
 
 
-def test_white_space_around_a_sentence_is_no_part_of_it(pairs):
+def test_white_space_around_a_sentence_is_stripped(pairs):
     assert pairs(en="  a dog \n\ta cat\n", de="ein Hund\n eine Katze\n") == TWO
 
 
-def test_a_blank_line_is_a_sentence_of_no_words(pairs):
+def test_a_blank_line_is_an_empty_sentence(pairs):
     assert pairs(en="a dog\n\n", de="ein Hund\nja\n") == [(1, "a dog", "ein Hund"), (2, "", "ja")]
 
 
@@ -101,17 +101,17 @@ def test_an_empty_file_has_no_pairs(pairs):
     assert pairs("zipped", en_gz="", de_gz="") == []
 
 
-def test_a_missing_file_is_named_in_every_form_that_was_looked_for(fault):
+def test_a_missing_file_is_named_with_its_alternatives(fault):
     line = fault(en="a dog\n")
     assert line == "train.de(.gz) not found; set data.folder"
 
 
-def test_a_missing_tab_separated_file_is_named(tmp_path):
+def test_a_missing_tsv_is_named(tmp_path):
     with pytest.raises(DataError, match=r"/train\.tsv\.gz not found; set data\.folder"):
         files_source(str(tmp_path / "train.tsv.gz"), FIELDS)
 
 
-def test_a_folder_is_no_file(fault, tmp_path):
+def test_a_folder_in_place_of_a_file_is_an_error(fault, tmp_path):
     (tmp_path / "train.en").mkdir()
     assert fault(de="ein Hund\n") == "train.en(.gz) not found; set data.folder"
 
@@ -125,25 +125,25 @@ def test_a_folder_is_no_file(fault, tmp_path):
         ("", "1\n", "train.en: has 0 lines, but train.de has 1; each line needs its counterpart"),
     ],
 )
-def test_unequal_counts_of_lines_are_both_told(fault, en, de, expected):
+def test_different_numbers_of_lines_are_an_error_with_both_numbers(fault, en, de, expected):
     assert fault(en=en, de=de) == expected
 
 
 @pytest.mark.parametrize("bad", [b"\xff", b"\xc3(", b"\xed\xa0\x80", b"\xe2\x82"])
-def test_invalid_utf_8_is_found_by_file_line_and_byte(fault, bad):
+def test_invalid_utf_8_is_reported_with_file_line_and_byte(fault, bad):
     line = fault(en=b"a dog\nok " + bad + b"\n", de="ein Hund\nok\n")
     assert line == "train.en:2: is not valid UTF-8 (byte 4 of the line)"
 
 
-def test_utf_16_is_not_text(fault):
+def test_utf_16_is_an_error(fault):
     assert fault(en="a dog\n".encode("utf-16-le"), de="ein Hund\n") == "train.en:1: contains a NUL byte: not text"
 
 
-def test_a_nul_byte_is_found_by_file_and_line(fault):
+def test_a_nul_byte_is_reported_with_file_and_line(fault):
     assert fault(en="a dog\na cat\n", de=b"ein Hund\neine\0Katze\n") == "train.de:2: contains a NUL byte: not text"
 
 
-def test_a_line_of_two_megabytes_is_no_sentence(fault):
+def test_a_line_of_two_megabytes_is_an_error(fault):
     line = fault(en="a dog\n" + "x" * (2 << 20) + "\n", de="ein Hund\nx\n")
     assert line == f"train.en:2: is longer than {MAX_LINE_BYTES} bytes: not a sentence"
 
@@ -153,7 +153,7 @@ def test_a_line_just_within_the_limit_is_read(pairs):
     assert pairs(en=line + "\n", de="x\n") == [(1, line, "x")]
 
 
-def test_a_tsv_line_without_a_tab_is_found_by_file_and_line(fault):
+def test_a_tsv_line_without_a_tab_is_reported_with_file_and_line(fault):
     assert fault(tsv="a dog\tein Hund\na cat\n") == "train.tsv:2: has no tab; each line must be SOURCE<tab>TARGET"
 
 

@@ -1,4 +1,4 @@
-"""sacreBLEU's own test sets, from its own cache; nothing is downloaded here."""
+"""Test sets of sacreBLEU, read from its cache; nothing is downloaded."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import pytest
 from tests.data.small import PAIRS, SETTINGS
 
 ROOT = Path(__file__).parents[2]
-# In a process of its own: sacreBLEU reads the place of its cache when it is imported.
+# In a separate process, since sacreBLEU reads the path of its cache when it is imported.
 SCRIPT = """
 import json, sys
 from pathlib import Path
@@ -57,17 +57,17 @@ def test_a_test_set_is_read_from_sacrebleus_cache(run, tmp_path):
     assert about["test set"] == "sacrebleu:wmt14/full"
 
 
-def test_offline_a_test_set_that_is_not_in_the_cache_is_said_so(run):
+def test_offline_a_test_set_missing_from_the_cache_is_one_error_line(run):
     fault = ["sacrebleu:wmt14/full: is not in sacreBLEU's cache, and downloads are disabled"]
     assert run("sacrebleu:wmt14/full", HF_HUB_OFFLINE="1") == fault
 
 
-def test_a_download_that_fails_is_one_line(run):
+def test_a_failed_download_is_one_error_line(run):
     (line,) = run("sacrebleu:wmt14/full", https_proxy="http://127.0.0.1:9", http_proxy="http://127.0.0.1:9")
     assert line.startswith("sacrebleu:wmt14/full: sacreBLEU could not download it: ")
 
 
-def test_a_direction_that_a_test_set_does_not_have_is_refused_with_those_it_has(run, files):
+def test_a_direction_missing_from_a_test_set_is_an_error_with_the_available_ones(run, files):
     for split in PAIRS:
         (files.folder / f"{split}.xx").write_bytes((files.folder / f"{split}.de").read_bytes())
     (line,) = run("sacrebleu:wmt14/full", direction="en-xx")

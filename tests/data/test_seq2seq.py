@@ -12,7 +12,7 @@ from tests.data.small import split_of, split_of_lengths
 LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=120)
 
 
-def test_a_batch_by_hand():
+def test_a_batch_equals_one_written_by_hand():
     split = split_of([[5, 6], [7], [8, 9, 10]], [[11], [12, 13, 14], []])
     batch = collate(split, [2, 0, 1], "source", "target")
     assert batch.source.tolist() == [[8, 9, 10, EOS], [5, 6, EOS, PAD], [7, EOS, PAD, PAD]]
@@ -21,14 +21,14 @@ def test_a_batch_by_hand():
     assert batch.tokens == 1 + 2 + 4
 
 
-def test_a_batch_is_as_wide_as_its_own_longest_sentence():
+def test_a_batch_is_as_wide_as_its_longest_sentence():
     split = split_of([[5], [6] * 9], [[7], [8] * 9])
     assert collate(split, [0], "source", "target").source.shape == (1, 2)
 
 
 @given(LENGTHS)
 @settings(deadline=None)
-def test_marks_stand_where_they_should(lengths):
+def test_bos_and_eos_are_at_the_right_positions(lengths):
     split = split_of_lengths(lengths)
     batch = collate(split, np.arange(len(split)), "source", "target")
     assert {t.dtype for t in (batch.source, batch.target_in, batch.target_out)} == {torch.int64}
@@ -45,7 +45,7 @@ def test_marks_stand_where_they_should(lengths):
     assert torch.equal(batch.at_targets(states), states[real])
 
 
-def test_a_batch_moves_as_a_whole():
+def test_all_tensors_of_a_batch_move_to_the_device():
     moved = collate(split_of([[5]], [[7]]), [0], "source", "target").to(torch.device("meta"))
     assert isinstance(moved, Batch)
     assert {t.device.type for t in (moved.source, moved.target_in, moved.target_out, moved.positions)} == {"meta"}

@@ -1,4 +1,4 @@
-"""Where sentence pairs are read from: the same pairs in any container, and what is refused, with file and row."""
+"""Sources of sentence pairs: every format gives the same pairs, and invalid rows are errors with file and row."""
 
 import gzip
 import hashlib
@@ -58,7 +58,7 @@ CONTAINERS = {
 
 
 @pytest.mark.parametrize("container", list(CONTAINERS))
-def test_the_same_pairs_in_every_container(tmp_path, container):
+def test_every_file_format_gives_the_same_pairs(tmp_path, container):
     files, name = CONTAINERS[container]
     for file in files:
         write(tmp_path / file)
@@ -66,7 +66,7 @@ def test_the_same_pairs_in_every_container(tmp_path, container):
 
 
 @pytest.mark.parametrize("suffix", [".en .de", ".tsv", ".jsonl", ".parquet"])
-def test_a_folder_is_read_file_after_file_by_name(tmp_path, suffix):
+def test_the_files_of_a_folder_are_read_in_order_of_name(tmp_path, suffix):
     parts = [PAIRS[:1], PAIRS[1:3], PAIRS[3:]]
     for number, part in enumerate(parts):
         for end in suffix.split():
@@ -92,7 +92,7 @@ def test_a_folder_and_one_file_of_the_same_text_are_one_corpus(tmp_path):
     }
 
 
-def test_any_address_that_fsspec_opens(tmp_path):
+def test_addresses_are_opened_with_fsspec(tmp_path):
     fsspec = pytest.importorskip("fsspec")
     system = fsspec.filesystem("memory")
     for name in ("train.en", "train.de.gz"):
@@ -112,7 +112,7 @@ def test_any_address_that_fsspec_opens(tmp_path):
 # Columns
 
 
-def test_columns_by_number_and_by_name(tmp_path):
+def test_columns_are_chosen_by_number_or_by_name(tmp_path):
     (tmp_path / "train.tsv").write_text("id\tde\ten\n1\tein Hund\ta dog\n")
     named = files_source(str(tmp_path / "train.tsv"), replace(FIELDS, columns=("en", "de")))
     assert pairs_of(named) == [("a dog", "ein Hund")]
@@ -123,7 +123,7 @@ def test_columns_by_number_and_by_name(tmp_path):
     assert pairs_of(other) == [("a dog", "ein Hund")]
 
 
-def test_a_column_of_translations(tmp_path):
+def test_a_translation_column_holds_both_sides(tmp_path):
     rows = [{"translation": {"de": target, "en": source}} for source, target in PAIRS]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     write_parquet(tmp_path / "train.parquet", rows)
@@ -156,7 +156,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("name", "content", "line"), [(name, *fault) for name, all in FAULTS.items() for fault in all])
-def test_a_row_that_cannot_be_used_is_found_by_file_and_row(tmp_path, name, content, line):
+def test_an_invalid_row_is_reported_with_file_and_row(tmp_path, name, content, line):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError) as caught:
         pairs_of(files_source(str(tmp_path / name), FIELDS))
@@ -171,14 +171,14 @@ def test_a_row_that_cannot_be_used_is_found_by_file_and_row(tmp_path, name, cont
         ((1, 3), "train.tsv:1: has 2 columns, but the study uses column 3"),
     ],
 )
-def test_a_column_that_is_not_there_is_refused(tmp_path, names, line):
+def test_a_missing_column_is_an_error(tmp_path, names, line):
     (tmp_path / "train.tsv").write_text("en\tde\na\tb\n")
     with pytest.raises(DataError) as caught:
         pairs_of(files_source(str(tmp_path / "train.tsv"), replace(FIELDS, columns=names)))
     assert str(caught.value).replace(f"{tmp_path}/", "").startswith(line)
 
 
-def test_columns_of_plain_text_are_refused(tmp_path):
+def test_columns_for_plain_text_are_an_error(tmp_path):
     for end in (".en", ".de"):
         write(tmp_path / f"train{end}")
     with pytest.raises(DataError, match=r"train: is plain text: data\.source_column and data\.target_column have no"):
@@ -202,7 +202,7 @@ def test_columns_of_plain_text_are_refused(tmp_path):
         ),
     ],
 )
-def test_a_folder_that_cannot_be_a_split_is_refused(tmp_path, files, line):
+def test_a_folder_that_is_not_a_valid_split_is_an_error(tmp_path, files, line):
     for name in files:
         write(tmp_path / "train" / name)
     with pytest.raises(DataError) as caught:
@@ -210,7 +210,7 @@ def test_a_folder_that_cannot_be_a_split_is_refused(tmp_path, files, line):
     assert str(caught.value).replace(f"{tmp_path}/", "").startswith(line)
 
 
-def test_every_split_that_is_missing_is_told_at_once(tmp_path):
+def test_all_missing_splits_are_reported_together(tmp_path):
     (tmp_path / "dev.en").write_text("a\n")
     with pytest.raises(DataError) as caught:
         resolve_sources(resolve_data({**SETTINGS, "test": "sacrebleu:wmt41"}), tmp_path, tmp_path)
@@ -220,10 +220,10 @@ def test_every_split_that_is_missing_is_told_at_once(tmp_path):
     assert test.startswith('sacrebleu:wmt41: sacreBLEU has no such test set; did you mean "wmt')
 
 
-# Mended, and counted
+# Repairs
 
 
-def test_what_is_mended_is_counted(tmp_path):
+def test_repairs_are_counted(tmp_path):
     (tmp_path / "train.en").write_bytes("\ufeffa dog\r\na cat\r\nx\n".encode())
     (tmp_path / "train.de").write_bytes(b"ein Hund\neine Katze\nx\n")
     source = files_source(str(tmp_path / "train"), FIELDS)
@@ -239,7 +239,7 @@ def test_a_line_end_within_a_sentence_becomes_a_space_and_is_counted(tmp_path):
     assert source.repaired == Counter({"line end within a sentence": 2})
 
 
-def test_a_line_of_ten_megabytes_is_refused_without_being_held(tmp_path):
+def test_a_line_of_ten_megabytes_is_refused_without_reading_it_whole(tmp_path):
     (tmp_path / "train.en").write_bytes(b"a\n" + b"x" * (10 << 20) + b"\n")
     (tmp_path / "train.de").write_bytes(b"a\nb\n")
     with pytest.raises(DataError, match=r"train\.en:2: is longer than 1048576 bytes: not a sentence"):

@@ -1,4 +1,4 @@
-"""The vocabulary: its size, its control pieces, and that text comes back as it was."""
+"""Vocabularies: their size, their control pieces, and decoding."""
 
 import re
 
@@ -18,7 +18,7 @@ def tokenizer():
 
 
 @pytest.mark.parametrize("vocab_size", [60, 101, 300])
-def test_the_vocabulary_has_exactly_as_many_pieces_as_asked_for(vocab_size):
+def test_the_vocabulary_has_exactly_vocab_size_pieces(vocab_size):
     assert train_tokenizer(TEXT, vocab_size).vocab_size == vocab_size
 
 
@@ -34,15 +34,15 @@ def test_text_never_encodes_to_control_pieces(tokenizer):
 
 
 @pytest.mark.parametrize("sentence", [*TEXT[:20], *ODD])
-def test_text_comes_back_as_it_was(tokenizer, sentence):
+def test_decoding_restores_the_text(tokenizer, sentence):
     assert tokenizer.decode(tokenizer.encode([sentence])) == [sentence]
 
 
-def test_only_runs_of_spaces_become_one(tokenizer):
+def test_only_repeated_spaces_are_merged(tokenizer):
     assert tokenizer.decode(tokenizer.encode(["the  dog   hears"])) == ["the dog hears"]
 
 
-def test_a_character_that_was_never_seen_is_unknown(tokenizer):
+def test_an_unseen_character_is_unknown(tokenizer):
     assert UNK not in tokenizer.encode(["the dog"])[0]
     assert UNK in tokenizer.encode(["the dog Ж"])[0]
 
@@ -64,7 +64,7 @@ def fault(sentences, vocab_size):
     return line
 
 
-def test_a_vocabulary_larger_than_the_text_has_pieces_for_is_refused_with_the_largest():
+def test_a_too_large_vocabulary_is_an_error_with_the_maximum():
     line = fault(TEXT, 5000)
     limit = int(re.search(r"at most (\d+)$", line)[1])
     assert line == f"data.vocab_size=5000 is too large for the training split: at most {limit}"
@@ -72,8 +72,8 @@ def test_a_vocabulary_larger_than_the_text_has_pieces_for_is_refused_with_the_la
     assert fault(TEXT, limit + 1).endswith(f"at most {limit}")
 
 
-def test_a_vocabulary_smaller_than_the_alphabet_is_refused_with_the_smallest():
-    characters = len(set("".join(TEXT)) - {" "}) + 1  # the space is a piece of its own
+def test_a_vocabulary_smaller_than_the_alphabet_is_an_error_with_the_minimum():
+    characters = len(set("".join(TEXT)) - {" "}) + 1  # the space is a piece too
     needed = characters + 4
     line = fault(TEXT, 8)
     assert line == f"data.vocab_size=8 is too small for the characters of the training split: at least {needed}"
@@ -81,16 +81,16 @@ def test_a_vocabulary_smaller_than_the_alphabet_is_refused_with_the_smallest():
     assert fault(TEXT, needed - 1).endswith(f"at least {needed}")
 
 
-def test_no_text_at_all_is_refused_in_one_line():
+def test_training_on_no_text_is_one_error_line():
     assert fault([], 100).startswith("the vocabulary could not be trained with data.vocab_size=100")
 
 
-def test_pieces_are_how_ids_are_written(tokenizer):
+def test_pieces_joined_give_the_text(tokenizer):
     ids = tokenizer.encode([TEXT[0]])[0]
     assert "".join(tokenizer.pieces(ids)).replace("▁", " ").strip() == TEXT[0]
     assert tokenizer.pieces([PAD, UNK, BOS, EOS]) == ["<pad>", "<unk>", "<s>", "</s>"]
 
 
-def test_no_ids_at_all_make_no_text(tokenizer):
+def test_decoding_no_ids_gives_no_text(tokenizer):
     assert tokenizer.decode([]) == []
     assert tokenizer.decode([[]]) == [""]

@@ -48,7 +48,7 @@ def singular(word):
 
 
 def verb_at(words):
-    """The place of the verb among English words."""
+    """Index of the verb in an English sentence."""
     (place,) = (i for i, word in enumerate(words) if word in VERBS or word.removesuffix("s") in VERBS)
     return place
 
@@ -91,8 +91,8 @@ def _noun_phrase(words, kind):
     return [stem + gender + ("s" if noun in PLURALS else ""), *described, DETERMINERS[determiner] + gender]
 
 
-def test_the_corpus_is_what_it_has_always_been(corpus):
-    # Another hash is another corpus: it needs a new toy.VERSION, or prepared ones would be taken for it.
+def test_the_toy_corpus_has_its_recorded_hash(corpus):
+    # If the sentences change, toy.VERSION must change too: otherwise prepared corpora of the old text are used.
     digest = hashlib.sha256()
     for split, pairs in corpus.items():
         for source, target in pairs:
@@ -103,7 +103,7 @@ def test_the_corpus_is_what_it_has_always_been(corpus):
     )
 
 
-def test_it_draws_by_random_alone_which_is_the_same_in_every_python(corpus, monkeypatch):
+def test_only_random_is_called_whose_values_are_equal_in_every_python(corpus, monkeypatch):
     class RandomAlone:
         def __init__(self, seed):
             self.random = random.Random(seed).random
@@ -112,11 +112,11 @@ def test_it_draws_by_random_alone_which_is_the_same_in_every_python(corpus, monk
     assert toy.generate() == corpus
 
 
-def test_sizes(corpus):
+def test_splits_have_their_sizes(corpus):
     assert {split: len(pairs) for split, pairs in corpus.items()} == {"train": 8000, "dev": 300, "test": 300}
 
 
-def test_no_source_stands_twice_in_a_split_or_in_two(pairs):
+def test_every_source_sentence_is_unique_over_all_splits(pairs):
     assert len({source for source, _ in pairs}) == len(pairs)
 
 
@@ -134,7 +134,7 @@ def test_no_source_stands_twice_in_a_split_or_in_two(pairs):
         ("a mouse loves a mouse", "muso uno muso uno amot"),
     ],
 )
-def test_the_translator_of_these_tests_agrees_with_translations_made_by_hand(source, target):
+def test_the_reference_translator_agrees_with_translations_by_hand(source, target):
     assert translate(source) == target
 
 
@@ -142,7 +142,7 @@ def test_every_pair_follows_the_grammar(pairs):
     assert [target for _, target in pairs] == [translate(source) for source, _ in pairs]
 
 
-def test_a_source_has_one_translation_whenever_it_is_drawn():
+def test_a_source_sentence_always_has_the_same_translation():
     draw = random.Random(0)
     translations = {}
     for _ in range(20_000):
@@ -151,7 +151,7 @@ def test_a_source_has_one_translation_whenever_it_is_drawn():
     assert len(translations) < 20_000  # some were drawn twice
 
 
-def test_words_of_the_target_are_never_two_things(pairs):
+def test_target_words_are_unambiguous(pairs):
     roles = {
         "noun": {f"{stem}{vowel}{s}" for stem in NOUN_STEMS for vowel in "ao" for s in ("", "s")},
         "adjective": {stem + vowel for stem in ADJECTIVES.values() for vowel in "ao"},
@@ -171,7 +171,7 @@ def test_the_verb_comes_last(pairs):
         assert not any(word in endings for word in before)
 
 
-def test_adjectives_and_determiners_follow_their_noun_and_carry_its_gender(pairs):
+def test_adjectives_and_determiners_follow_their_noun_and_agree_in_gender(pairs):
     described = {stem + vowel for stem in (*ADJECTIVES.values(), *DETERMINERS.values()) for vowel in "ao"}
     seen = 0
     for _, target in pairs:
@@ -186,7 +186,7 @@ def test_adjectives_and_determiners_follow_their_noun_and_carry_its_gender(pairs
     assert seen > 2 * len(pairs)
 
 
-def test_the_verb_agrees_with_a_subject_that_other_nouns_part_it_from(pairs):
+def test_the_verb_agrees_with_a_distant_subject(pairs):
     parted = misled = 0
     for source, target in pairs:
         words = source.split()

@@ -1,4 +1,4 @@
-"""How the tests of this floor are run."""
+"""Fixtures for all tests of decoding."""
 
 import pytest
 import torch
@@ -6,5 +6,5 @@ import torch
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread():
-    """Tensors of a few hundred numbers gain nothing from a second core."""
+    """Small tensors are slower with several threads."""
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""Beam search is greedy at one end and exhaustive at the other, and says what it has found in scores that add up."""
+"""Beam search is greedy for K = 1, exhaustive for a large K, and its scores are log-probabilities over the penalty."""
 
 import itertools
 import math
@@ -14,7 +14,7 @@ from ablate.decoding.beam import best_continuations, length_penalty
 from tests.model.small import ENCODINGS, diverse_model, sentences, unigram_model
 
 V = 7
-WORDS = (UNK, 4, 5, 6)  # what a translation may consist of
+WORDS = (UNK, 4, 5, 6)  # tokens of a translation
 SOURCE_LENGTHS = (7, 2, 5)
 
 
@@ -26,7 +26,7 @@ def sources(*lengths, seed=1, vocab_size=V):
 
 @torch.no_grad()
 def log_probabilities(model, source, translations):
-    """Of translations of one length and one source (1, S), their end marks included, by full passes without a cache."""
+    """Log-probabilities of equally long translations of one source (1, S), with end marks; without a cache."""
     targets = torch.tensor(translations, dtype=torch.int64).view(len(translations), -1)
     begin, end = (torch.full((len(targets), 1), mark) for mark in (BOS, EOS))
     states = model(source.expand(len(targets), -1), torch.cat([begin, targets], dim=1))
@@ -68,7 +68,7 @@ def unpadded(batch, i, lengths=SOURCE_LENGTHS):
     return batch[i : i + 1, : lengths[i]]
 
 
-# Every way in which a past is kept.
+# Every kind of decoding cache.
 VARIANTS = [
     *({"positional_encoding": encoding} for encoding in ENCODINGS),
     {"n_kv_heads": 1, "norm_position": "pre"},
@@ -93,7 +93,7 @@ def test_a_beam_of_one_is_greedy_search(seed, fields, architecture):
 @pytest.mark.parametrize("fields", [{}, {"architecture": "decoder-only"}, {"mixer": "lstm"}], ids=str)
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 3.0])
 @pytest.mark.parametrize("seed", range(1, 5))
-def test_a_beam_as_wide_as_the_space_finds_the_best_of_all_translations(seed, alpha, fields):
+def test_an_exhaustive_beam_finds_the_best_of_all_translations(seed, alpha, fields):
     model, batch, limits = diverse_model(V, seed, ends=-2.0, **fields), sources(*SOURCE_LENGTHS, seed=seed), [2, 4, 3]
     space = sum(len(WORDS) ** length for length in range(5))
     found = beam_search(model, batch, torch.tensor(limits), beam=space, alpha=alpha)
@@ -127,7 +127,7 @@ def test_a_wider_beam_scores_better_on_average():
     assert means[0] < means[-1]
 
 
-def test_the_length_penalty_is_gnmts():
+def test_the_length_penalty_is_that_of_gnmt():
     assert float(length_penalty(1, 0.6)) == 1.0
     assert float(length_penalty(7, 1.0)) == 2.0
     assert float(length_penalty(19, 0.5)) == 2.0
@@ -159,7 +159,7 @@ def test_without_a_penalty_the_shortest_wins_and_with_a_strong_one_the_longest()
 @both_architectures
 @pytest.mark.parametrize("fields", VARIANTS, ids=str)
 @pytest.mark.parametrize("beam", [1, 4])
-def test_what_comes_out_does_not_depend_on_what_else_is_in_the_batch(beam, fields, architecture):
+def test_translations_do_not_depend_on_the_rest_of_the_batch(beam, fields, architecture):
     lengths, limits = (7, 2, 11, 5, 3), [9, 4, 13, 1, 6]
     model = diverse_model(31, seed=3, ends=2.0, architecture=architecture, max_positions=29, **fields)
     batch = sources(*lengths, vocab_size=31)
@@ -174,7 +174,7 @@ def test_what_comes_out_does_not_depend_on_what_else_is_in_the_batch(beam, field
 
 
 @pytest.mark.parametrize("beam", [1, 3, 8])
-def test_a_model_that_never_ends_is_ended_at_its_limit(beam):
+def test_a_model_that_never_predicts_the_end_mark_is_stopped_at_the_limit(beam):
     model, limits = unigram_model([0.001, 0.001, 0.001, 1e-9, 0.9, 0.097]), [0, 3, 11]
     found = beam_search(model, sources(5, 2, 7, vocab_size=6), torch.tensor(limits), beam, alpha=0.6)
     assert [hypothesis.tokens for hypothesis in found] == [[4] * limit for limit in limits]
@@ -213,13 +213,13 @@ class Watched:
         return self.model.step(tokens, *rest)
 
 
-def test_sentences_that_are_done_leave_the_batch():
+def test_finished_sentences_leave_the_batch():
     model = Watched(unigram_model([0.001, 0.001, 0.001, 1e-9, 0.9, 0.097]))
     beam_search(model, sources(5, 2, 7, vocab_size=6), torch.tensor([1, 5, 2]), beam=3, alpha=0.6)
     assert model.sizes == [(3, 1), (3, 3), (2, 3)] + [(1, 3)] * 3
 
 
-def test_the_search_ends_when_no_living_hypothesis_can_still_win():
+def test_the_search_ends_when_no_unfinished_hypothesis_can_still_win():
     """The empty translation scores ln 0.9; the best living one, ln 0.08 at least, over (56 / 6)^0.6 at most."""
     assert math.log(0.9) > math.log(0.08) / (56 / 6) ** 0.6
     model = Watched(unigram_model([0.01, 0.005, 0.005, 0.9, 0.08]))
@@ -252,7 +252,7 @@ def test_decoding_needs_no_gradients_and_changes_no_weights():
     seed=st.integers(0, 999),
 )
 @settings(deadline=None)
-def test_the_best_continuations_are_those_of_a_sort_of_all(B, K, V, impossible, seed):
+def test_best_continuations_equal_a_full_sort(B, K, V, impossible, seed):
     drawn = torch.Generator().manual_seed(seed)
     log_probs = torch.randn(B, K, V, generator=drawn)
     log_probs[torch.rand(B, K, V, generator=drawn) < impossible] = float("-inf")

@@ -1,4 +1,4 @@
-"""Translation keeps the order of sentences, whatever the batches they are decoded in."""
+"""Translation: order of sentences, batches, limits on length."""
 
 import sys
 
@@ -12,7 +12,7 @@ from ablate.decoding import Hypothesis, translate, translate_ids
 from ablate.errors import Interrupted
 from tests.model.small import diverse_model
 
-module = sys.modules["ablate.decoding.translate"]  # the package's name for the function hides it
+module = sys.modules["ablate.decoding.translate"]  # the package exports a function of the same name
 CPU = torch.device("cpu")
 TEXTS = [source for source, _ in toy.generate()["train"][:40]]
 
@@ -41,14 +41,12 @@ def calls(monkeypatch):
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 97, 8192])
-def test_translations_come_in_the_order_of_their_sentences(model, tokenizer, calls, monkeypatch, batch_tokens):
+def test_translations_are_in_the_order_of_their_sentences(model, tokenizer, calls, monkeypatch, batch_tokens):
     monkeypatch.setattr(module, "BATCH_TOKENS", batch_tokens)
     assert translate(model, tokenizer, tokenizer.encode(TEXTS), DecodingConfig(), CPU) == TEXTS
 
 
-def test_batches_are_of_similar_length_and_within_their_budget_over_all_hypotheses(
-    model, tokenizer, calls, monkeypatch
-):
+def test_batches_have_similar_lengths_and_their_hypotheses_fit_the_budget(model, tokenizer, calls, monkeypatch):
     monkeypatch.setattr(module, "BATCH_TOKENS", 600)
     translate(model, tokenizer, tokenizer.encode(TEXTS), DecodingConfig(beam=3), CPU)
     assert len(calls) > 3
@@ -57,17 +55,15 @@ def test_batches_are_of_similar_length_and_within_their_budget_over_all_hypothes
     assert lengths == sorted(lengths)
 
 
-def test_a_translation_may_be_longer_than_its_source_by_what_the_settings_say_and_never_than_the_model(
-    model, tokenizer, calls
-):
+def test_a_translation_is_limited_by_max_extra_length_and_by_the_positions_of_the_model(model, tokenizer, calls):
     translate(model, tokenizer, [[5] * 7, [5] * 90, []], DecodingConfig(beam=2, alpha=1.5, max_extra_length=11), CPU)
     ((source, limits, beam, alpha),) = calls
     assert ((source != PAD).sum(1).tolist(), limits.tolist(), beam, alpha) == ([1, 8, 91], [11, 18, 96], 2, 1.5)
     assert [row[row != PAD][-1] for row in source] == [EOS] * 3
 
 
-def test_a_translation_in_a_row_with_its_source_has_what_places_its_source_leaves(tokenizer, calls):
-    """A decoder-only model has one row of places for both sides and their two marks."""
+def test_in_a_decoder_only_model_source_and_translation_share_the_positions(tokenizer, calls):
+    """A decoder-only model has one sequence of positions for both sides and their two marks."""
     model = diverse_model(67, max_positions=97, architecture="decoder-only")
     sentences = [[5] * 7, [5] * 40, [5] * 60, [5] * 95]
     translate(model, tokenizer, sentences, DecodingConfig(max_extra_length=11), CPU)
@@ -94,28 +90,28 @@ def test_a_translation_does_not_depend_on_the_sentences_beside_it(tokenizer, mon
     assert translate(model, tokenizer, sentences, decoding, CPU) == together
 
 
-def test_the_longest_source_that_a_model_takes_is_translated(model, tokenizer):
+def test_the_longest_possible_source_is_translated(model, tokenizer):
     assert len(translate(model, tokenizer, [[5] * 96], DecodingConfig(beam=2), CPU)) == 1
 
 
-@pytest.mark.parametrize("encoding", ["sinusoidal", "learned", "rope"])  # those with a table of places
-def test_the_last_place_of_a_row_can_be_used(tokenizer, encoding):
+@pytest.mark.parametrize("encoding", ["sinusoidal", "learned", "rope"])  # encodings with a table of positions
+def test_the_last_position_can_be_used(tokenizer, encoding):
     model = diverse_model(
         67, ends=-50.0, max_positions=31, architecture="decoder-only", positional_encoding=encoding
     )  # fmt: skip
     decoding = DecodingConfig(beam=2, max_extra_length=50)
     found = translate_ids(model, [[5] * 29, [5] * 20, []], decoding, CPU)
-    assert [len(tokens) for tokens in found] == [0, 9, 29]  # none ends before its limit
+    assert [len(tokens) for tokens in found] == [0, 9, 29]  # all reach their limit
 
 
-def test_text_is_that_of_the_ids(model, tokenizer):
+def test_the_text_is_decoded_from_the_ids(model, tokenizer):
     sentences, decoding = tokenizer.encode(TEXTS[:7]), DecodingConfig(beam=2, max_extra_length=5)
     ids = translate_ids(model, sentences, decoding, CPU)
     assert translate(model, tokenizer, sentences, decoding, CPU) == tokenizer.decode(ids)
     assert max(len(tokens) for tokens in ids) > 1
 
 
-def test_a_model_in_training_is_evaluated_without_dropout(tokenizer):
+def test_a_model_in_training_mode_translates_without_dropout(tokenizer):
     model = diverse_model(67, ends=2.0, max_positions=97, dropout=0.5)
     sentences, decoding = tokenizer.encode(TEXTS[:3]), DecodingConfig(beam=2, max_extra_length=5)
     random = model.embedding_dropout.random.get_state()
@@ -124,7 +120,7 @@ def test_a_model_in_training_is_evaluated_without_dropout(tokenizer):
     assert torch.equal(model.embedding_dropout.random.get_state(), random)
 
 
-def test_each_batch_ends_in_a_place_to_stop(model, tokenizer, calls, monkeypatch):
+def test_translation_can_be_stopped_after_each_batch(model, tokenizer, calls, monkeypatch):
     monkeypatch.setattr(module, "BATCH_TOKENS", 1)
     places = []
 

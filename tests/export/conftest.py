@@ -15,14 +15,14 @@ from ablate.study import read_study
 from tests.cli.inside import inside
 from tests.export.small import STUDY
 
-os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported: nothing is looked up on the network
+os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported; prevents network access
 
 SENTENCES = 200
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A finished run, its text and the same as token ids."""
+    """A finished run, with test sentences as text and as token ids."""
 
     root: Path
     id: str
@@ -37,7 +37,7 @@ class Trained:
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread():
-    """Tensors of a few hundred numbers gain nothing from a second core."""
+    """Small tensors are slower with several threads."""
     torch.set_num_threads(1)
 
 
@@ -76,7 +76,7 @@ def tokenizer(translator):
 
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory):
-    """Exports a trained run by the command line; the folder that it is in."""
+    """Return a function that exports a trained run through the command line and returns the folder."""
     made = {}
 
     def export(trained, target):

@@ -11,7 +11,7 @@ from ablate.export.trained_model import TrainedModel
 from ablate.model import build
 from tests.model.small import drawn
 
-# Trained long enough for translations to end: every library has another limit of length for those that do not.
+# Trained long enough to predict end marks: libraries have different length limits for endless translations.
 STUDY = """\
 study: exported
 data: {corpus: toy, vocab_size: 200, max_length: 64}
@@ -43,12 +43,12 @@ LLAMA = {
 
 
 def random_model(tokenizer, **fields):
-    """An untrained model in which every parameter has an effect, and the same as a TrainedModel."""
+    """An untrained model in which every parameter has an effect, also as a TrainedModel."""
     config = resolve_row({**SIZES, **fields})
     model = drawn(build(config, tokenizer.vocab_size, seed=1)).requires_grad_(False).eval()
     for name, parameter in model.named_parameters():
         if "W_Q" in name or "W_K" in name:
-            parameter *= 3  # attention that chooses
+            parameter *= 3  # makes attention far from uniform
     return model, TrainedModel(config, model.state_dict(), tokenizer, ("en", "toy"))
 
 

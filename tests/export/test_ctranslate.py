@@ -1,4 +1,4 @@
-"""CTranslate2 computes what ours does with the exported model, for every shape that it can hold."""
+"""CTranslate2 gives the same probabilities and translations as the run, for every supported configuration."""
 
 import pytest
 import torch
@@ -45,7 +45,7 @@ def opened(source, folder):
 
 
 def log_probabilities(model, source, target):
-    """Of each token of the target and of its end mark, by our model."""
+    """Log-probabilities of the target tokens and the end mark, by our model."""
     logits = model.logits(model(torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target]])))[0]
     return logits.log_softmax(-1)[torch.arange(len(target) + 1), torch.tensor([*target, EOS])]
 
@@ -92,7 +92,7 @@ def test_a_generator_decodes_step_by_step_as_ours_does(tokenizer, tmp_path, fiel
 
 
 def greedy(model, length):
-    """Our translations of the sources, cut at a length."""
+    """Our translations of the sources, truncated to a length."""
     from ablate.data.batches import pad
     from ablate.decoding import beam_search
 
@@ -119,7 +119,7 @@ def test_200_sentences_are_translated_the_same_as_pieces_and_as_text(translator,
     assert there.decode(found) == translator.tokenizer.decode(expected)
 
 
-def test_without_any_length_penalty_another_translation_is_a_more_probable_one(translator, exported):
+def test_without_a_length_penalty_a_different_translation_is_a_more_probable_one(translator, exported):
     found = translate(translator, exported, beam_size=4, length_penalty=0)
     expected = ours(translator.opened, translator.ids, beam=4)
     ids = {piece: id for id, piece in enumerate(translator.tokenizer.pieces(list(range(200))))}
@@ -133,7 +133,7 @@ def test_without_any_length_penalty_another_translation_is_a_more_probable_one(t
 
 @pytest.mark.parametrize("beam", [1, 4])
 def test_200_sentences_are_continued_the_same(continuer, exported, beam):
-    """One at a time: in a batch of prompts of unequal lengths, its beams do not take an empty translation."""
+    """One at a time: CTranslate2 finds no empty translation in a batch of prompts of unequal lengths."""
     there = ctranslate2.Generator(str(exported(continuer, "ctranslate2")), intra_threads=1)
     given = [continuer.tokenizer.pieces([*ids, EOS, BOS]) for ids in continuer.ids]
     found = there.generate_batch(

@@ -1,4 +1,4 @@
-"""The exported model is a LlamaForCausalLM that computes what ours does."""
+"""The exported LlamaForCausalLM gives the same logits and translations as the run."""
 
 import pytest
 import torch
@@ -22,14 +22,14 @@ SHAPES = (
 
 
 def load(folder):
-    """The model, where every weight was found and none was left over."""
+    """Load the model; every weight must be present, and no other."""
     model, info = transformers.LlamaForCausalLM.from_pretrained(folder, output_loading_info=True)
     assert not any(info.values()), info
     return model
 
 
 def prompts(sentences):
-    """Sources with the marks behind them, padded at the left."""
+    """Sources followed by EOS and BOS, padded on the left."""
     rows = [[*sentence, EOS, BOS] for sentence in sentences]
     width = max(map(len, rows))
     ids = torch.tensor([[PAD] * (width - len(row)) + row for row in rows])
@@ -56,5 +56,5 @@ def test_200_sentences_are_translated_the_same(continuer, exported, beam):
     assert different(until_end(found), ours(continuer.opened, continuer.ids, beam)) == []
 
 
-def test_the_tokenizer_is_the_run_s(continuer, exported):
+def test_the_exported_tokenizer_is_that_of_the_run(continuer, exported):
     assert (exported(continuer, "huggingface") / "tokenizer.model").read_bytes() == continuer.tokenizer.model

@@ -1,4 +1,4 @@
-"""The exported model is a MarianMTModel that computes what ours does, and reads and writes the same text."""
+"""The exported MarianMTModel gives the same logits, translations and token ids as the run."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ SHAPES = (
 
 
 def load(folder):
-    """The model, where every weight was found and none was left over."""
+    """Load the model; every weight must be present, and no other."""
     model, info = transformers.MarianMTModel.from_pretrained(folder, output_loading_info=True)
     assert not any(info.values()), info
     return model
@@ -38,7 +38,7 @@ def written(tokenizer, folder, **fields):
 
 
 def logits_of_both(ours, theirs):
-    """Logits of targets with padding in both sides, where there are tokens."""
+    """Logits at target tokens, for a batch with padding on both sides."""
     source = pad([[7, 9, 30, 12, EOS], [11, 5, EOS], [40, EOS]])
     target = pad([[BOS, 8, 21], [BOS, 35, 6, 9, 14, 70], [BOS]])
     given = {"input_ids": source, "attention_mask": (source != PAD).long(), "decoder_input_ids": target}
@@ -46,7 +46,7 @@ def logits_of_both(ours, theirs):
 
 
 @pytest.mark.parametrize("fields", SHAPES, ids=str)
-def test_logits_are_ours_once_the_norms_add_as_little(tokenizer, tmp_path, fields):
+def test_logits_are_ours_with_an_equal_epsilon_in_the_norms(tokenizer, tmp_path, fields):
     model, there = written(tokenizer, tmp_path, **fields)
     for module in there.modules():
         if isinstance(module, torch.nn.LayerNorm):
@@ -55,7 +55,7 @@ def test_logits_are_ours_once_the_norms_add_as_little(tokenizer, tmp_path, field
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_what_marians_norms_add_to_the_variance_changes_logits_by_little(tokenizer, tmp_path):
+def test_marians_larger_epsilon_changes_logits_only_slightly(tokenizer, tmp_path):
     expected, found = logits_of_both(*written(tokenizer, tmp_path))
     assert 0 < (found - expected).abs().max() < 1e-3
 
@@ -66,7 +66,7 @@ def test_200_sentences_are_translated_the_same_greedily(translator, exported):
 
 
 def test_200_sentences_are_translated_the_same_by_beam_search_token_by_token_and_as_text(translator, exported):
-    found = generate(translator, exported)  # 4 hypotheses at alpha = 0 are what the folder itself says
+    found = generate(translator, exported)  # the folder's generation config has 4 hypotheses and alpha = 0
     expected = ours(translator.opened, translator.ids, beam=4)
     assert different(found, expected) == []
     text = tokenizer_of(translator, exported).batch_decode(found, skip_special_tokens=True)
@@ -88,12 +88,12 @@ def test_the_tokenizer_gives_the_same_ids(translator, exported):
 
 
 @pytest.mark.parametrize("text", ["the  dog", " the dog ", "the dog ... § ¶¶ dog", "THE DOG", ""])
-def test_the_tokenizer_gives_the_same_ids_for_text_that_is_unlike_the_corpus(translator, exported, text):
+def test_the_tokenizer_gives_the_same_ids_for_text_unlike_the_corpus(translator, exported, text):
     found = tokenizer_of(translator, exported)(text)["input_ids"]
     assert found == [*translator.tokenizer.encode([text])[0], EOS]
 
 
-def test_the_folder_is_known_to_the_classes_that_choose_by_it(translator, exported):
+def test_auto_classes_load_the_folder(translator, exported):
     folder = exported(translator, "huggingface")
     assert type(transformers.AutoTokenizer.from_pretrained(folder)) is transformers.MarianTokenizer
     assert type(transformers.AutoModelForSeq2SeqLM.from_pretrained(folder)) is transformers.MarianMTModel

@@ -61,12 +61,12 @@ def records(content):
     """The records of a W&B file: LevelDB's log format, after a head of 7 bytes."""
     at, parts = 7, []
     while at + 7 <= len(content):
-        if 32768 - at % 32768 < 7:  # no head begins in a block's last bytes
+        if 32768 - at % 32768 < 7:  # no record header begins in the last bytes of a block
             at += 32768 - at % 32768
         length, kind = struct.unpack_from("<HB", content, at + 4)
         parts.append(content[at + 7 : at + 7 + length])
         at += 7 + length
-        if kind in (1, 4):  # whole, or the last part
+        if kind in (1, 4):  # FULL or LAST
             yield b"".join(parts)
             parts = []
 

@@ -39,7 +39,7 @@ class _Kept:
 
 
 class Course:
-    """In the place of the event that ends a mirror: runs a function between two looks, then ends."""
+    """Stands in for the mirror's stop event: runs one function between two reads, then stops."""
 
     def __init__(self, *steps):
         self.steps = list(steps)
@@ -117,7 +117,7 @@ def test_a_logger_that_fails_is_reported_once_and_stopped(logged, kept, where):
     with found:
         pass
     assert logged.printed == ["--log broken: ConnectionError: no such server; training goes on without it"]
-    assert len(kept.points["base"]) == 3  # the other goes on
+    assert len(kept.points["base"]) == 3  # the other run is still logged
 
 
 def _opening(sink):

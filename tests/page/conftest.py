@@ -9,7 +9,7 @@ from ablate.report.curves import curves_of
 from ablate.report.scoring import score_missing
 from tests.report.fakes import CORPUS, SMALL, Fake, study_from
 
-# A sentence that would be markup, if the page let it.
+# A sentence that contains markup, which must be escaped.
 SOURCES = ["<b>a</b> & \"b\" <script>document.title='taken'</script>", "c", "d", "e"]
 REFERENCES = ["the old dog sleeps near the river", "a king writes", "two birds sing in the tree", "a letter is long"]
 WORDS = ("dog", "king", "birds", "letter")
@@ -55,7 +55,7 @@ def text(whole):
 
 @pytest.fixture
 def fake(tmp_path):
-    """A study's text, and what the command line picks of it, to its results to be."""
+    """Return a function from a study's text and a selection to its fake results."""
 
     def fake(text=SMALL, **selection):
         return Fake(tmp_path / "results", study_from(tmp_path, text, **selection))

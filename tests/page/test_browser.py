@@ -21,7 +21,7 @@ OUTCOME = re.compile(r'<pre id="outcome">(.*?)</pre>', re.S)
 
 
 def browse(folder, text, *flags):
-    """What Chromium says of a page, and the page as it leaves it."""
+    """Chromium's log for a page, and the resulting DOM."""
     page = folder / "page.html"
     page.write_text(text, encoding="utf-8")
     words = ["--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", f"--user-data-dir={folder}"]
@@ -33,7 +33,7 @@ def browse(folder, text, *flags):
 
 
 def acted(folder, text, script):
-    """What a script finds on the page, after it has acted on it; nothing else may have gone wrong."""
+    """The result of a script that acts on the page; no other error may occur."""
     asked = f"""<script>
     const found = (() => {{ {script} }})();
     const out = document.createElement("pre");
@@ -57,7 +57,7 @@ const click = (one) => one.querySelector("button").click();
 IN_ORDER = ["base", "A h=1", "A h=2", "D dropout=0.3", "decoding beam=1"]  # by BLEU: the higher, the earlier
 
 
-def test_it_renders_without_an_error_and_sorts_by_any_column_there_and_back(text, tmp_path):
+def test_the_page_renders_without_errors_and_sorts_by_any_column_in_both_directions(text, tmp_path):
     script = (
         HELP
         + """
@@ -79,7 +79,7 @@ def test_it_renders_without_an_error_and_sorts_by_any_column_there_and_back(text
     assert (seen["up_state"], seen["none"]) == ("ascending", None)
     assert seen["announced"] == "Sorted by BLEU(test), ascending"
     assert seen["names"] == sorted(IN_ORDER, key=str.lower)
-    assert seen["empty"][-1] in ("base", "D dropout=0.3")  # what has no number comes last
+    assert seen["empty"][-1] in ("base", "D dropout=0.3")  # rows without a number come last
     assert seen["focusable"]
 
 
@@ -131,7 +131,7 @@ def test_rows_are_filtered_by_label_everywhere_and_come_back(text, tmp_path):
     assert seen["after"] == ["", 5]
 
 
-def test_pointing_at_a_row_lets_the_others_fade_in_all_figures(text, tmp_path):
+def test_hovering_over_a_row_fades_the_others_in_all_figures(text, tmp_path):
     script = (
         HELP
         + """
@@ -186,7 +186,7 @@ def test_letters_and_lines_stand_out_from_the_paper(text, tmp_path, scheme):
     assert min(lines.values()) >= 3, lines
 
 
-def test_a_phone_shows_it_without_sideways_scrolling(text, tmp_path):
+def test_the_page_fits_a_phone_without_horizontal_scrolling(text, tmp_path):
     outer = f'<!DOCTYPE html><iframe style="width:375px;height:800px" srcdoc="{html.escape(text)}"></iframe>'
     script = """<script>
     addEventListener("load", () => {
@@ -204,7 +204,7 @@ def test_a_phone_shows_it_without_sideways_scrolling(text, tmp_path):
     assert smallest >= 10  # CSS pixels: the letters of figures stay readable
 
 
-def test_it_prints(text, tmp_path):
+def test_the_page_can_be_printed(text, tmp_path):
     browse(tmp_path, text, f"--print-to-pdf={tmp_path / 'page.pdf'}", "--no-pdf-header-footer")
     printed = (tmp_path / "page.pdf").read_bytes()
     assert printed.startswith(b"%PDF-")

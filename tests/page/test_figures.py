@@ -81,7 +81,7 @@ def test_panels_have_the_same_axes():
     assert alone[0].get_yscale() == "log"
 
 
-def test_a_name_has_its_group_only_where_another_row_would_have_the_same():
+def test_a_name_includes_its_group_only_if_it_would_be_ambiguous():
     assert names([("base", "base"), ("A h=1", "A"), ("B h=1", "B"), ("A h=2", "A")]) == [
         "base",
         "A h=1",
@@ -125,7 +125,7 @@ def boxes(figure):
 
 @pytest.mark.parametrize("count", [2, 10, 40])
 @pytest.mark.parametrize("all_names", [LONG, [f"h={i}" for i in range(40)]])
-def test_nothing_leaves_the_figure(count, all_names):
+def test_all_elements_are_inside_the_figure(count, all_names):
     rows = [Interval(name, "G", name, "", None if i % 3 else i, -2.0, 4.0) for i, name in enumerate(all_names[:count])]
     spots = [Point(name, name, i == 0, 10.0 ** (i % 5), 20.0, i / 9) for i, name in enumerate(all_names[:count])]
     groups = panels([BASE, *(curve(name, f"G{i % 4}") for i, name in enumerate(all_names[:count]))])

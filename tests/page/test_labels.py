@@ -1,4 +1,4 @@
-"""Names beside points cover neither one another, nor points, nor lines, nor the edge."""
+"""Labels overlap neither each other nor points, lines or the figure's edge."""
 
 import itertools
 
@@ -30,7 +30,7 @@ def test_a_name_that_would_cover_a_line_goes_to_another_side():
     assert moved.right < 50
 
 
-def test_crowded_numbers_get_places_further_away_which_lines_lead_to():
+def test_crowded_labels_are_moved_away_and_connected_by_lines():
     points = [(50.0, 48.0 + i) for i in range(6)]
     obstacles = [around(*point) for point in points]
     assert None in place(points, [(8.0, 8.0)] * 6, obstacles, BOUNDS)

@@ -19,7 +19,7 @@ def tags(text):
     return Tags(re.sub(r"<(meta|link)[^>]*>", "", body).replace("<!DOCTYPE html>", ""))
 
 
-def test_nothing_is_fetched(text):
+def test_the_page_loads_no_external_resource(text):
     """Every address is an anchor of the page itself, and a policy forbids all others."""
     found = [one or other for one, other in NAMES.findall(text)]
     assert found
@@ -95,7 +95,7 @@ def test_attention_is_a_picture_with_a_description(whole):
 
 
 @pytest.mark.parametrize("selection", [{"seeds": "1"}, {"rows": ["base"]}])
-def test_a_study_without_any_result_has_a_page_too(fake, selection):
+def test_a_study_without_results_has_a_page(fake, selection):
     from ablate.page.page import page
 
     results = fake(**selection)

@@ -6,7 +6,7 @@ from ablate.page.summary import PREDICATES, summary
 from ablate.stats.verdict import Word
 
 
-def test_it_has_base_s_scores_the_rows_by_verdict_and_the_unfinished_ones(whole):
+def test_the_summary_has_the_scores_of_base_the_rows_by_verdict_and_the_unfinished_ones(whole):
     text = summary(whole.table())
     start = "Base reaches 25.0 ± 0.0 BLEU (test) and 5.02 ± 0.01 PPL (dev) with 3 seeds. Compared with base in BLEU, "
     assert text.startswith(start)
@@ -18,7 +18,7 @@ def test_one_seed_leaves_rows_undecided(fake):
     assert text.endswith("with 1 seed. The 4 other rows are undecided: one seed shows no variance.")
 
 
-def test_rows_of_one_verdict_are_named_where_they_are_few(fake):
+def test_rows_with_the_same_verdict_are_named_if_they_are_few(fake):
     results = fake(rows=["A"])
     for seed, low in ((1, 20.0), (2, 20.1), (3, 20.05)):
         results.done("base", seed, 5.0, 25.0)
@@ -28,7 +28,7 @@ def test_rows_of_one_verdict_are_named_where_they_are_few(fake):
     assert summary(results.table()).endswith(expected)
 
 
-def test_without_a_score_it_says_so(fake):
+def test_the_summary_reports_a_missing_score(fake):
     text = summary(fake().table())
     assert text.startswith("Base has no score yet. The 4 other rows are undecided: fewer than two seeds have finished.")
 

@@ -1,4 +1,4 @@
-"""Verdicts: which word and which sentence a row gets."""
+"""Verdicts: the word and the sentence for each row."""
 
 import random
 

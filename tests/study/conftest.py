@@ -13,7 +13,7 @@ def study_file(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def read(study_file):
-    """Text or bytes to a study; the keywords are those of Selection."""
+    """Read a study from text or bytes; the keywords are those of Selection."""
 
     def read(content, **selection):
         study_file.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -24,7 +24,7 @@ def read(study_file):
 
 @pytest.fixture(scope="session")
 def faults(read, study_file):
-    """The lines that a study is refused with, with the file named as if it lay here."""
+    """The error lines for a study, with the file named without its folder."""
 
     def faults(content, **selection):
         with pytest.raises(AblateError) as caught:

@@ -14,11 +14,11 @@ FOUND = [item for item in INACTIVE if "module:Class" not in (item[1], *item[2].v
 
 
 def flow(settings):
-    """Settings as YAML, which JSON is, too."""
+    """Settings as YAML (of which JSON is a subset)."""
     return json.dumps(settings)
 
 
-# --- what cannot go together ---
+# --- incompatible settings ---
 
 
 @pytest.mark.parametrize(("settings", "reason"), INCOMPATIBLE)
@@ -56,7 +56,7 @@ def test_where_can_drop_incompatible_combinations(read):
     assert (len(study.rows), study.dropped) == (4, 1)
 
 
-# --- what does nothing ---
+# --- inactive settings ---
 
 
 @pytest.mark.parametrize(("name", "value", "beside", "why"), FOUND)
@@ -104,9 +104,9 @@ def test_a_row_that_resets_a_setting_of_base_shares_the_run_of_a_plain_base(read
     assert [run.id for run in undone.runs_of(undone.rows[1])] == [run.id for run in plain.runs_of(plain.base)]
 
 
-# --- what a study can say ---
+# --- settings of a study ---
 
-# What goes with a field whose other value does nothing, or cannot be, by itself.
+# Further settings without which another value of a field would be inactive or incompatible.
 BESIDE = {
     "relative_clip": {"positional_encoding": "relative"},
     "attention_window": {"attention": "local"},

@@ -33,7 +33,7 @@ def test_a_row_with_a_vocabulary_size_is_the_run_of_a_study_of_that_size(study):
     assert len(set(rows.values())) == 3
 
 
-def test_a_row_that_names_the_studys_own_size_is_base(study):
+def test_a_row_with_the_vocabulary_size_of_the_study_is_base(study):
     rows = ids(study("{V: {each: {vocab_size: [350]}}}"))
     assert rows["V vocab_size=350"] == rows["base"]
 
@@ -45,14 +45,14 @@ def test_a_run_knows_its_data_and_its_configuration_does_not_repeat_it(study):
     assert [run.data.vocab_size for run in found.runs()] == [350, 150]
 
 
-def test_each_share_of_the_training_side_is_a_run_and_the_whole_is_base(study):
+def test_each_fraction_of_the_training_split_is_a_run_and_the_whole_is_base(study):
     rows = ids(study("{data: {each: {train_fraction: [0.25, 0.5, 1.0]}}}"))
     assert rows["data train_fraction=1.0"] == rows["base"]
     assert len(set(rows.values())) == 3
 
 
 @pytest.mark.parametrize("share", ["0", "1.5", "-0.1"])
-def test_a_share_is_above_none_and_at_most_all(study, share):
+def test_a_fraction_is_above_0_and_at_most_1(study, share):
     from ablate.errors import StudyError
 
     with pytest.raises(StudyError, match="train_fraction: "):

@@ -48,7 +48,7 @@ def refusal(text):
         ("true and not false", True),
         ("True and not False", True),
         ("epochs == null", True),
-        ("epochs != null and epochs > 3", False),  # what is not reached is not evaluated
+        ("epochs != null and epochs > 3", False),  # short-circuit: the right side is not evaluated
         ("h == 8 or h / 0 == 1", True),
         ("9 < h < 1 / 0", False),
         ("0", False),
@@ -57,11 +57,11 @@ def refusal(text):
         ("(\n  h\n  == 8\n)", True),
     ],
 )
-def test_a_condition_means_what_it_says(text, expected):
+def test_conditions_on_example_values(text, expected):
     assert holds(text) is expected
 
 
-# --- the same as Python, on everything that the grammar can write --------------------------------
+# --- the same as Python, for random expressions of the grammar ----------------------------------
 
 NUMBERS = st.recursive(
     st.sampled_from(["h", "d_k", "dropout", "0", "1", "2.5", "100"]),
@@ -139,7 +139,7 @@ def test_conditions_have_pythons_truth_table(text, h, dropout):
         ("h == ...", "..."),
         ("h == b'8'", "b'8'"),
         ("h == 8j", "8j"),
-        ("h == 8 or h.real", "h.real"),  # also where evaluation would not come
+        ("h == 8 or h.real", "h.real"),  # also if it would not be evaluated
         ("h == 9 and abs(h)", "abs(h)"),
     ],
 )
@@ -157,7 +157,7 @@ def test_invalid_conditions_are_errors_that_quote_them(text):
 
 
 @pytest.mark.parametrize("text", ["1if h else 0", "0x1or h", r"'\d' == 'd'", "h == 1or h"])
-def test_text_that_python_warns_of_is_an_error_without_a_warning(text, recwarn, capfd):
+def test_text_with_a_syntax_warning_is_an_error_without_the_warning(text, recwarn, capfd):
     refusal(text)
     assert (list(recwarn), *capfd.readouterr()) == ([], "", "")
 
@@ -200,7 +200,7 @@ def test_a_long_condition_is_an_error_before_parsing():
         ("__builtins__ == h", 'unknown field "__builtins__" in "__builtins__ == h"'),
     ],
 )
-def test_an_unknown_name_is_refused_with_the_nearest_field(text, message):
+def test_an_unknown_name_is_an_error_with_the_nearest_field(text, message):
     with pytest.raises(ValueError) as caught:
         Expression(text).check_names(NAMES)
     assert str(caught.value) == message

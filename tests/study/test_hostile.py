@@ -121,7 +121,7 @@ def test_at_most_100_errors_are_printed_with_a_count_of_the_rest(faults):
     assert lines[-1] == "table3.yaml: 900 more errors (reading stopped there)"
 
 
-# --- what is no study at all -----------------------------------------------------------------------
+# --- files that are not studies ---------------------------------------------------------------------
 
 
 def one_line(path):
@@ -168,13 +168,13 @@ def test_a_file_of_100_megabytes_is_an_error_before_reading_it(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no endless file here")
-def test_an_endless_file_is_refused():
+def test_an_endless_file_is_an_error():
     with at_most(megabytes=5):
         assert one_line(Path("/dev/zero")).startswith("/dev/zero: is too large")
 
 
 def test_the_values_of_a_file_are_counted_and_bounded(faults, monkeypatch):
-    monkeypatch.setattr(yaml_nodes, "MAX_NODES", 20_000)  # a tenth, for a test in a tenth of the time
+    monkeypatch.setattr(yaml_nodes, "MAX_NODES", 20_000)  # a tenth, for a faster test
     with at_most(megabytes=10):
         [line] = faults(group(f"each: {{h: [{'1,' * 300_000}]}}"))
     assert line.endswith(": more than 20000 values")
@@ -187,7 +187,7 @@ def test_a_refused_grid_or_bomb_takes_no_memory(faults):
         assert len(faults(bomb(levels=1000))) == 1
 
 
-# --- at random -------------------------------------------------------------------------------------
+# --- random input ----------------------------------------------------------------------------------
 
 VALID = """\
 study: table3
@@ -209,7 +209,7 @@ fuzzed = settings(max_examples=150, deadline=None, suppress_health_check=[Health
 
 @pytest.fixture(scope="session")
 def survives(study_file):
-    """The study is read, or refused in printable lines that each say where; anything else is raised."""
+    """Read the study. Errors must be printable lines with a position; any other exception is raised."""
 
     def survives(content, **selection):
         study_file.write_bytes(content if isinstance(content, bytes) else content.encode(errors="surrogatepass"))
@@ -281,7 +281,7 @@ def test_any_mutation_of_a_study_is_read_or_refused(survives, rng):
 
 
 def mutated(text: str, rng: random.Random) -> str:
-    """The text after a few slips of the hand: parts left out, doubled, moved, or mistyped."""
+    """The text after a few random edits: parts deleted, doubled, moved or mistyped."""
     for _ in range(rng.randint(1, 4)):
         start = rng.randrange(len(text) + 1)
         end = min(len(text), start + rng.choice([0, 1, 1, 5, 40]))
@@ -299,5 +299,5 @@ def mutated(text: str, rng: random.Random) -> str:
     rows=st.lists(st.text(max_size=5) | WORDS, max_size=2),
     seeds=st.none() | st.text("0123456789,- x", max_size=8) | st.text(max_size=5),
 )
-def test_any_option_is_taken_or_refused(survives, overrides, rows, seeds):
+def test_any_option_is_accepted_or_refused(survives, overrides, rows, seeds):
     survives(VALID, overrides=overrides, rows=rows, seeds=seeds)

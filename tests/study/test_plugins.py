@@ -20,7 +20,7 @@ PIN = source_hash(SOURCE.encode())
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with a module that must not be imported; the current folder is another."""
+    """A folder with a module that must not be imported; it is not the working directory."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     (tmp_path / "mine.py").write_text(SOURCE)
@@ -109,7 +109,7 @@ def test_a_study_without_custom_classes_searches_no_modules(read, monkeypatch):
     assert (len(study.rows), study.plugin_sources) == (2, {})
 
 
-# --- at fault ---
+# --- errors ---
 
 
 def test_missing_modules_and_classes_are_reported_at_their_position(faults):
@@ -144,7 +144,7 @@ def test_fields_without_custom_classes_report_their_allowed_values(faults):
     ]
 
 
-# --- what plans and tables make of it ---
+# --- plans and tables ---
 
 
 def test_the_table_shows_a_custom_class_without_its_hash(read, folder):

@@ -260,11 +260,11 @@ def test_set_does_not_hide_an_invalid_section(faults, section):
         (["base"], []),
     ],
 )
-def test_rows_are_picked_by_label_group_or_pattern_and_base_always_stays(read, patterns, picked):
+def test_rows_are_selected_by_label_group_or_pattern_and_base_always_stays(read, patterns, picked):
     assert labels(read(TABLE_3, rows=patterns)) == ["base", *picked]
 
 
-def test_picking_every_row_changes_nothing(read):
+def test_selecting_every_row_changes_nothing(read):
     assert read(TABLE_3, rows=["*"]) == read(TABLE_3)
 
 
@@ -284,7 +284,7 @@ def test_an_unknown_row_is_an_error_with_the_nearest_match(faults, pattern, line
     ("text", "seeds"),
     [("7", (7,)), ("1,2", (1, 2)), ("1-3,2,9", (1, 2, 3, 9)), (" 5 , 4", (5, 4)), ("0,4294967295", (0, 2**32 - 1))],
 )  # fmt: skip
-def test_seeds_are_numbers_and_ranges_each_once(read, text, seeds):
+def test_seeds_are_numbers_and_ranges_without_duplicates(read, text, seeds):
     study = read(TABLE_3, seeds=text)
     assert study.seeds == seeds
     assert {run.seed for run in study.runs()} == set(seeds)
@@ -298,10 +298,10 @@ def test_invalid_seeds_are_errors(faults, text):
     assert line.startswith("--seeds: ")
 
 
-# --- faults --------------------------------------------------------------------------------------
+# --- errors --------------------------------------------------------------------------------------
 
 
-def test_the_example_of_the_contract_reads_like_a_compilers(faults):
+def test_errors_are_printed_in_the_style_of_compilers(faults):
     text = TABLE_3.replace("  D: {each: {dropout:", "  D: {each: {\n      drop_out:")
     assert faults(text) == ['table3.yaml:15:7: unknown field "drop_out"; did you mean "dropout"?']
 

@@ -35,7 +35,7 @@ def written(text, group="A", budget=MAX_ROWS):
         ("[]", []),
     ],
 )
-def test_each_way_makes_its_rows_in_the_order_of_writing(text, expected):
+def test_each_zip_grid_and_set_make_rows_in_the_order_of_writing(text, expected):
     assert written(text if text.startswith("[") else f"{{{text}}}") == (expected, [])
 
 
@@ -68,7 +68,7 @@ def test_zip_has_the_length_of_its_lists_and_each_value_once(names, size):
 
 
 @given(st.lists(st.tuples(st.sampled_from(["each", "grid"]), SHORT), max_size=4))
-def test_a_list_of_ways_makes_the_rows_of_all_of_them(parts):
+def test_a_list_makes_the_rows_of_all_its_entries(parts):
     rows, _ = written(f"[{', '.join(f'{{{way}: {lists(sizes)}}}' for way, sizes in parts)}]")
     size = {"each": sum, "grid": math.prod}
     assert len(rows) == sum(size[way](sizes.values()) for way, sizes in parts)
@@ -115,7 +115,7 @@ def test_an_error_in_one_field_does_not_hide_the_next():
 
 
 @pytest.mark.parametrize(("size", "budget", "rows"), [(3, 9, 9), (3, 8, 0), (1000, 10_000, 0)])
-def test_more_rows_than_a_study_may_have_are_counted_and_not_made(size, budget, rows):
+def test_too_many_rows_are_counted_and_not_created(size, budget, rows):
     values = list(range(size))
     made, found = written(f"{{grid: {{h: {values}, N: {values}}}}}", budget=budget)
     assert len(made) == rows
@@ -151,7 +151,7 @@ def test_a_violated_require_is_an_error_with_the_values(faults):
     ]
 
 
-def test_a_requirement_is_over_resolved_fields_and_not_only_written_ones(read):
+def test_require_sees_resolved_fields_and_not_only_written_ones(read):
     rows = "rows: {A: {each: {h: [1, 4, 16]}, require: h * d_k == d_model and n_heads * d_v == d_model}}"
     assert len(read(HEAD + rows).rows) == 4
 
@@ -169,7 +169,7 @@ def test_where_drops_rows_and_counts_them(read):
     assert study.dropped == 2
 
 
-def test_a_row_that_where_drops_need_not_meet_the_requirement(read):
+def test_require_does_not_apply_to_rows_that_where_drops(read):
     study = read(HEAD + "rows: {A: {each: {h: [4, 8]}, where: h > 4, require: h == 8}}")
     assert ([row.label for row in study.rows], study.dropped) == (["base", "A h=8"], 1)
 

@@ -26,7 +26,7 @@ DATA = "study: x\ndata: {corpus: toy, vocab_size: 350}\n"
 
 
 def content(text):
-    """The text as the reader takes it: YAML 1.2, in which 1e-9 is a number and no is a word."""
+    """Parse the text like the reader: as YAML 1.2, in which 1e-9 is a number and `no` a string."""
     return parse_yaml(text.replace("<name>", "x"), "study.yaml").to_python()
 
 
@@ -52,7 +52,7 @@ def test_every_study_in_the_documentation_is_valid():
     assert [faults(block) for block in found] == [[]] * len(found)
 
 
-def test_it_has_the_sections_and_fields_of_the_reader():
+def test_the_schema_has_the_sections_and_fields_of_the_reader():
     assert set(sections()) == set(SECTIONS)
     names = {*RowConfig.model_fields, *SYMBOLS, "preset"}
     assert set(SCHEMA["definitions"]["settings"]["properties"]) == names
@@ -73,7 +73,7 @@ def test_tasks_and_data_sets_of_the_hub_are_valid(text):
     assert CHECK.is_valid(parse_yaml(text, "study.yaml").to_python())
 
 
-def test_every_field_tells_its_meaning_and_its_default():
+def test_every_field_has_its_meaning_and_default():
     for name, field in RowConfig.model_fields.items():
         shown = SCHEMA["definitions"][name]
         assert shown["description"] == field.description
@@ -107,7 +107,7 @@ VALUES = [
 
 
 @pytest.mark.parametrize("name", RowConfig.model_fields)
-def test_a_field_takes_the_values_that_its_class_takes(name):
+def test_a_field_accepts_the_values_that_its_class_accepts(name):
     field = RowConfig.model_fields[name]
     adapter = TypeAdapter(field.rebuild_annotation(), config={"strict": True})
     taken = jsonschema.Draft7Validator(SCHEMA["definitions"][name])
@@ -122,7 +122,7 @@ def test_a_field_takes_the_values_that_its_class_takes(name):
         if field.is_required() and value is None:  # d_k and d_v follow from d_model / h
             allowed = True
         if isinstance(value, float) and value.is_integer() and not allowed:
-            continue  # JSON Schema holds 8.0 to be an integer
+            continue  # for JSON Schema, 8.0 is an integer
         assert taken.is_valid(value) == allowed, value
 
 

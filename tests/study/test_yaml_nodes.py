@@ -12,7 +12,7 @@ from ablate.study.yaml_nodes import MAX_MESSAGE, Mark, parse_yaml, read_file
 
 @pytest.fixture(autouse=True, scope="module", params=["CSafeLoader", "SafeLoader"])
 def _parser(request):
-    """With PyYAML's compiled parser and, where it was built without one, with its own."""
+    """Run with PyYAML's compiled parser, and with its Python parser, for installations without the former."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nodes, "_Loader", getattr(yaml, request.param))
         yield
@@ -35,15 +35,15 @@ def fault(text):
         ("6", 6), ("-6", -6), ("+6", 6), ("007", 7), ("-0", 0), ("9" * 18, int("9" * 18)),
         ("0.1", 0.1), (".5", 0.5), ("5.", 5.0), ("1e-9", 1e-9), ("1E5", 1e5), ("-2.5e+3", -2500.0), ("1e-999", 0.0),
         ("true", True), ("True", True), ("FALSE", False), ("~", None), ("null", None), ("Null", None),
-        # Words in YAML 1.2, whatever YAML 1.1 took them for.
+        # Strings in YAML 1.2, though not in YAML 1.1.
         ("no", "no"), ("yes", "yes"), ("on", "on"), ("off", "off"), ("y", "y"), ("tRue", "tRue"),
         ("1_000", "1_000"), ("12:30", "12:30"), ("0x1F", "0x1F"), ("2017-06-12", "2017-06-12"), ("nan", "nan"),
         ("<<", "<<"), ("=", "="), ("1e", "1e"), (".", "."), ("-", [None]),
-        # Quoted is a word, always.
+        # Quoted scalars are always strings.
         ("'6'", "6"), ('"0.1"', "0.1"), ("'true'", "true"), ("''", ""), ("|\n  6", "6"), (">\n  a\n  b\n", "a b\n"),
     ],
 )  # fmt: skip
-def test_a_scalar_is_what_yaml_1_2_says(text, expected):
+def test_scalars_have_the_types_of_yaml_1_2(text, expected):
     given_value = value(text)
     assert given_value == expected
     assert type(given_value) is type(expected)
@@ -68,7 +68,7 @@ def test_yaml_written_by_pyyaml_is_read_back(tree, flow):
     assert value(yaml.safe_dump(tree, default_flow_style=flow, allow_unicode=True, sort_keys=False)) == tree
 
 
-# --- places --------------------------------------------------------------------------------------
+# --- positions -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_keys_keep_the_files_order():
 @pytest.mark.parametrize(
     ("mark", "shown"), [(Mark("s.yaml", 14, 7), "s.yaml:14:7: no"), (Mark("--set h=3"), "--set h=3: no")]
 )
-def test_a_mark_is_printed_as_compilers_do(mark, shown):
+def test_a_position_is_printed_in_the_style_of_compilers(mark, shown):
     assert mark.error_line("no") == shown
 
 
@@ -119,7 +119,7 @@ def test_error_lines_are_limited_in_length():
     assert len(Mark("s.yaml", 1, 1).error_line("x" * 10**6)) < MAX_MESSAGE + 50
 
 
-# --- what a study may not hold -------------------------------------------------------------------
+# --- unsupported YAML ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -163,17 +163,17 @@ def test_invalid_yaml_is_an_error_with_its_position(text, place):
     assert fault(text).startswith(f"s.yaml:{place}: not valid YAML: ")
 
 
-def test_a_control_character_is_pointed_to_by_its_line():
+def test_a_control_character_is_reported_with_its_line():
     assert fault("a: 1\nb: 2\n\nc: \x07").startswith("s.yaml:4:1: not valid YAML: ")
 
 
-def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
+def test_a_byte_order_mark_is_ignored(tmp_path):
     path = tmp_path / "s.yaml"
     path.write_bytes(b"\xef\xbb\xbfa: 1")
     assert read_file(path) == "a: 1"
 
 
-def test_bytes_that_are_not_utf_8_are_pointed_to_by_their_line(tmp_path):
+def test_invalid_utf_8_is_reported_with_its_line(tmp_path):
     path = tmp_path / "s.yaml"
     path.write_bytes("a: 1\nb: é\n".encode("latin-1"))
     with pytest.raises(StudyError, match=r"s\.yaml:2:1: is not valid UTF-8$"):
