@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from ablate.config import resolve_data, resolve_row
+from ablate.config.cost import Lengths
+from ablate.data.corpus import FORMAT
 from ablate.store import checkpoints
 from ablate.store.machine import machine, process_mark
 from ablate.store.records import (
+    CorpusManifest,
     Decoding,
     Execution,
     Failure,
@@ -111,6 +114,15 @@ def save_checkpoint(
 ) -> None:
     """Save a checkpoint of these bytes."""
     checkpoints.save(folder, weights, state, a_training_state(step), scheduled)
+
+
+def a_manifest(**fields: object) -> CorpusManifest:
+    """The manifest of a corpus with one pair in each split."""
+    defaults = {
+        "format": FORMAT, "training": "0123456789ab", "data": {}, "pairs": {"train": 1, "dev": 1, "test": 1},
+        "left_out": {}, "longest": 10, "lengths": vars(Lengths.assumed()), "files": {},
+    }  # fmt: skip
+    return CorpusManifest(**{**defaults, **fields})
 
 
 def change(record: type[R], path: Path, **fields: object) -> None:

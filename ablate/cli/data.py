@@ -79,7 +79,7 @@ def prepare(
     for data in dict.fromkeys(content.data_of(row) for row in content.rows):
         corpus = prepare(data, content.data_folder, root.corpora, _print_note)
         corpus.verify(every=True)
-        typer.echo(f"{corpus.folder}: {corpus.manifest['pairs']['train']:,} pairs, V={data.vocab_size:,}")
+        typer.echo(f"{corpus.folder}: {corpus.manifest.pairs['train']:,} pairs, V={data.vocab_size:,}")
 
 
 def _print_note(line: str) -> None:

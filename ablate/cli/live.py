@@ -53,12 +53,12 @@ class LiveView:
 
     def announce(self, corpus: Corpus, slots: Sequence[Slot], missing: int) -> None:
         """Log the corpus and the devices, then start the view."""
-        left_out = "".join(f", {count} left out ({why})" for why, count in corpus.manifest["left_out"].items())
-        pairs = corpus.manifest["pairs"]
+        left_out = "".join(f", {count} left out ({why})" for why, count in corpus.manifest.left_out.items())
+        pairs = corpus.manifest.pairs
         self.log(
             f"corpus {corpus.id}: {pairs['train']:,} pairs{left_out}, dev {pairs['dev']:,}, test {pairs['test']:,}"
         )
-        for line in corpus.manifest.get("noticed", ()):
+        for line in corpus.manifest.noticed:
             self.log(f"note: {line}")
         device, threads = slots[0].devices[0].partition(":")[0], slots[0].threads
         each = " each" if len(slots) > 1 else ""

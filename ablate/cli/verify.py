@@ -55,7 +55,7 @@ def _stored(study: Study, results: Results) -> int:
     from ablate.formatting import plural
     from ablate.store.audit import Audit, audit
     from ablate.store.corpora import known_corpus
-    from ablate.store.files import read_json
+    from ablate.store.records import CorpusManifest
 
     into, runs = Audit(), 0
     for run in study.runs():
@@ -66,9 +66,9 @@ def _stored(study: Study, results: Results) -> int:
     known = {known_corpus(run.data, results.corpora) for run in study.runs()}
     corpora = 0
     for corpus in sorted(path for path in known if path is not None):
-        manifest = into.read(functools.partial(read_json, corpus))
+        manifest = into.read(functools.partial(CorpusManifest.read, corpus))
         corpora += manifest is not None
-        for name, expected in (manifest or {}).get("files", {}).items():
+        for name, expected in (manifest.files if manifest else {}).items():
             into.file(corpus.parent / name, expected)
     for line in into.faults:
         typer.echo(line)

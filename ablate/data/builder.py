@@ -33,6 +33,7 @@ from ablate.errors import DataError, StoreError
 from ablate.store.corpora import MANIFEST, fields_entry, fields_of, is_prepared
 from ablate.store.files import read_json, remove_temporaries, sha256, sync_file, write_bytes, write_json
 from ablate.store.machine import cores
+from ablate.store.records import CorpusCounts, CorpusManifest
 
 CHUNK = 10_000  # records
 COMMIT_EVERY = 50  # chunks: 500,000 records
@@ -96,14 +97,15 @@ class CorpusBuilder:
         for split, records in held_out.items():
             self._write_held_out(split, records, encoders)
         sums, left_out = self._write_train(read["pairs"])
-        self._publish({
-            "pairs": {"train": sums.records, **{split: len(records) for split, records in held_out.items()}},
-            "left_out": {**read["left_out"], **left_out},
-            "repaired": read["repaired"],
-            "noticed": read["noticed"],
-            "longest": sums.longest,
-            "lengths": sums.sums(),
-        })  # fmt: skip
+        counts = CorpusCounts(
+            pairs={"train": sums.records, **{split: len(records) for split, records in held_out.items()}},
+            left_out={**read["left_out"], **left_out},
+            repaired=read["repaired"],
+            noticed=read["noticed"],
+            longest=sums.longest,
+            lengths=sums.sums(),
+        )
+        self._publish(counts)
 
     # Reuse of a corpus that differs only in its test split
 
@@ -119,17 +121,15 @@ class CorpusBuilder:
                 continue  # damaged, or of another format
         return None
 
-    def _differs_in_test_only(self, manifest: dict[str, Any]) -> bool:
-        same_text = all(
-            manifest["sources"][split]["sha256"] == self.about[split]["sha256"] for split in ("train", "dev")
-        )
-        settings = _preparation(manifest["data"], fields_of(manifest))
+    def _differs_in_test_only(self, manifest: CorpusManifest) -> bool:
+        same_text = all(manifest.sources[split]["sha256"] == self.about[split]["sha256"] for split in ("train", "dev"))
+        settings = _preparation(manifest.data, fields_of(manifest))
         return same_text and settings == _preparation(self.data.model_dump(), self.data.fields)
 
     def _reuse(self, similar: Corpus, test: list[Record]) -> None:
         """Link or copy everything but the test split from a similar corpus."""
         self.log(f"reusing the training split, dev split and vocabulary of {similar.id}")
-        for name in similar.manifest["files"]:
+        for name in similar.manifest.files:
             if not name.startswith("test."):
                 (self.folder / name).unlink(missing_ok=True)
                 try:
@@ -140,15 +140,16 @@ class CorpusBuilder:
         self._check("test", test, warnings)
         self._write_held_out("test", test, load_encoders(self._models))
         before, repaired = similar.manifest, dict(self.sources["test"].repaired)
-        others = {split: counts for split, counts in before["repaired"].items() if split != "test"}
-        self._publish({
-            "pairs": {**before["pairs"], "test": len(test)},
-            "left_out": before["left_out"],
-            "repaired": {**others, **({"test": repaired} if repaired else {})},
-            "noticed": [*warnings.lines(), *(line for line in before["noticed"] if not line.startswith("test "))],
-            "longest": before["longest"],
-            "lengths": before["lengths"],
-        })  # fmt: skip
+        others = {split: kinds for split, kinds in before.repaired.items() if split != "test"}
+        counts = CorpusCounts(
+            pairs={**before.pairs, "test": len(test)},
+            left_out=before.left_out,
+            repaired={**others, **({"test": repaired} if repaired else {})},
+            noticed=[*warnings.lines(), *(line for line in before.noticed if not line.startswith("test "))],
+            longest=before.longest,
+            lengths=before.lengths,
+        )
+        self._publish(counts)
 
     # The vocabulary
 
@@ -246,24 +247,24 @@ class CorpusBuilder:
             limits += f", or more uneven than data.max_ratio={rules.max_ratio:g}"
         return limits
 
-    def _publish(self, statistics: dict[str, Any]) -> None:
+    def _publish(self, counts: CorpusCounts) -> None:
         """Write the manifest last, once all other files are on disk: a folder with a manifest is a complete corpus."""
         files = [path for path in sorted(self.folder.iterdir()) if path.name not in (_READ, _STATE)]
         hashes = {path.name: sha256(path) for path in files}
-        manifest = {
-            "format": FORMAT,
-            "training": self._training_id(hashes),
-            "data": _in_order(self.data.model_dump(exclude={"folder"})),
-            **fields_entry(self.data.fields),
-            "sources": self.about,
-            **statistics,
-            "types": {"ids": IDS.str, "offsets": OFFSETS.str},
-            "files": hashes,
-            "sizes": {path.name: path.stat().st_size for path in files},
-        }
+        manifest = CorpusManifest(
+            format=FORMAT,
+            training=self._training_id(hashes),
+            data=_in_order(self.data.model_dump(exclude={"folder"})),
+            fields=tuple(fields_entry(self.data.fields).get("fields", ())) or None,
+            sources=self.about,
+            **counts.model_dump(),
+            types={"ids": IDS.str, "offsets": OFFSETS.str},
+            files=hashes,
+            sizes={path.name: path.stat().st_size for path in files},
+        )
         for path in files:
             sync_file(path)
-        write_json(self.folder / MANIFEST, manifest)
+        manifest.write(self.folder / MANIFEST)
 
     def _training_id(self, hashes: dict[str, str]) -> str:
         """Hash of all but the test split. The ids of the training split follow from its text and the vocabulary."""

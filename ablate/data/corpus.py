@@ -17,7 +17,8 @@ from ablate.data.encoding import IDS, Encoded
 from ablate.data.tokenizer import Tokenizer
 from ablate.errors import Damaged, StoreError
 from ablate.store.corpora import MANIFEST, fields_of
-from ablate.store.files import read_json, verify
+from ablate.store.files import verify
+from ablate.store.records import CorpusManifest
 
 FORMAT = 2  # raised when the same text would be prepared or stored differently
 OFFSETS = np.dtype("<i8")
@@ -140,15 +141,13 @@ class Corpus:
             Damaged: the manifest differs from what was written.
             StoreError: the corpus does not exist or has another format.
         """
-        manifest = read_json(folder / MANIFEST)
+        manifest = CorpusManifest.read(folder / MANIFEST)
         if manifest is None:
             raise StoreError(f"{folder}: is not a prepared corpus")
-        if manifest.get("format") != FORMAT:  # an older corpus cannot be converted without its text
-            raise StoreError(
-                f"{folder}: has format {manifest.get('format')}, but this version reads {FORMAT}; remove it"
-            )
+        if manifest.format != FORMAT:  # an older corpus cannot be converted without its text
+            raise StoreError(f"{folder}: has format {manifest.format}, but this version reads {FORMAT}; remove it")
         self.folder = folder
-        self.manifest: dict[str, Any] = manifest
+        self.manifest = manifest
         self.fields = fields_of(manifest)
         self._tokenizers: dict[str, Tokenizer] = {}
 
@@ -160,7 +159,7 @@ class Corpus:
     @property
     def training(self) -> str:
         """Hash of everything that training and dev scores depend on: all but the test split."""
-        return str(self.manifest["training"])
+        return self.manifest.training
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -196,8 +195,8 @@ class Corpus:
             Damaged: a file differs; the message names the first.
             StoreError: a file cannot be read.
         """
-        sizes = self.manifest.get("sizes", {})
-        for name, expected in self.manifest["files"].items():
+        sizes = self.manifest.sizes
+        for name, expected in self.manifest.files.items():
             if name != Path(name).name:
                 raise Damaged(f"{self.folder / MANIFEST}: lists a file outside its folder")
             path = self.folder / name

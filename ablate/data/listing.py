@@ -11,7 +11,7 @@ import numpy as np
 from ablate.config.translation_data import NamedCorpus
 from ablate.data.corpus import Corpus, TokenSequences
 from ablate.store.corpora import MANIFEST
-from ablate.store.files import read_json
+from ablate.store.records import CorpusManifest
 
 SAMPLE = 3  # records
 _PERCENTILE = 95
@@ -34,11 +34,11 @@ def prepared_corpora(corpora: Path) -> list[dict[str, Any]]:
     """The prepared corpora, in the order of their ids."""
     summaries = []
     for path in sorted(corpora.glob(f"[!.]*/{MANIFEST}")):
-        manifest = read_json(path)
+        manifest = CorpusManifest.read(path)
         if manifest is not None:
             size = sum(file.stat().st_size for file in path.parent.iterdir())
             summaries.append({
-                "id": path.parent.name, "data": manifest["data"], "pairs": manifest["pairs"], "bytes": size,
+                "id": path.parent.name, "data": manifest.data, "pairs": manifest.pairs, "bytes": size,
             })  # fmt: skip
     return summaries
 
@@ -47,27 +47,27 @@ def describe(corpus: Corpus) -> dict[str, Any]:
     """Sources, sizes, lengths, vocabulary and sample records of a prepared corpus."""
     manifest = corpus.manifest
     splits = {}
-    for name, pairs in manifest["pairs"].items():
+    for name, pairs in manifest.pairs.items():
         split = corpus.split(name)
         lengths = {field: _lengths(split[field]) for field in corpus.fields}
-        splits[name] = {"pairs": pairs, "from": manifest.get("sources", {}).get(name), "tokens": lengths}
+        splits[name] = {"pairs": pairs, "from": manifest.sources.get(name), "tokens": lengths}
     train, tokenizer = corpus.split("train"), corpus.tokenizer
     sampled = range(0, len(train), -(-len(train) // SAMPLE))
     # Pieces in the middle of the vocabulary: the first ones are letters, the last ones rare words.
     middle = range(tokenizer.vocab_size // 2, min(tokenizer.vocab_size // 2 + 12, tokenizer.vocab_size))
     return {
         "id": corpus.id,
-        "data": manifest["data"],
+        "data": manifest.data,
         "splits": splits,
-        "left_out": manifest["left_out"],
-        "repaired": manifest.get("repaired", {}),
-        "noticed": manifest.get("noticed", []),
+        "left_out": manifest.left_out,
+        "repaired": manifest.repaired,
+        "noticed": manifest.noticed,
         "vocabulary": {"pieces": tokenizer.vocab_size, "kind": tokenizer.kind, "some": tokenizer.pieces(list(middle))},
         "sample": [
             [corpus.tokenizer_of(field).decode([train[field][i].tolist()])[0] for field in corpus.fields]
             for i in sampled
         ],
-        "sha256": manifest["files"],
+        "sha256": manifest.files,
     }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from ablate.config import DataConfig
 from ablate.config.cost import Lengths
 from ablate.config.identity import INTRODUCED_DATA
 from ablate.errors import Damaged
-from ablate.store.files import read_json, write_json
+from ablate.store.records import CorpusManifest, CorpusPointer
 
 MANIFEST = "corpus.json"
 _FIRST = {"vocab_size", "max_length"}  # part of the pointer's name even at their defaults, as in the first version
@@ -28,9 +28,9 @@ def is_prepared(folder: Path) -> bool:
     return (folder / MANIFEST).exists()
 
 
-def fields_of(manifest: Mapping[str, Any]) -> tuple[str, ...]:
+def fields_of(manifest: CorpusManifest) -> tuple[str, ...]:
     """The text fields of a corpus, by its manifest."""
-    return tuple(manifest.get("fields", _FIRST_FIELDS))
+    return manifest.fields or _FIRST_FIELDS
 
 
 def fields_entry(fields: Sequence[str]) -> dict[str, list[str]]:
@@ -40,9 +40,9 @@ def fields_entry(fields: Sequence[str]) -> dict[str, list[str]]:
 
 def remember(data: DataConfig, corpora: Path, corpus: str, signature: Sequence[Any] = ()) -> None:
     """Record the corpus made from these settings and from files with this signature."""
-    pointer, content = _pointer(data, corpora), {"corpus": corpus, "signature": list(signature)}
-    if _read(pointer) != json.loads(json.dumps(content)):
-        write_json(pointer, content)
+    path, pointer = _pointer(data, corpora), CorpusPointer(corpus=corpus, signature=list(signature))
+    if _read_pointer(path) != pointer:
+        pointer.write(path)
 
 
 def remembered(data: DataConfig, corpora: Path, signature: Sequence[Any], format: int | None = None) -> str | None:
@@ -54,34 +54,41 @@ def remembered(data: DataConfig, corpora: Path, signature: Sequence[Any], format
         signature: of the files of all splits.
         format: only a corpus of this format counts; None: of any.
     """
-    pointer = _read(_pointer(data, corpora))
-    if not pointer or pointer.get("signature") != json.loads(json.dumps(list(signature))):
+    pointer = _read_pointer(_pointer(data, corpora))
+    if pointer is None or pointer != CorpusPointer(corpus=pointer.corpus, signature=list(signature)):
         return None
-    manifest = _read(corpora / pointer["corpus"] / MANIFEST)
-    return str(pointer["corpus"]) if manifest is not None and format in (None, manifest["format"]) else None
+    manifest = _read_manifest(corpora, pointer.corpus)
+    return pointer.corpus if manifest is not None and format in (None, manifest.format) else None
 
 
 def known_corpus(data: DataConfig, corpora: Path) -> Path | None:
     """Path of the manifest of the corpus last made from these settings, or None."""
-    pointer = _read(_pointer(data, corpora))
-    return corpora / pointer["corpus"] / MANIFEST if pointer else None
+    pointer = _read_pointer(_pointer(data, corpora))
+    return corpora / pointer.corpus / MANIFEST if pointer else None
 
 
 def known_lengths(data: DataConfig, corpora: Path) -> Lengths | None:
     """Sums of lengths of the corpus last made from these settings, or None."""
-    pointer = _read(_pointer(data, corpora))
-    return lengths_in(corpora, pointer["corpus"]) if pointer else None
+    pointer = _read_pointer(_pointer(data, corpora))
+    return lengths_in(corpora, pointer.corpus) if pointer else None
 
 
 def lengths_in(corpora: Path, corpus: str) -> Lengths | None:
     """Sums of lengths of a corpus, or None if it is missing, or damaged and due to be prepared again."""
-    manifest = _read(corpora / corpus / MANIFEST)
-    return Lengths.of_fields(manifest["lengths"], fields_of(manifest)) if manifest else None
+    manifest = _read_manifest(corpora, corpus)
+    return Lengths.of_fields(manifest.lengths, fields_of(manifest)) if manifest else None
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read_pointer(path: Path) -> CorpusPointer | None:
     try:
-        return read_json(path)
+        return CorpusPointer.read(path)
+    except Damaged:
+        return None
+
+
+def _read_manifest(corpora: Path, corpus: str) -> CorpusManifest | None:
+    try:
+        return CorpusManifest.read(corpora / corpus / MANIFEST)
     except Damaged:
         return None
 

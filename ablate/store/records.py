@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_serializer, model_validator
 
 from ablate.config import RowConfig
 from ablate.config.identity import NOT_IDENTITY
@@ -333,6 +333,65 @@ class ScoreCache(Record):
 
     of: ScoreSource
     metrics: dict[str, Measurement]
+
+
+class CorpusCounts(Record):
+    """Counts and warnings of a prepared corpus.
+
+    pairs: records of each split.
+    left_out: training records left out, by reason.
+    repaired: repairs of broken text by split and kind.
+    noticed: warnings.
+    longest: tokens of the longest sequence.
+    lengths: sums of lengths, from which costs are computed.
+    """
+
+    pairs: dict[str, int]
+    left_out: dict[str, int]
+    repaired: dict[str, dict[str, int]] = Field(default_factory=dict)
+    noticed: list[str] = Field(default_factory=list)
+    longest: int
+    lengths: dict[str, int]
+
+
+class CorpusManifest(CorpusCounts):
+    """corpus.json: makes a prepared corpus valid.
+
+    format: raised when the same text would be prepared or stored in another way.
+    training: hash of all that training and dev scores depend on.
+    data: the settings that prepared it, without `folder`.
+    fields: text fields; None for source and target, which the first version did not name.
+    sources: origin of each split, which depends on its kind, and the SHA-256 of its texts.
+    types: of the arrays.
+    files, sizes: SHA-256 and bytes of each file.
+    """
+
+    format: int
+    training: str
+    data: dict[str, Setting]
+    fields: tuple[str, ...] | None = None
+    sources: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
+    types: dict[str, str] = Field(default_factory=dict)
+    files: dict[str, str]
+    sizes: dict[str, int] = Field(default_factory=dict)
+
+    def write(self, path: Path, *, durable: bool = True, once: bool = False) -> None:
+        """Write the manifest. Its keys keep their first order, so that equal corpora have equal manifests."""
+        content = self.model_dump(mode="json")
+        if self.fields is None:
+            del content["fields"]
+        head = ("format", "training", "data", "fields", "sources")
+        write_json(path, {name: content[name] for name in (*head, *content) if name in content}, durable, once)
+
+
+class CorpusPointer(Record):
+    """corpora/<hash of settings>.json: the corpus last prepared from some settings.
+
+    signature: of the files of all splits, without reading them.
+    """
+
+    corpus: str
+    signature: list[JsonValue] = Field(default_factory=list)
 
 
 class MetricsLine(Record):

@@ -35,7 +35,7 @@ def test_each_filter_drops_and_counts_its_records(files):
     ]
     settings = {"drop_identical": True, "drop_duplicates": True, "max_ratio": 4.0, "max_length": 80}
     corpus = files.write(train=[*TRAIN, *extra]).prepare(**settings)
-    assert corpus.manifest["left_out"] == {
+    assert corpus.manifest.left_out == {
         "identical sides": 1, "empty": 1, "duplicate": 3, "too long": 1, "uneven": 1,
     }  # fmt: skip
     train = corpus.split("train")
@@ -44,13 +44,13 @@ def test_each_filter_drops_and_counts_its_records(files):
 
 def test_without_filters_these_pairs_are_kept(files):
     corpus = files.write(train=[*TRAIN, ("same", "same"), TRAIN[3]]).prepare()
-    assert corpus.manifest["left_out"] == {}
+    assert corpus.manifest.left_out == {}
     assert len(corpus.split("train")) == len(TRAIN) + 2
 
 
 def test_a_pair_is_a_duplicate_only_if_both_sides_are(files):
     other = (TRAIN[3][0], TRAIN[5][1])
-    assert files.write(train=[*TRAIN, other]).prepare(drop_duplicates=True).manifest["left_out"] == {}
+    assert files.write(train=[*TRAIN, other]).prepare(drop_duplicates=True).manifest.left_out == {}
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_encoding_in_several_processes_gives_the_same_bytes(files, corpus, monke
     monkeypatch.setattr(builder, "cores", lambda: 2)
     other = files.write().prepare()
     assert pools == [2]
-    assert {name: other.manifest["files"][name] for name in corpus.manifest["files"]} == corpus.manifest["files"]
+    assert {name: other.manifest.files[name] for name in corpus.manifest.files} == corpus.manifest.files
 
 
 # Shares of the training split
@@ -190,4 +190,4 @@ def test_plain_text_is_no_warning():
 
 def test_warnings_are_recorded_in_the_manifest(files):
     corpus = files.write(test=[("the dog", "kana la .")] * 5).prepare()
-    assert corpus.manifest["noticed"] == ["test (de): 100% of lines look Moses-tokenized; scores need plain text"]
+    assert corpus.manifest.noticed == ["test (de): 100% of lines look Moses-tokenized; scores need plain text"]

@@ -43,7 +43,7 @@ def test_length_sums_equal_a_plain_loop(corpus):
         S, T = (len(ids) + 1 for ids in corpus.tokenizer.encode([source, target]))
         for name, n in {"S": S, "T": T, "longer": max(S, T), "SS": S * S, "ST": S * T, "TT": T * T}.items():
             sums[name] += n
-    assert Lengths.of_fields(corpus.manifest["lengths"], corpus.fields) == Lengths(pairs, *sums.values())
+    assert Lengths.of_fields(corpus.manifest.lengths, corpus.fields) == Lengths(pairs, *sums.values())
 
 
 def test_lengths_are_correct_beyond_32_bit_offsets():
@@ -104,7 +104,7 @@ def test_an_undamaged_corpus_verifies(corpus):
 
 
 def test_verify_finds_a_flipped_byte_in_any_file(corpus):
-    names = sorted(corpus.manifest["files"])
+    names = sorted(corpus.manifest.files)
     assert names == sorted(path.name for path in corpus.folder.iterdir() if path.name != "corpus.json")
     for name in names:
         path = corpus.folder / name

@@ -93,14 +93,14 @@ def test_three_fields_with_rules_and_a_separate_vocabulary(tmp_path):
     data = write_rows(tmp_path, train={"sentence": "a note"})
     corpus = prepare(data, tmp_path, tmp_path / "corpora")
     assert corpus.fields == ("text", "label", "note")
-    assert corpus.manifest["left_out"] == {"identical sides": 1}
+    assert corpus.manifest.left_out == {"identical sides": 1}
     assert corpus.tokenizer_of("text") is corpus.tokenizer_of("note") is corpus.tokenizer
     label = corpus.tokenizer_of("label")
     assert label.model != corpus.tokenizer.model
     train = corpus.split("train")
     targets = [target for _, target in PAIRS["train"][1:]]
     assert label.decode([train["label"][i].tolist() for i in range(len(train))]) == targets
-    assert corpus.manifest["lengths"]["text_label"] == np.prod(train.lengths(range(199))[:2].astype(int), axis=0).sum()
+    assert corpus.manifest.lengths["text_label"] == np.prod(train.lengths(range(199))[:2].astype(int), axis=0).sum()
 
 
 @pytest.mark.parametrize(

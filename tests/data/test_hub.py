@@ -34,7 +34,7 @@ for case in json.loads(sys.argv[1]):
     settings = {"direction": "en-de", "vocab_size": 60, **case["settings"]}
     try:
         corpus = prepare(resolve_data(settings), Path("nowhere"), Path(case["corpora"]), said.append)
-        outcomes.append({"id": corpus.id, "pairs": corpus.manifest["pairs"], "said": said})
+        outcomes.append({"id": corpus.id, "pairs": corpus.manifest.pairs, "said": said})
     except AblateError as error:
         outcomes.append({"fault": list(error.lines)})
 print(json.dumps(outcomes))

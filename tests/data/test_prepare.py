@@ -33,8 +33,8 @@ def fault(files, **settings):
 
 
 def test_all_splits_are_prepared(corpus):
-    assert corpus.manifest["pairs"] == {split: len(pairs) for split, pairs in PAIRS.items()}
-    assert corpus.manifest["left_out"] == {}
+    assert corpus.manifest.pairs == {split: len(pairs) for split, pairs in PAIRS.items()}
+    assert corpus.manifest.left_out == {}
     assert corpus.tokenizer.vocab_size == SETTINGS["vocab_size"]
 
 
@@ -53,7 +53,7 @@ def test_both_languages_share_the_vocabulary(files):
 
 def test_the_toy_corpus_needs_no_files(tmp_path):
     corpus = prepare(resolve_data({"corpus": "toy", "vocab_size": 350}), tmp_path / "nowhere", tmp_path)
-    assert corpus.manifest["pairs"] == toy.SPLITS
+    assert corpus.manifest.pairs == toy.SPLITS
     assert corpus.text("test", "target") == [target for _, target in toy.generate()["test"]]
 
 
@@ -92,7 +92,7 @@ def test_the_same_content_in_another_folder_is_the_same_corpus(files, corpus, tm
     elsewhere = Files(tmp_path / "a" / "b", tmp_path / "c").write()
     assert elsewhere.prepare().id == corpus.id
     assert elsewhere.prepare(folder="/somewhere").id == corpus.id
-    for name in corpus.manifest["files"]:
+    for name in corpus.manifest.files:
         assert (elsewhere.corpora / corpus.id / name).read_bytes() == (corpus.folder / name).read_bytes()
 
 
@@ -303,7 +303,7 @@ def test_a_folder_without_a_manifest_is_prepared_again(files):
 def test_training_pairs_with_an_empty_side_are_dropped_and_counted(files):
     pairs = [("", "kana la"), *PAIRS["train"], ("the dog", ""), ("", "")]
     corpus = files.write(train=pairs).prepare()
-    assert corpus.manifest["left_out"] == {"empty": 3}
+    assert corpus.manifest.left_out == {"empty": 3}
     assert len(corpus.split("train")) == len(PAIRS["train"])
 
 
@@ -326,20 +326,20 @@ LONG = " ".join(["the"] * 60)
 @pytest.mark.parametrize("pair", [(LONG, "kana"), ("dog", LONG)])
 def test_long_training_pairs_are_dropped_and_counted(files, pair):
     corpus = files.write(train=[pair, *PAIRS["train"], pair]).prepare(max_length=55)
-    assert corpus.manifest["left_out"] == {"too long": 2}
+    assert corpus.manifest.left_out == {"too long": 2}
     train = corpus.split("train")
     assert [train["source"][i].tolist() for i in range(len(train))] == corpus.tokenizer.encode(
         [source for source, _ in PAIRS["train"]]
     )
-    assert corpus.manifest["longest"] == max(train["source"].lengths.max(), train["target"].lengths.max())
+    assert corpus.manifest.longest == max(train["source"].lengths.max(), train["target"].lengths.max())
 
 
 def test_a_pair_of_exactly_the_maximum_length_is_kept(files):
     corpus = files.write().prepare()
-    longest = corpus.manifest["longest"] - 1  # without the end mark
-    assert files.prepare(max_length=longest).manifest["left_out"] == {}
-    assert files.write(dev=PAIRS["train"]).prepare(max_length=longest).manifest["left_out"] == {}
-    assert "too long" in files.write().prepare(max_length=longest - 1).manifest["left_out"]
+    longest = corpus.manifest.longest - 1  # without the end mark
+    assert files.prepare(max_length=longest).manifest.left_out == {}
+    assert files.write(dev=PAIRS["train"]).prepare(max_length=longest).manifest.left_out == {}
+    assert "too long" in files.write().prepare(max_length=longest - 1).manifest.left_out
 
 
 @pytest.mark.parametrize("split", ["dev", "test"])
@@ -385,8 +385,8 @@ def test_a_missing_split_is_an_error(files):
 
 def without_test(corpus):
     """All files except those of the test split, and the manifest without the test split."""
-    names = [name for name in corpus.manifest["files"] if not name.startswith("test.")]
-    facts = {key: corpus.manifest[key] for key in ("training", "left_out", "longest", "lengths")}
+    names = [name for name in corpus.manifest.files if not name.startswith("test.")]
+    facts = corpus.manifest.model_dump(include={"training", "left_out", "longest", "lengths"})
     return {name: (corpus.folder / name).read_bytes() for name in names}, facts
 
 
@@ -399,8 +399,8 @@ def test_reusing_a_corpus_for_a_new_test_split_equals_preparing_it_alone(files, 
     assert second.id == alone.id != first.id
     assert second.training == first.training
     assert without_test(second) == without_test(first) == without_test(alone)
-    assert second.manifest["files"] == alone.manifest["files"]
-    assert second.manifest["pairs"] == alone.manifest["pairs"] == {**first.manifest["pairs"], "test": 7}
+    assert second.manifest.files == alone.manifest.files
+    assert second.manifest.pairs == alone.manifest.pairs == {**first.manifest.pairs, "test": 7}
     assert second.text("test", "target") == [target for _, target in PAIRS["test"][:7]]
     first.verify(every=True)
 
@@ -428,13 +428,13 @@ def test_a_test_split_equal_to_the_training_split_is_a_warning(files):
     """Also if the rest is reused from another corpus, whose warnings about its own test split are dropped."""
     line = "test is the same text as the training split: scores on it do not apply to other text"
     files.write()
-    assert files.prepare().manifest["noticed"] == []
-    assert files.prepare(test="train").manifest["noticed"] == [line]
+    assert files.prepare().manifest.noticed == []
+    assert files.prepare(test="train").manifest.noticed == [line]
     files.write(other=PAIRS["test"][:7])
-    assert files.prepare(test="other").manifest["noticed"] == []
+    assert files.prepare(test="other").manifest.noticed == []
 
 
 def test_warnings_about_the_old_test_split_are_not_reused(files):
     files.write(other=PAIRS["test"][:7])
-    assert len(files.prepare(test="train").manifest["noticed"]) == 1
-    assert files.prepare(test="other").manifest["noticed"] == []
+    assert len(files.prepare(test="train").manifest.noticed) == 1
+    assert files.prepare(test="other").manifest.noticed == []

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ablate.config.cost import Lengths
-from ablate.data.corpus import FORMAT, SequenceWriter
+from ablate.data.corpus import SequenceWriter
 from ablate.data.encoding import Encoded
 from ablate.report.table import Table, table_of
 from ablate.store import Results, RunFolder
-from ablate.store.files import write_bytes, write_json
+from ablate.store.files import write_bytes
 from ablate.store.machine import process_mark
 from ablate.store.records import Decoding, MetricsLine, Phase
 from ablate.study import Row, Selection, Study, read_study
@@ -22,6 +21,7 @@ from tests.records import (
     SIGNATURE,
     a_decoding,
     a_failure,
+    a_manifest,
     a_progress,
     a_provenance,
     a_result,
@@ -117,12 +117,8 @@ class Fake:
             words = np.array([len(line.split()) for line in lines])
             with SequenceWriter(folder, "test", field) as writer:
                 writer.add(Encoded(np.zeros(words.sum(), np.uint32), words))
-        manifest = {
-            "format": FORMAT,
-            "lengths": Lengths.assumed().__dict__,
-            "pairs": {"train": 1, "dev": 1, "test": len(references)},
-        }
-        write_json(folder / "corpus.json", manifest, durable=False)
+        manifest = a_manifest(pairs={"train": 1, "dev": 1, "test": len(references)})
+        manifest.write(folder / "corpus.json", durable=False)
 
     def translated(self, label: str, seed: int, lines: list[str]) -> None:
         """Store translations of the test split, in the row's decoding."""

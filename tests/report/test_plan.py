@@ -12,11 +12,10 @@ from ablate.report.plan import RATE_SAMPLES, measured_rates, plan_of, print_plan
 from ablate.store import Results
 from ablate.store.checkpoints import RESUMABLE
 from ablate.store.corpora import MANIFEST, remember
-from ablate.store.files import write_json
 from ablate.store.machine import machine
 from ablate.store.records import Provenance
 from ablate.study import Selection, read_study
-from tests.records import CORPUS, change
+from tests.records import CORPUS, a_manifest, change
 from tests.report.fakes import STUDIES
 
 # Rows of different cost, two that share a run with base, and combinations that `where` drops.
@@ -167,7 +166,7 @@ def test_a_prepared_corpus_replaces_the_assumed_length(fake):
 
     lengths = Lengths(100, 1000, 1300, 1301, 15_000, 15_500, 16_000)
     data, corpora = results.study.data, results.results.corpora
-    write_json(corpora / CORPUS / MANIFEST, {"lengths": vars(lengths)})
+    a_manifest(lengths=vars(lengths)).write(corpora / CORPUS / MANIFEST)
     remember(data, corpora, CORPUS)
     known = plan(results)
     assert known.rows[0].steps == 3 * 2  # 1301 tokens in batches of 1000

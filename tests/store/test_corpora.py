@@ -5,14 +5,14 @@ from dataclasses import asdict
 from ablate.config import resolve_data
 from ablate.config.cost import Lengths
 from ablate.store.corpora import known_lengths, lengths_in, remember
-from ablate.store.files import write_json
+from tests.records import a_manifest
 
 LENGTHS = Lengths(2, 30, 34, 36, 500, 520, 600)
 DATA = resolve_data({"corpus": "multi30k", "vocab_size": 8000})
 
 
 def prepared(corpora, id="0123456789ab", lengths=LENGTHS):
-    write_json(corpora / id / "corpus.json", {"lengths": asdict(lengths)})
+    a_manifest(lengths=asdict(lengths)).write(corpora / id / "corpus.json")
     return id
 
 
