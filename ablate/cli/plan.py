@@ -58,6 +58,6 @@ def command(
         typer.echo(fitting.summary(limit))
     elif limit is not None:
         typer.echo(
-            f"--budget {limit.text}: unknown until a run has finished on this machine; "
+            f"--budget {limit.text}: the runs that fit are unknown until one has finished on this machine; "
             "`ablate run` trains base first and measures its time."
         )

@@ -107,9 +107,7 @@ class TranslationData(DataConfig):
     @model_validator(mode="after")
     def _direction_and_columns(self) -> TranslationData:
         if not _DIRECTION.fullmatch(self.direction):
-            raise ValueError(
-                f'direction "{self.direction}" is not of the form languages as source-target, for example en-de'
-            )
+            raise ValueError(f'direction "{self.direction}" is not of the form SOURCE-TARGET, for example en-de')
         if (self.source_column is None) != (self.target_column is None):
             raise ValueError("source_column and target_column go together: name both, or neither")
         if type(self.source_column) is not type(self.target_column):

@@ -199,7 +199,7 @@ def test_the_table_is_printed_in_every_format(fake, given):
 
 def test_a_plan_shows_the_part_that_fits_into_a_budget(fake, given):
     unknown = inside("plan", *given, "--budget", "1h")
-    assert unknown.out.splitlines()[-1].startswith("--budget 1h: unknown until a run has finished on this machine")
+    assert unknown.out.splitlines()[-1].startswith("--budget 1h: the runs that fit are unknown until one")
     assert json.loads(inside("plan", *given, "--budget", "1h", "--format", "json").out)["budget"] == {
         "seconds": 3600.0, "fits": None,
     }  # fmt: skip
