@@ -31,7 +31,7 @@ from ablate.plotting import (
 
 # Both colour maps can be read with every kind of colour vision.
 WEIGHTS, IMPORTANCE = "viridis", "PuOr"
-# Sizes in inches.
+# Sizes in inches. They are absolute, so that text has the same size in every figure.
 CELL, SMALLEST_CELL = 0.16, 0.09  # of one weight; smaller for long sentences
 SIDE = 4.0  # of a map, from which on its cells become smaller
 GAP = 0.15  # between maps

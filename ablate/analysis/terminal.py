@@ -106,9 +106,9 @@ def _shade(weight: float) -> str:
 
 
 def _colour(weight: float) -> Color:
-    place = min(max(weight, 0.0), 1.0) * (len(RAMP) - 1)
-    i = min(int(place), len(RAMP) - 2)
-    mixed = (round(low + (place - i) * (high - low)) for low, high in zip(RAMP[i], RAMP[i + 1], strict=True))
+    position = min(max(weight, 0.0), 1.0) * (len(RAMP) - 1)
+    i = min(int(position), len(RAMP) - 2)
+    mixed = (round(low + (position - i) * (high - low)) for low, high in zip(RAMP[i], RAMP[i + 1], strict=True))
     return Color.from_rgb(*mixed)
 
 

@@ -118,7 +118,7 @@ def record_weights(
     """
     recorded: list[list[Tensor]] = [[] for _ in layers]
     device = model.output_matrix.device
-    try:
+    try:  # fused attention does not return weights; layers compute them only if there is a callback
         for attention, weights in zip(layers, recorded, strict=True):
             attention.module.on_weights = weights.append
         model(torch.tensor([source], device=device), torch.tensor([target], device=device))

@@ -25,6 +25,7 @@ def main() -> None:
     except Interrupted:
         sys.exit(EXIT_INTERRUPTED)
     except BrokenPipeError:  # the reader of a pipe has ended, as `| head` does
+        # Python flushes standard output at exit, and would report the error once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:  # a folder without write permission, a full disk
         print(f"{error.filename or 'ablate'}: {error.strerror or error}", file=sys.stderr)

@@ -76,6 +76,7 @@ def run_command() -> int:
         UsageError: the command, an option or an argument is wrong or missing.
     """
     try:
+        # standalone_mode would print errors in several lines, and exit with codes of its own.
         code = app(sys.argv[1:] or ["--help"], prog_name="ablate", standalone_mode=False)
     except ClickException as error:
         raise usage_error(error) from None

@@ -38,7 +38,7 @@ class Kind(str, Enum):
 
 
 class Format(str, Enum):
-    """Forms of the output."""
+    """Formats of the output."""
 
     rich = "rich"
     json = "json"
@@ -82,6 +82,7 @@ def command(
         raise UsageError("--pairs has no effect without --importance")
     from ablate.analysis.figures import check_paths
 
+    # Invalid paths are reported before the model is loaded, which takes seconds.
     check_paths(out or [])
     folder = find_finished_run(Results(results), run)
     from ablate.analysis.heads import attention_layers
@@ -90,7 +91,7 @@ def command(
     opened = load_run(folder, Results(results), torch_device(device))
     among = attention_layers(opened.model, [one.value for one in kind or ()], layer or ())
     if importance:
-        _importance(folder.id, _measured(opened, among, pairs), format, out or [])
+        _importance(folder.id, _measure(opened, among, pairs), format, out or [])
     else:
         _weights(folder.id, opened, among, sentence, translation, format, out or [])
 
@@ -109,47 +110,47 @@ def _weights(
     from ablate.analysis.weights import attention_weights
 
     text = opened.corpus.text("test", "source")[0] if sentence is None else sentence
-    found = attention_weights(opened, text, translation, among)
-    if out:  # first: whoever reads what is printed may go away
+    weights = attention_weights(opened, text, translation, among)
+    if out:  # before printing, which stops if the reader of a pipe exits
         from ablate.analysis.figures import draw_weights
         from ablate.plotting import save
 
-        save(draw_weights(found, run), out)
+        save(draw_weights(weights, run), out)
     if format is Format.json:
-        typer.echo(formats.weights_json(found, run), nl=False)
+        typer.echo(formats.weights_json(weights, run), nl=False)
     elif format is Format.csv:
-        typer.echo(formats.weights_csv(found), nl=False)
+        typer.echo(formats.weights_csv(weights), nl=False)
     else:
         from rich.console import Console
 
         from ablate.analysis.terminal import print_weights
 
-        print_weights(found, Console(highlight=False))
+        print_weights(weights, Console(highlight=False))
 
 
-def _importance(run: str, found: Importances, format: Format, out: list[Path]) -> None:
-    """Print and draw what heads are worth."""
+def _importance(run: str, importances: Importances, format: Format, out: list[Path]) -> None:
+    """Print and draw the importance of heads."""
     from ablate.analysis import formats
 
-    if out:  # first: whoever reads what is printed may go away
+    if out:  # before printing, which stops if the reader of a pipe exits
         from ablate.analysis.figures import draw_importances
         from ablate.plotting import save
 
-        save(draw_importances(found, run), out)
+        save(draw_importances(importances, run), out)
     if format is Format.json:
-        typer.echo(formats.importances_json(found, run), nl=False)
+        typer.echo(formats.importances_json(importances, run), nl=False)
     elif format is Format.csv:
-        typer.echo(formats.importances_csv(found), nl=False)
+        typer.echo(formats.importances_csv(importances), nl=False)
     else:
         from rich.console import Console
 
         from ablate.analysis.terminal import print_importances
 
-        print_importances(found, Console(highlight=False))
+        print_importances(importances, Console(highlight=False))
 
 
-def _measured(opened: LoadedRun, among: list[AttentionLayer], pairs: int | None) -> Importances:
-    """The importance of heads, with a bar meanwhile in a terminal."""
+def _measure(opened: LoadedRun, among: list[AttentionLayer], pairs: int | None) -> Importances:
+    """Measure the importance of heads; a terminal shows a progress bar."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -159,6 +160,6 @@ def _measured(opened: LoadedRun, among: list[AttentionLayer], pairs: int | None)
     dev = dev if pairs is None else dev.first(pairs)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("passes over the dev side", total=count_passes(among))
+        task = progress.add_task("passes over the dev split", total=count_passes(among))
         device = opened.model.output_matrix.device
         return measure_importances(opened.task, opened.model, dev, device, among, lambda: progress.advance(task))

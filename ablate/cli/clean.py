@@ -43,7 +43,7 @@ def command(
             freed += size_of(removable.paths)
             typer.echo(line)
             continue
-        removed = remove(removable, weights)
+        removed = remove(removable, weights)  # None: a worker holds the run's lease
         freed += removed or 0
         typer.echo(f"{line}: {'kept, a worker is using it' if removed is None else 'removed'}")
     done = "freed" if yes else "can be freed with --yes"

@@ -64,12 +64,12 @@ def command(
 
 
 def _with_sentences(found: Comparison, root: Results, count: int) -> Comparison:
-    """With the sentences in which they differ most, of the first seed that both rows have translated."""
+    """Add the sentences that differ most, from the first seed that both rows have translated."""
     from ablate.store.corpora import is_prepared
 
     table, pair = found.table, (found.first, found.second)
-    there = len(table.corpora) == 1 and is_prepared(root.corpora / table.corpora[0])
-    for seed in table.study.seeds if there else ():
+    has_corpus = len(table.corpora) == 1 and is_prepared(root.corpora / table.corpora[0])
+    for seed in table.study.seeds if has_corpus else ():
         folders = [root.run(run.id) for row in pair for run in table.study.runs_of(row.row) if run.seed == seed]
         if all(row.states[seed] == "done" for row in pair) and all(
             folder.predictions(row.row.decoding).exists() for folder, row in zip(folders, pair, strict=True)

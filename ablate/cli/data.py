@@ -26,7 +26,7 @@ app = typer.Typer(help="List, describe and prepare corpora.", cls=CommandGroup, 
 
 @app.command(name="list", epilog="Example: [bold]ablate data list[/bold]")
 def list_corpora(results: ResultsRoot = DEFAULT_RESULTS, format: Format = OutputFormat.rich) -> None:
-    """List corpora with a name of their own, and corpora that are already prepared."""
+    """List named corpora, and corpora that are already prepared."""
     from ablate.config.translation_data import NAMED_CORPORA
     from ablate.data.listing import named_corpora, prepared_corpora
 
@@ -58,9 +58,9 @@ def show(
     if format is OutputFormat.json:
         typer.echo(json.dumps(shown, indent=1, ensure_ascii=False))
         return
-    from ablate.report.data_text import print_portrait
+    from ablate.report.data_text import print_description
 
-    print_portrait(shown)
+    print_description(shown)
 
 
 @app.command(epilog="Example: [bold]ablate data prepare study.yaml --offline[/bold]")
@@ -76,6 +76,7 @@ def prepare(
     content, root = study_and_results(study, results, set, rows, None)
     from ablate.data.prepare import prepare
 
+    # Rows may have several vocabulary sizes, each of which is another corpus.
     for data in dict.fromkeys(content.data_of(row) for row in content.rows):
         corpus = prepare(data, content.data_folder, root.corpora, _print_note)
         corpus.verify(every=True)

@@ -1,4 +1,4 @@
-"""`ablate export`: a trained run as a model of another library."""
+"""`ablate export`: convert a trained run to a model of another library."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ def command(
     to: Annotated[Target, typer.Option("--to", help="Target format.", show_default=False)],
     results: ResultsRoot = DEFAULT_RESULTS,
 ) -> None:
-    """Write a trained run as a model of another library."""
+    """Convert a trained run to a model of another library."""
     source = find_finished_run(Results(results), run)
+    # Imported after the check, since it loads torch.
     from ablate.export import export_run
 
     name = export_run(source, Results(results), to.value, folder)

@@ -36,6 +36,7 @@ def command(
     """Write a commented study to start from."""
     content = (TEMPLATES / f"{template.value}.yaml").read_text(encoding="utf-8")
     try:
+        # "x" fails if the file exists, so that no study is ever overwritten.
         with file.open("x", encoding="utf-8") as out:
             out.write(content.replace("<file>", str(file)).replace("<name>", _study_name(file.stem)))
         _write_schema(file.with_name(SCHEMA))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class OutputFormat(str, Enum):
-    """Forms of a command's output."""
+    """Formats of a command's output."""
 
     rich = "rich"
     json = "json"
@@ -84,7 +84,7 @@ def warn_of_changed_data(study: Study, results: Results) -> None:
     for run in study.runs_of(study.base):
         try:
             result = results.run(run.id).read_result()
-        except StoreError:
+        except StoreError:  # reported by the command itself, with the other damaged results
             continue
         used |= {decoding.corpus for decoding in result.decodings.values()} if result else set()
     if used and is_other_text(study.data_of(study.base), study.data_folder, results.corpora, used):
@@ -147,14 +147,14 @@ def go_offline(requested: bool) -> None:
 def score_missing(study: Study, results: Results) -> None:
     """Score finished translations in the study's metrics where a score is missing, with a progress bar.
 
-    If the results cannot be written, say so and go on without the new scores.
+    If the results cannot be written, print a warning and continue without the new scores.
     """
     from ablate.report import scoring
 
     bar: list[tuple[Progress, TaskID]] = []
 
     def report(done: int, total: int) -> None:
-        if not bar:
+        if not bar:  # created with the first score: most commands have none to compute
             from rich.console import Console
             from rich.progress import Progress
 

@@ -43,6 +43,7 @@ def command(
     warn_of_changed_data(content, root)
     plan = plan_of(content, root)
     fitting = None if limit is None else fit(plan, limit.available(visible_gpus()))
+    # Missing text does not prevent a plan, so it is a warning here and an error in `ablate run`.
     for fault in source_faults(content.data, content.data_folder, root.corpora):
         typer.echo(f"data: {fault}", err=True)
     if format is OutputFormat.json:

@@ -67,6 +67,7 @@ def command(
     table = table_of(content, root)
     curves = curves_of(table, root)
     seen = _attention(table, root, attention) if attention is not None else None
+    # The whole page is made before anything is written: an error leaves the old page unchanged.
     text = page(table, root, curves, _samples(table, root, sentences), seen)
     path = out or root.study(content.name) / FILE
     write_bytes(path, text.encode(), durable=False)
@@ -115,5 +116,5 @@ def _attention(table: Table, root: Results, sentence: str) -> Attention:
     from ablate.run.inference import load_run
 
     opened = load_run(root.run(run.id), root)
-    found = attention_weights(opened, sentence, None, attention_layers(opened.model, [], ()))
-    return Attention(base.label, run.id, sentence, render(draw_weights(found, run.id), "svg"))
+    weights = attention_weights(opened, sentence, None, attention_layers(opened.model, [], ()))
+    return Attention(base.label, run.id, sentence, render(draw_weights(weights, run.id), "svg"))

@@ -73,6 +73,7 @@ def command(
     from ablate.store.machine import visible_gpus
 
     go_offline(offline)
+    # Options are checked before the study is read, and the study before anything is downloaded or trained.
     loggers = select_loggers(log or ())
     limit = None if budget is None else Budget.parse(budget)
     content, root = study_and_results(study, results, set, rows, seeds)
@@ -103,7 +104,7 @@ def command(
     score_missing(content, root)
     table = table_of(content, root)
     render.print_rich(table, console, against_paper=False)
-    if content.is_modified:
+    if content.is_modified:  # the published table belongs to the whole study
         console.print(
             f"{root.study(content.name)} is not updated: --set, --rows and --seeds change the study.", soft_wrap=True
         )
@@ -129,6 +130,7 @@ def _train_within(budget: Budget, gpus: int, study: Study, root: Results, train:
         outcome = train(base_alone(study))
         if not outcome.complete:
             return outcome
+        # The time for base counts towards the budget.
         rest = replace(budget, seconds=max(0.0, budget.seconds + start - time.monotonic()))
         plan = plan_of(study, root)
         fitting = fit(plan, rest.available(gpus))

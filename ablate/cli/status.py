@@ -51,6 +51,7 @@ def command(
     ] = False,
 ) -> None:
     """Show the state of every run, or everything known about one run."""
+    # Ids have no suffix. A study file without a suffix is recognised because it exists.
     if not study.exists() and not study.suffix:
         if not _RUN_ID.fullmatch(str(study)):
             raise UsageError(f'"{study}" is neither a study file nor a run id')

@@ -63,6 +63,7 @@ def command(
     score_missing(selected, root)
     content = table_of(selected, root)
     if format is not Format.rich:
+        # Entries are functions, so that only the requested format is made.
         from ablate.page.html import table_html
         from ablate.report.latex import latex
 

@@ -1,4 +1,4 @@
-"""`ablate translate`: standard input to standard output with a trained run."""
+"""`ablate translate`: translate standard input with a trained run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def command(
 ) -> None:
     """Translate standard input, one sentence per line."""
     folder = find_finished_run(Results(results), run)
-    sentences = _read_lines()
+    sentences = _read_lines()  # all of them, since batches are sorted by length
     from ablate.run.inference import translate_text
 
     for line in translate_text(folder, Results(results), sentences, beam, alpha):

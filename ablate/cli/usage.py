@@ -1,4 +1,4 @@
-"""Wrong usage of the command line, as one line: what is wrong, what is allowed, the nearest match."""
+"""Usage errors of the command line in one line: the error, the allowed values, the nearest match."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ class CommandGroup(TyperGroup):
 def usage_error(error: Any) -> UsageError:
     """Turn an exception of click into a message of one line."""
     ctx = getattr(error, "ctx", None)
+    # Exceptions are recognised by their attributes where typer does not export the class.
     if hasattr(error, "possibilities"):  # click's NoSuchOption, which typer does not export
         option, options = getattr(error, "option_name", ""), _long_options(ctx)
         near = did_you_mean(option, options) or f"; choose {listed(options)}"
@@ -69,7 +70,7 @@ def _name(parameter: Any) -> str:
 
 
 def _wrong_value(error: typer.BadParameter) -> str:
-    """What was given and what is allowed; typer leaves the value in pydantic's exception, the cause of its own."""
+    """Message with the given and the allowed value. The value is in pydantic's exception, the cause of typer's."""
     from pydantic import ValidationError
 
     from ablate.config.fields import field_errors

@@ -44,6 +44,7 @@ def command(
     content, root = study_and_results(study, results, set, rows, seeds)
     faults = _stored(content, root)
     if not stored:
+        # One row checks the machine; --rows asks for more.
         for row in content.rows if rows else content.rows[:1]:
             faults += _check_resume(content, row, root, device, steps)
     if faults:
@@ -57,24 +58,24 @@ def _stored(study: Study, results: Results) -> int:
     from ablate.store.corpora import known_corpus
     from ablate.store.records import CorpusManifest
 
-    into, runs = Audit(), 0
+    report, runs = Audit(), 0
     for run in study.runs():
         folder = results.run(run.id)
         if folder.path.is_dir():
             runs += 1
-            audit(folder, into)
+            audit(folder, report)
     known = {known_corpus(run.data, results.corpora) for run in study.runs()}
     corpora = 0
     for corpus in sorted(path for path in known if path is not None):
-        manifest = into.read(functools.partial(CorpusManifest.read, corpus))
+        manifest = report.read(functools.partial(CorpusManifest.read, corpus))
         corpora += manifest is not None
         for name, expected in (manifest.files if manifest else {}).items():
-            into.file(corpus.parent / name, expected)
-    for line in into.faults:
+            report.file(corpus.parent / name, expected)
+    for line in report.faults:
         typer.echo(line)
-    checked = f"{into.files} files of {plural(runs, 'run')} and {corpora} {'corpus' if corpora == 1 else 'corpora'}"
-    typer.echo(f"stored: {checked}: {f'{len(into.faults)} damaged' if into.faults else 'all unchanged'}")
-    return len(into.faults)
+    checked = f"{report.files} files of {plural(runs, 'run')} and {corpora} {'corpus' if corpora == 1 else 'corpora'}"
+    typer.echo(f"stored: {checked}: {f'{len(report.faults)} damaged' if report.faults else 'all unchanged'}")
+    return len(report.faults)
 
 
 def _check_resume(study: Study, row: Row, results: Results, device: Device, steps: int) -> int:

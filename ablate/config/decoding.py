@@ -1,4 +1,4 @@
-"""Fields of decoding (section 6.1 of the paper). They never cause a second training."""
+"""Fields of decoding (section 6.1 of the paper). Not part of a run's id: rows that differ in them share runs."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def field_errors(error: ValidationError, section: type[Section] | None = None) -
 
     Args:
         error: raised by a section.
-        section: the class whose field descriptions explain what a missing field is.
+        section: the class whose field descriptions are shown for missing fields.
     """
     errors = []
     for details in error.errors():

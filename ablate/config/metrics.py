@@ -1,4 +1,4 @@
-"""Metrics: names, direction and digits. The code that measures them is in `metrics/`."""
+"""Definitions of metrics: name, direction and digits. The `metrics` package measures them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 class Metric:
     """A metric of a model's likelihood or of its predictions.
 
-    name: in studies, JSON and CSV.
-    title: in the head of a table.
+    name: as written in studies, JSON and CSV.
+    title: as shown in the head of a table.
     more_is_better: whether a higher value is better.
-    digits: after the decimal point, in a table.
+    digits: number of decimals in tables.
     side: the split that it is measured on, `dev` or `test`.
     of_100: whether scores range from 0 to about 100, so that larger differences are impossible.
     scorer: the library that computes it and signs its scores; empty for metrics of ablate.
@@ -32,7 +32,7 @@ class Metric:
 
 
 PPL = Metric("ppl", "PPL", more_is_better=False, digits=2, side="dev", of_100=False)
-# Compared in the place of PPL where rows have different vocabularies.
+# Perplexities per token cannot be compared between vocabularies; perplexities per character can.
 PPL_CHAR = Metric("ppl_char", "PPL/char", more_is_better=False, digits=3, side="dev", of_100=False)
 
 # sacreBLEU's metrics with its own defaults, and chrF++ with word bigrams.

@@ -16,7 +16,7 @@ class RowConfig(ModelConfig, TrainingConfig, DecodingConfig, RowDataConfig):
     """Every field that a row may set, resolved, in one flat configuration."""
 
 
-# The letters of the paper's Table 3, and the fields that they stand for.
+# Letters of the paper's Table 3 -> field names.
 SYMBOLS = {
     "N": "n_layers",
     "h": "n_heads",
@@ -25,7 +25,7 @@ SYMBOLS = {
 }
 SYMBOL_OF = {name: symbol for symbol, name in SYMBOLS.items()}
 
-# d_k and d_v are None, that is derived again, so that a preset in a row overrides those of base.
+# d_k and d_v are None, so that a preset in a row derives them again instead of keeping those of base.
 _BASE: dict[str, Any] = {
     "n_layers": 6, "d_model": 512, "d_ff": 2048, "n_heads": 8, "d_k": None, "d_v": None,
     "dropout": 0.1, "label_smoothing": 0.1, "positional_encoding": "sinusoidal",

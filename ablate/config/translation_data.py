@@ -26,7 +26,7 @@ class NamedCorpus:
     vocab_size: the default.
     repository: `owner/name` on the Hub; None: the corpus is generated.
     revision: a commit, or a branch; given only where it is known for certain, as are hashes.
-    files: by split name, how the names of the split's files begin; `{config}` stands for the direction's configuration.
+    files: prefix of the split's file names, by split name; `{config}` is replaced by the direction's configuration.
     sha256: of files, where they are known.
     """
 

@@ -144,7 +144,7 @@ class Corpus:
         manifest = CorpusManifest.read(folder / MANIFEST)
         if manifest is None:
             raise StoreError(f"{folder}: is not a prepared corpus")
-        if manifest.format != FORMAT:  # an older corpus cannot be converted without its text
+        if manifest.format != FORMAT:
             raise StoreError(f"{folder}: has format {manifest.format}, but this version reads {FORMAT}; remove it")
         self.folder = folder
         self.manifest = manifest

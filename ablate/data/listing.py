@@ -53,7 +53,7 @@ def describe(corpus: Corpus) -> dict[str, Any]:
         splits[name] = {"pairs": pairs, "from": manifest.sources.get(name), "tokens": lengths}
     train, tokenizer = corpus.split("train"), corpus.tokenizer
     sampled = range(0, len(train), -(-len(train) // SAMPLE))
-    # Pieces in the middle of the vocabulary: the first ones are letters, the last ones rare words.
+    # Pieces from the middle of the vocabulary: the first ones are very short.
     middle = range(tokenizer.vocab_size // 2, min(tokenizer.vocab_size // 2 + 12, tokenizer.vocab_size))
     return {
         "id": corpus.id,

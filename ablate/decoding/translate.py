@@ -1,4 +1,4 @@
-"""Sentences in, sentences out: batches by length, beam search, detokenized text in the order given."""
+"""Translate sentences by beam search, in batches of similar lengths."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ablate.data.tokenizer import EOS, Tokenizer
 from ablate.decoding.beam import beam_search
 from ablate.model import Transformer
 
-BATCH_TOKENS = 16384  # source tokens times hypotheses at once; it has no part in what comes out
+BATCH_TOKENS = 16384  # source tokens x hypotheses in one batch; does not affect the translations
 
 
 def translate(
@@ -34,30 +34,35 @@ def translate_ids(
     device: torch.device,
     after_batch: Callable[[], None] = lambda: None,
 ) -> list[list[int]]:
-    """Translate sentences of token ids without marks, none longer than the model's positions, to such ids.
+    """Translate sentences of token ids to token ids, both without BOS and EOS. Order is kept.
 
-    A translation has at most its source's length plus `max_extra_length` tokens.
+    A translation has at most its source's length plus `max_extra_length` tokens. No source may have more tokens
+    than the model has positions.
     """
     model.eval()
+    # Sorted by length, so that batches have little padding.
     order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
     translations: list[list[int]] = [[]] * len(sentences)
     for batch in _batches(order, sentences, BATCH_TOKENS // decoding.beam):
         sources = [[*sentences[i], EOS] for i in batch]
-        limits = [min(len(sentences[i]) + decoding.max_extra_length, _room(model, len(sentences[i]))) for i in batch]
-        found = beam_search(model, pad(sources).to(device), torch.tensor(limits), decoding.beam, decoding.alpha)
-        for i, hypothesis in zip(batch, found, strict=True):
+        limits = [
+            min(len(sentences[i]) + decoding.max_extra_length, _max_target_length(model, len(sentences[i])))
+            for i in batch
+        ]
+        hypotheses = beam_search(model, pad(sources).to(device), torch.tensor(limits), decoding.beam, decoding.alpha)
+        for i, hypothesis in zip(batch, hypotheses, strict=True):
             translations[i] = hypothesis.tokens
         after_batch()
     return translations
 
 
-def _room(model: Transformer, source: int) -> int:
-    """Tokens that the translation of a source may have at most for both to find their places."""
+def _max_target_length(model: Transformer, source: int) -> int:
+    """Largest number of target tokens for which the model has positions, given the source length."""
     return model.config.max_positions - model.config.places(source if not model.config.has_encoder else 0, 0)
 
 
 def _batches(order: list[int], sentences: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
-    """Sentences, shortest first, in groups of at most `tokens` padded tokens, or single ones."""
+    """Divide sentences, in this order, into batches of at most `tokens` padded tokens; a longer sentence is alone."""
     batches: list[list[int]] = [[]]
     for i in order:
         if batches[-1] and (len(batches[-1]) + 1) * (len(sentences[i]) + 1) > tokens:

@@ -29,6 +29,7 @@ def write(model: TrainedModel, folder: Path) -> None:
     marks = model.vocabulary()
     spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = marks[UNK], marks[BOS], marks[EOS]
     spec.config.layer_norm_epsilon = EPS
+    # validate() fails on a variable without a value, so that no part of the model is forgotten.
     spec.validate()
     spec.optimize()
     spec.save(str(folder))
@@ -140,9 +141,11 @@ def _attention(spec: Any, model: TrainedModel, ours: str) -> None:
     """Fill in an attention layer. Self-attention has one product for Q, K and V; cross-attention one for K and V."""
     Q, K, V, output = model.attention(ours)
     joined = ([Q, K, V],) if len(spec.linear) == 2 else ([Q], [K, V])
+    # CTranslate2 multiplies one joined matrix instead of three small ones.
     for linear, projections in zip(spec.linear, joined, strict=False):
         _affine(linear, *projections)
     _affine(spec.linear[-1], output)
+    # Always set: without a value CTranslate2 scales by d_k^-0.5, also for a row without the scale.
     spec.queries_scale = 1.0 if model.config.attention_scale == 1 else model.config.d_k**-0.5
 
 

@@ -67,7 +67,7 @@ def _check_support(run: RunFolder, config: ModelConfig, library: str, target: Ta
 
 
 def _origin(opened: LoadedRun, library: str) -> dict[str, Any]:
-    """Return the origin of an exported model, without decoding settings, which are no part of it, and machines."""
+    """Return the provenance of an exported model: run, corpus and settings, without decoding and machine."""
     excluded = {*NOT_IDENTITY, *DecodingConfig.model_fields}
     return {
         "ablate": ablate.__version__,
@@ -104,7 +104,7 @@ def _write_atomically(folder: Path, write: Callable[[Path], None]) -> None:
         write(temporary)
         for file in temporary.iterdir():
             sync_file(file)
-        temporary.replace(folder)
+        temporary.replace(folder)  # atomic: a crash never leaves half a model under the final name
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     sync_folder(folder.parent)

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from ablate.data.tokenizer import BOS, EOS, PAD
 
-# Defaults of `generate`: this project's beam search with alpha = 0.
+# Defaults of `generate`, equal to this project's beam search with alpha = 0. The length penalty of transformers divides
+# by another power of the length, so that no other alpha has an equivalent.
 GENERATION = {
     "bos_token_id": BOS,
     "eos_token_id": EOS,

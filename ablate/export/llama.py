@@ -83,7 +83,7 @@ def _layer(model: TrainedModel, ours: str) -> dict[str, Tensor]:
     }
     for name, projection in attention.items():
         layer[f"self_attn.{name}.weight"] = projection.W
-        if model.config.attention_bias:
+        if model.config.attention_bias:  # Llama has either all biases of attention or none
             layer[f"self_attn.{name}.bias"] = projection.b
     for name, letter in mlp.items():
         layer[f"mlp.{name}.weight"], layer[f"mlp.{name}.bias"] = model.affine(f"{feed_forward}.{letter}")

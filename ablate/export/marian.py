@@ -105,6 +105,7 @@ class _Tensors:
             names["output"] = "lm_head"
         for ours, theirs in names.items():
             self.tensors[f"{theirs}.weight"] = self.model.weights[f"{ours}.weight"][:, self.order]
+        # Marian adds a bias to the logits; this project has none.
         self.tensors["final_logits_bias"] = torch.zeros(1, self.model.tokenizer.vocab_size)
 
     def _layer(self, ours: str, theirs: str, is_decoder: bool) -> None:

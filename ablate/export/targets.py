@@ -60,7 +60,7 @@ def _marian_rules(c: ModelConfig) -> Rules:
     yield _other_cross_heads(c, "MarianMTModel")
     yield (
         c.positional_encoding == "t5",
-        "positional_encoding=t5, but Hugging Face's T5 has no biases in its feed-forward network, and a run always has",
+        "positional_encoding=t5, but the feed-forward network of T5 in Hugging Face has no biases",
     )
 
 
@@ -82,7 +82,7 @@ def _generator_rules(c: ModelConfig) -> Rules:
 
 
 def _two_head_sizes(c: ModelConfig, name: str) -> tuple[bool, str]:
-    return c.d_k != c.d_v, f"d_k={c.d_k} and d_v={c.d_v}, but {name} has one size for both"
+    return c.d_k != c.d_v, f"d_k={c.d_k} and d_v={c.d_v}, but {name} needs them equal"
 
 
 def _other_cross_heads(c: ModelConfig, name: str) -> tuple[bool, str]:

@@ -84,6 +84,7 @@ def select_loggers(names: Iterable[str]) -> dict[str, Callable[[Path], Logger]]:
         if name not in LOGGERS:
             raise UsageError(f'--log: "{name}" is not {listed(LOGGERS)}{did_you_mean(name, LOGGERS)}')
         module, kind, package = LOGGERS[name]
+        # find_spec does not import the package, which may take seconds.
         if find_spec(package) is None:
             raise UsageError(f"--log {name}: not installed; pip install 'ablate-transformer[{name}]'")
         factories[name] = partial(_make, module, kind)
@@ -108,6 +109,7 @@ class RunFolders:
         """Return an empty folder for the run; an earlier, incomplete one is removed."""
         folder = self.root / _file_name(name)
         self._mark(folder).unlink(missing_ok=True)
+        # Event files can only be appended to: points that the run repeats after a crash would appear twice.
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         return folder

@@ -1,7 +1,7 @@
 """Copies the metrics logs of runs to loggers, in threads of the launching process.
 
 An interrupted run cuts its log back to its last checkpoint and writes the same lines again. The number of lines already
-sent is therefore enough to send every line once. Workers know nothing of loggers.
+sent is therefore enough to send every line once. Workers do not use loggers.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ class Mirror:
 
     def __exit__(self, *error: object) -> None:
         self.ending.set()
+        # Threads are daemons: a dashboard that does not answer must not keep the command from ending.
         for name, thread in self.threads.items():
             thread.join(END_SECONDS)
             if thread.is_alive():

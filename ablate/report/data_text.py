@@ -1,4 +1,4 @@
-"""Corpora, for a terminal."""
+"""Print lists and descriptions of corpora to a terminal."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ablate.report.terminal import plain_table, print_wide
 
 
 def print_list(named: Sequence[Mapping[str, Any]], prepared: Sequence[Mapping[str, Any]]) -> None:
-    """Corpora by name, then those that are prepared."""
+    """Print the named corpora, then the prepared ones."""
     table = plain_table("corpus", "directions", "train, dev, test", "from")
     for each in named:
         table.add_row(each["corpus"], ", ".join(each["directions"]), ", ".join(each["splits"]), Text(each["from"]))
     print_wide(table)
     console = Console(highlight=False, soft_wrap=True)
     if not prepared:
-        console.print("\nNone is prepared here yet.")
+        console.print("\nNo corpus is prepared here yet.")
         return
     console.print()
     table = plain_table("prepared", "corpus", "direction", "+pairs", "+V", "+on disk")
@@ -31,8 +31,8 @@ def print_list(named: Sequence[Mapping[str, Any]], prepared: Sequence[Mapping[st
     print_wide(table)
 
 
-def print_portrait(shown: Mapping[str, Any]) -> None:
-    """What a corpus holds."""
+def print_description(shown: Mapping[str, Any]) -> None:
+    """Print the description of a prepared corpus (`listing.describe`)."""
     console, data = Console(highlight=False, soft_wrap=True, markup=False), shown["data"]
     console.print(f"corpus {shown['id']}: {data['corpus']}, {data['direction']}")
     fields = list(dict.fromkeys(field for split in shown["splits"].values() for field in split["tokens"]))
@@ -44,14 +44,14 @@ def print_portrait(shown: Mapping[str, Any]) -> None:
     print_wide(table)
     left_out = ", ".join(f"{count:,} {why}" for why, count in shown["left_out"].items())
     console.print(f"dropped from the training split: {left_out or 'nothing'}")
-    for split, mended in shown["repaired"].items():
-        console.print(f"mended in {split}: {', '.join(f'{count:,} {what}' for what, count in mended.items())}")
+    for split, repairs in shown["repaired"].items():
+        console.print(f"repaired in {split}: {', '.join(f'{count:,} {what}' for what, count in repairs.items())}")
     for line in shown["noticed"]:
         console.print(f"note: {line}")
     vocabulary = shown["vocabulary"]
-    some = " ".join(vocabulary["some"])
+    examples = " ".join(vocabulary["some"])
     console.print(
-        f"vocabulary: {vocabulary['pieces']:,} pieces, {vocabulary['kind']}, {data['vocabulary']}: ... {some}"
+        f"vocabulary: {vocabulary['pieces']:,} pieces, {vocabulary['kind']}, {data['vocabulary']}: ... {examples}"
     )
     for texts in shown["sample"]:
         console.print("  " + "\n  -> ".join(texts))
@@ -60,7 +60,7 @@ def print_portrait(shown: Mapping[str, Any]) -> None:
 
 
 def _origin(about: Mapping[str, Any]) -> str:
-    """`train.en, train.de, SHA-256 of the text 1a2b..., 3c4d...`."""
+    """Origin of a split: `train.en, train.de, SHA-256 of the text 1a2b..., 3c4d...`."""
     parts = []
     if "hub" in about:
         parts.append(f"hf:{about['hub']}@{about['commit']}, licence: {about['licence'] or 'none stated'}")

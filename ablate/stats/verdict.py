@@ -159,6 +159,7 @@ def _word(
         return "diverged" if row.diverged else ""
     if p_seeds is None:
         return "cannot tell"
+    # Equal scores for every seed, as for a row that differs only in a setting without effect on the metric.
     if not any(row.differences.values()):
         return "no difference"
     if p_seeds >= LEVEL or (p_bootstrap is not None and p_bootstrap >= LEVEL):

@@ -48,7 +48,7 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
 
     Raises:
         StudyError: the file or `--set` has errors; it holds all of them.
-        UsageError: `--rows` or `--seeds` selects nothing that the study has.
+        UsageError: `--rows` or `--seeds` selects an unknown row or invalid seeds.
     """
     selection = selection or Selection()
     text = read_file(path)
@@ -102,6 +102,7 @@ class _Reader:
             runs = len(rows) * len(seeds)
             if runs > MAX_RUNS:
                 self.report(sections["seeds"].mark, f"makes {runs:,} runs; a study can have at most {MAX_RUNS:,}")
+        # Settings are resolved up to here although some are invalid, so that all errors are reported at once.
         if self.errors or data is None:
             raise StudyError(*self.error_lines())
         return Study(
@@ -200,6 +201,7 @@ class _Reader:
     def data_folder(self, folder: Node) -> str:
         """Path of `data.folder`: relative to the study file, or to the working directory if given by `--set`."""
         path = Path(folder.value).expanduser()
+        # A mark without a line is that of --set.
         return str(self.path.parent / path if folder.mark.line else path)
 
     def read_base(self, node: Node | None) -> dict[str, Node]:
@@ -212,6 +214,7 @@ class _Reader:
         known = known_fields(node, self.report)
         settings = _by_name({key: value for key, value in known.items() if is_single_value(key, value, self.report)})
         settings = self.plugins.resolve(settings)
+        # Each field alone first: one invalid field of base would otherwise be reported again for every row.
         for name, value in list(settings.items()):
             if name != "preset" and self.resolve({name: value}, value.mark, alone=True) is None:
                 del settings[name]
@@ -281,7 +284,7 @@ class _Reader:
         return specs
 
     def is_dropped(self, spec: RowSpec, settings: Mapping[str, Node]) -> bool:
-        """Whether `where` drops the row. It is asked first, so it can drop combinations that would be errors."""
+        """Whether `where` drops the row. Evaluated before the row is resolved, so it can drop invalid ones."""
         if spec.where is None:
             return False
         try:

@@ -123,6 +123,7 @@ def _settings(schema_of: Callable[[str], Schema]) -> Schema:
         "type": "object",
         "additionalProperties": False,
         "properties": {**letters, **{name: schema_of(name) for name in names}},
+        # A field must not be given by its letter and by its name.
         "not": {"anyOf": [{"required": [letter, name]} for letter, name in SYMBOLS.items()]},
     }
 

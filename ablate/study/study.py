@@ -88,6 +88,7 @@ class Study:
     @cached_property
     def _ids(self) -> dict[tuple[int, int], str]:
         """Run ids by (index of the row, seed)."""
+        # By index, since a Row holds a dict and cannot be a key.
         return {
             (index, seed): run_id(self.data, row.config, seed, self.task_name)
             for index, row in enumerate(self.rows)
@@ -120,6 +121,7 @@ class Study:
         """Yield every run once: base and then each row with the first seed, then with the next seeds."""
         seen: set[str] = set()
         for seed in self.seeds:
+            # All rows with the first seed come first, so that an interrupted study has a complete table.
             for index, row in enumerate(self.rows):
                 id = self._ids[index, seed]
                 if id not in seen:

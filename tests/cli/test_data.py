@@ -33,7 +33,7 @@ def test_named_and_prepared_corpora_are_listed(written):
     before = inside("data", "list")
     assert before.code == 0
     assert all(name in before.out for name in ("toy", "multi30k", "iwslt2017", "wmt14", "hf:wmt/wmt14@b199e40"))
-    assert "None is prepared here yet." in before.out
+    assert "No corpus is prepared here yet." in before.out
     assert inside("data", "prepare", "own.yaml").code == 0
     listed = json.loads(inside("data", "list", "--format", "json").out)
     assert sorted(corpus["data"]["vocab_size"] for corpus in listed["prepared"]) == [60, 80]

@@ -42,7 +42,7 @@ def test_a_supported_configuration_has_no_violation(target, fields):
         (
             GENERATOR,
             {"architecture": "decoder-only", "d_v": 32},
-            "d_k=64 and d_v=32, but ctranslate2 has one size for both",
+            "d_k=64 and d_v=32, but ctranslate2 needs them equal",
         ),
     ],
 )
