@@ -1,11 +1,11 @@
-"""What training and decoding make of a GPU: model FLOP utilisation, tokens a second, and how long Table 3 would take.
+"""Training and decoding on a GPU: model FLOP utilisation, tokens per second, and an estimate of the time for Table 3.
 
     python benchmarks/gpu.py [--sizes XS S base big] [--tokens 4096 25000] [--ids FILE] [--vocab 37000]
                              [--peak TFLOPS] [--device cuda|cpu] [--seconds 20]
 
-FLOPs are counted exactly (`ablate/config/cost.py`): matrix products alone, an encoder's weights meeting source tokens
-only and a decoder's target tokens only, padding left out; a step is three forward passes. Utilisation is the share of
-the peak. `--device cpu` is there to try the script out.
+FLOPs are those of matrix products (`ablate/config/cost.py`): the encoder counts source tokens only, the decoder target
+tokens only, without padding. A step costs as much as three forward passes. Utilisation is the share of the peak. Use
+`--device cpu` to try the script without a GPU.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from ablate.decoding.translate import translate_ids
 from ablate.model import build
 from ablate.study import read_study
 
-# Dense bf16 products, TFLOP a second, from the makers' data sheets.
+# Dense bf16 products in TFLOP per second, from NVIDIA's data sheets.
 PEAKS = {"H200": 989.0, "H100": 989.0, "A100": 312.0, "A10G": 70.0, "L4": 121.0, "V100": 125.0}
 WARM_UP_STEPS = 10
 TABLE3 = Path(__file__).parents[1] / "studies" / "table3.yaml"
 
 
 def peak_of(device: str, given: float | None) -> float | None:
-    """TFLOP a second; None where it is not known."""
+    """Peak in TFLOP per second; None if unknown."""
     if given is not None or device == "cpu":
         return given
     name = torch.cuda.get_device_name()
@@ -41,28 +41,28 @@ def peak_of(device: str, given: float | None) -> float | None:
 
 
 def training(size: str, tokens: int, a: argparse.Namespace) -> tuple[float, float, float]:
-    """Real target tokens a second, FLOP a second, and peak memory in GiB."""
+    """Measure (target tokens per second without padding, FLOP per second, peak memory in GiB)."""
     pairs = split(a.ids, TRAIN)
     trainer_ = trainer(row(size, "bf16", batch_tokens=tokens), pairs, a.device, a.vocab)
     wait: Callable[[], None] = torch.cuda.synchronize if a.device != "cpu" else lambda: None
     for _ in range(WARM_UP_STEPS):
-        trainer_._step(trainer_.at.step + 1)
+        trainer_._step(trainer_.progress.step + 1)
     wait()
-    first, seen, start = trainer_.at.step + 1, trainer_.at.tokens, time.perf_counter()
+    first, seen, start = trainer_.progress.step + 1, trainer_.progress.tokens, time.perf_counter()
     while time.perf_counter() - start < a.seconds:
-        trainer_._step(trainer_.at.step + 1)
+        trainer_._step(trainer_.progress.step + 1)
     wait()
     elapsed, sums = time.perf_counter() - start, LengthSums(pairs.fields)
-    for step in range(first, trainer_.at.step + 1):
+    for step in range(first, trainer_.progress.step + 1):
         chosen = trainer_.order.at(step)
         sums.add(pairs.lengths(chosen))
     flops = FORWARD_AND_BACKWARD * forward_flops(trainer_.config, a.vocab, Lengths.of_fields(sums.sums(), pairs.fields))
     memory = torch.cuda.max_memory_allocated() / 2**30 if a.device != "cpu" else float("nan")
-    return (trainer_.at.tokens - seen) / elapsed, flops / elapsed, memory
+    return (trainer_.progress.tokens - seen) / elapsed, flops / elapsed, memory
 
 
 def decoding(size: str, beam: int, a: argparse.Namespace) -> float:
-    """Sentences a second of 1000, with random weights and so up to the length limit."""
+    """Measure sentences per second over 1000 sentences. With random weights, translations end at the length limit."""
     device = torch.device(a.device)
     model = build(row(size), a.vocab, 1, device).eval()
     source = split(a.ids, TEST, 1000)["source"]
@@ -75,7 +75,7 @@ def decoding(size: str, beam: int, a: argparse.Namespace) -> float:
 
 
 def table3_hours(flops_per_second: float) -> float:
-    """Hours of Table 3's trainings, every run at this rate."""
+    """Hours for all runs of Table 3 at this rate."""
     study = read_study(TABLE3)
     total = sum(
         flops_per_step(row.config, study.data.vocab_size, Lengths.assumed()) * (row.config.train_steps or 0)
@@ -97,7 +97,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0)
     a = parser.parse_args()
     if a.device != "cpu" and not torch.cuda.is_available():
-        sys.exit("torch sees no CUDA device here; --device cpu tries the script out")
+        sys.exit("torch finds no CUDA device; use --device cpu to try the script")
     peak = peak_of(a.device, a.peak)
     name = "the CPU" if a.device == "cpu" else torch.cuda.get_device_name()
     print(f"{name}, bf16, V={a.vocab:,}, peak {f'{peak:,.0f} TFLOP/s' if peak else 'unknown'}", flush=True)

@@ -1,4 +1,4 @@
-"""One measurement of ours, as one JSON line; the other benchmarks start it in an environment of their choosing.
+"""Measure ablate once and print one JSON line; speed.py runs this script in a chosen environment.
 
 python benchmarks/ours.py train XS|S|base fp32|bf16 [--ids FILE] [--threads 2]
 python benchmarks/ours.py decode XS|S|base fp32 [--beam 4] [--ids FILE] [--threads 2]
@@ -23,16 +23,16 @@ from ablate.data.tokenizer import EOS
 from ablate.decoding.translate import translate_ids
 from ablate.model import Transformer, build
 
-SEGMENTS = 3  # parts of the measured time, whose median counts
-# Seconds, and steps at least: batches differ in how much of them is padding, and at base in bf16 a number of rows
-# that is new costs up to a second, for code that oneDNN compiles and for memory.
+SEGMENTS = 3  # parts of the measured time; their median is reported
+# (seconds, minimum number of steps). Many steps, because batches differ in their share of padding, and because in bf16
+# each new number of rows takes up to a second at size base, for oneDNN's compilation and for memory.
 WARM_UP, MEASURED = (6.0, 10), (12.0, 9)
-FORCED = 16  # tokens of every translation, so that a model's quality does not change the work
+FORCED = 16  # tokens of every translation, so that all models do the same work
 REPETITIONS = 3
 
 
 def train(size: str, precision: str, ids: Path | None) -> dict[str, Any]:
-    """Real target tokens a second of the product's training step."""
+    """Measure target tokens per second of ablate's training step, without padding."""
     trainer_ = trainer(row(size, precision), split(ids, TRAIN))
     _steps(trainer_, *WARM_UP)
     seconds, steps = MEASURED
@@ -41,27 +41,27 @@ def train(size: str, precision: str, ids: Path | None) -> dict[str, Any]:
 
 
 def _steps(trainer_: Any, seconds: float, least: int) -> float:
-    start, tokens, last = time.perf_counter(), trainer_.at.tokens, trainer_.at.step + least
-    while time.perf_counter() - start < seconds or trainer_.at.step < last:
-        trainer_._step(trainer_.at.step + 1)
-    return float(trainer_.at.tokens - tokens) / (time.perf_counter() - start)
+    start, tokens, last = time.perf_counter(), trainer_.progress.tokens, trainer_.progress.step + least
+    while time.perf_counter() - start < seconds or trainer_.progress.step < last:
+        trainer_._step(trainer_.progress.step + 1)
+    return float(trainer_.progress.tokens - tokens) / (time.perf_counter() - start)
 
 
 def curve(size: str, precision: str, ids: Path | None, steps: int, dropout: float) -> dict[str, Any]:
-    """The training loss in nats a token, as a mean over the last 10 of every 50 steps."""
+    """Record the training loss in nats per token: the mean over the last 10 of every 50 steps."""
     trainer_, losses = trainer(row(size, precision, dropout=dropout), split(ids, TRAIN)), []
     for step in range(1, steps + 1):
         trainer_._step(step)
         if step % 50 == 40:
-            trainer_.losses.zero_()
+            trainer_.loss_sum.zero_()
             trainer_.loss_tokens = 0
         if step % 50 == 0:
-            losses.append(round(float(trainer_.losses) / trainer_.loss_tokens, 3))
+            losses.append(round(float(trainer_.loss_sum) / trainer_.loss_tokens, 3))
     return {"losses": losses}
 
 
 class Forced:
-    """A model all of whose translations are of FORCED tokens, the end mark among them."""
+    """A model whose translations all have FORCED tokens, including the end mark."""
 
     def __init__(self, model: Transformer) -> None:
         self.model = model
@@ -70,19 +70,19 @@ class Forced:
         return getattr(self.model, name)
 
     def step(self, tokens: torch.Tensor, cache: Any) -> torch.Tensor:
-        """The model's."""
+        """Decode one token with the model."""
         self.length = cache.length + 1
         return self.model.step(tokens, cache)
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
-        """The model's, but the end mark is impossible, and then certain."""
+        """The model's logits, but the end mark has probability 0 before the last token, and 1 there."""
         logits = self.model.logits(states)
         logits[..., EOS] = 1e9 if self.length == FORCED else -1e9
         return logits
 
 
 def decode(size: str, ids: Path | None, beam: int) -> dict[str, Any]:
-    """Sentences a second of the product's beam search over the test set."""
+    """Measure sentences per second of ablate's beam search over the test set."""
     model: Any = Forced(build(row(size), V, 1).eval())
     source = split(ids, TEST, 1000)["source"]
     sentences = [source[i].tolist() for i in range(len(source))]
@@ -91,14 +91,14 @@ def decode(size: str, ids: Path | None, beam: int) -> dict[str, Any]:
     translate_ids(model, sentences[:128], settings, device)
     for _ in range(REPETITIONS):
         start = time.perf_counter()
-        found = translate_ids(model, sentences, settings, device)
+        translations = translate_ids(model, sentences, settings, device)
         times.append(time.perf_counter() - start)
-    assert all(len(tokens) == FORCED - 1 for tokens in found)
+    assert all(len(tokens) == FORCED - 1 for tokens in translations)
     return {"sentences_per_s": len(sentences) / statistics.median(times), "low": min(times), "high": max(times)}
 
 
 def main() -> None:
-    """Read the words, measure, print."""
+    """Parse the arguments, measure, print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("task", choices=["train", "decode", "curve"])
     parser.add_argument("size")
@@ -112,13 +112,13 @@ def main() -> None:
     torch.set_num_threads(a.threads)
     torch.set_flush_denormal(True)
     if a.task == "train":
-        found = train(a.size, a.precision, a.ids)
+        result = train(a.size, a.precision, a.ids)
     elif a.task == "curve":
-        found = curve(a.size, a.precision, a.ids, a.steps, a.dropout)
+        result = curve(a.size, a.precision, a.ids, a.steps, a.dropout)
     else:
-        found = decode(a.size, a.ids, a.beam)
+        result = decode(a.size, a.ids, a.beam)
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"peer": "ablate", "task": a.task, "size": a.size, **found, "rss_mb": round(rss)}))
+    print(json.dumps({"peer": "ablate", "task": a.task, "size": a.size, **result, "rss_mb": round(rss)}))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Preparation of a corpus: seconds and peak memory by the number of pairs, beside SentencePiece's batch encoder.
+"""Preparation of a corpus: time and peak memory by number of pairs, compared with SentencePiece's batch encoder.
 
     python benchmarks/prepare.py --text DIR --pairs 100000 1000000 5000000
 
-DIR holds train.en and train.de (or .gz). Its pairs are repeated as often as needed, with a word changed on either side
-from the second time on, so that sentences differ and the number of distinct words grows. Each measurement is a separate
-process; its peak memory is the resident set of the process and its children, sampled 20 times a second. Phases begin at
-the log lines of the preparation. The first batch is the median of five processes in a worker's environment.
+DIR contains train.en and train.de (or .gz). Its pairs are repeated as often as needed. From the second repetition on,
+one word per side is changed, so that sentences differ and the number of distinct words grows. Each measurement is a
+separate process; its peak memory is the resident set of the process and its children, sampled 20 times a second. Phases
+begin at the log lines of the preparation. The first batch is the median of five processes in a worker's environment.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def perturbed(folder: Path, pairs: int) -> Iterator[tuple[str, str]]:
 
 
 def _changed(text: str, other: str, draw: random.Random) -> str:
-    """Replace a random word by one of another sentence or by a number."""
+    """Replace a random word by a word of another sentence or by a number."""
     words, others = text.split(), other.split()
     word = others[int(draw.random() * len(others))] if draw.random() < 0.9 else str(int(draw.random() * 1_000_000))
     words[int(draw.random() * len(words))] = word
@@ -78,14 +78,14 @@ def settings(folder: Path, vocab_size: int) -> dict[str, object]:
 
 def ours(folder: Path, vocab_size: int) -> dict[str, float]:
     """Prepare the corpus; returns seconds in total, of each phase, and of opening it again."""
-    said: list[tuple[float, str]] = []
+    log: list[tuple[float, str]] = []
     began = time.monotonic()
     pairs = prepare(
         resolve_data(settings(folder, vocab_size)), folder, folder / "corpora",
-        log=lambda line: said.append((time.monotonic(), line.partition(" ")[0].strip(":"))),
-    ).manifest["pairs"]["train"]  # fmt: skip
+        log=lambda line: log.append((time.monotonic(), line.partition(" ")[0].strip(":"))),
+    ).manifest.pairs["train"]  # fmt: skip
     end = time.monotonic()
-    starts = [(began, "hashing"), *said, (end, "")]
+    starts = [(began, "hashing"), *log, (end, "")]
     phases = {name: 0.0 for _, name in starts if name}
     for (start, name), (stop, _) in itertools.pairwise(starts):
         phases[name] += stop - start
@@ -100,9 +100,9 @@ def first_batch(folder: Path) -> dict[str, float]:
     from ablate.data.batches import BatchOrder
     from ablate.data.seq2seq import collate
 
-    (place,) = (path.parent for path in (folder / "corpora").glob("*/corpus.json"))
+    (folder_of_corpus,) = (path.parent for path in (folder / "corpora").glob("*/corpus.json"))
     began = time.monotonic()
-    corpus = Corpus(place)
+    corpus = Corpus(folder_of_corpus)
     train = corpus.split("train")
     collate(train, BatchOrder(train, 25_000, seed=1).at(1), "source", "target")
     return {"first_batch": time.monotonic() - began}
@@ -137,13 +137,13 @@ WORK = {"ours": ours, "first_batch": first_batch, "sentencepiece": sentencepiece
 
 
 def in_a_process(work: str, *given: object) -> dict[str, float]:
-    """Run a measurement in a process; returns its values and its peak memory in megabytes, children included.
+    """Run a measurement in a new process; returns its values and peak memory in megabytes, including children.
 
-    The first batch is measured in the environment of a worker, the rest in the current one, as a launcher prepares.
+    The first batch is measured in a worker's environment; everything else in the current one, as in a launcher.
     """
-    words = [sys.executable, __file__, "--work", work, *map(str, given)]
+    command = [sys.executable, __file__, "--work", work, *map(str, given)]
     environment = worker_environment(cores()) if work == "first_batch" else dict(os.environ)
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         watched, peak = psutil.Process(process.pid), 0
         while process.poll() is None:
             with suppress(psutil.NoSuchProcess):

@@ -1,19 +1,20 @@
-"""How fast training and decoding are on this machine, and against other tools where their runners are given.
+"""Speed of training and decoding on this machine, optionally compared with other tools.
 
     python benchmarks/speed.py [--work train decode start] [--sizes XS S base] [--grid XS] [--rounds 3]
                                [--peers FOLDER --ids FILE] [--kept-peers]
 
-Ours runs in the environment that the product gives its workers, so with an allocator that keeps what it has; peers run
-as their users run them, and with `--kept-peers` once more with that allocator. All sides take turns within every
-round, and what counts is the median over the rounds. Ours warms up for 6 s and 10 steps at least; peers have a
-warm-up of their own. In the sizes of `--grid`, ours also trains a run a core at once.
-The unit of training is real target tokens a second, padding left out; of decoding, sentences a second of 1000, each
-translation forced to 16 tokens. Beside each figure of ours stands its ratio to the best peer, in fp32 of those in fp32,
-and behind that the ratio to the best peer that has the allocator too.
+ablate runs in the environment of its workers, with an allocator that keeps freed memory. Peers run in the default
+environment, and with `--kept-peers` also with that allocator. All contenders take turns within every round; the median
+over rounds is reported. ablate warms up for at least 6 s and 10 steps; peers warm up by themselves. For the sizes of
+`--grid`, ablate also trains one run per core at once.
 
-FOLDER holds a `plain.py` (a loop around torch.nn.Transformer: `plain.py train SIZE [--bf16]`) and an `hf.py`
+Training is measured in target tokens per second without padding, decoding in sentences per second over 1000 sentences
+with translations of 16 tokens. Each figure of ablate is followed by two ratios: to the best peer (fp32 only to fp32),
+and to the best peer with the same allocator.
+
+FOLDER contains `plain.py` (a loop around torch.nn.Transformer: `plain.py train SIZE [--bf16]`) and `hf.py`
 (`train SIZE [--bf16] [--save DIR]`, `decode SIZE DIR --beam K`, `ct2 SIZE DIR --beam K`), which print one JSON line
-with `tokens_per_s` or `sentences_per_s`, `rss_mb` and `s_to_first_step`. FILE holds the ids that they train on.
+with `tokens_per_s` or `sentences_per_s`, `rss_mb` and `s_to_first_step`. FILE contains the token ids for training.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ UNITS = {"train": "tokens_per_s", "decode": "sentences_per_s"}
 
 @dataclass
 class Contender:
-    """One side of a comparison, and what was measured of it, a dictionary a round."""
+    """One side of a comparison, with a dictionary of measurements per round."""
 
     name: str
     command: list[str]
@@ -53,17 +54,17 @@ class Contender:
 
     @property
     def ours(self) -> bool:
-        """Whether it is compared with the best of the others."""
+        """Whether this is ablate, and not a peer."""
         return self.name.startswith("ablate")
 
     def ratio(self, unit: str, others: list[Contender], kept: bool) -> str:
-        """Ours against the best of the peers with or without the allocator: fp32 against fp32, bf16 against either."""
+        """Ratio of ablate to the best peer with or without the allocator: fp32 to fp32, bf16 to either."""
         peers = [other for other in others if not other.ours and other.name.endswith("kept") is kept]
         values = [peer.median(unit) or 0 for peer in peers if "bf16" in self.name or "bf16" not in peer.name]
         return f"{(self.median(unit) or 0) / max(values):5.2f} x" if self.ours and values else ""
 
     def measure(self, unit: str) -> None:
-        """One more round; what several processes at once do is added up."""
+        """Measure one more round. Rates of concurrent processes are added up."""
         started = [
             subprocess.Popen(
                 self.command, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -73,20 +74,20 @@ class Contender:
         lines = []
         for process in started:
             out, err = process.communicate()
-            said = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-            if process.returncode or not said:
+            results = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+            if process.returncode or not results:
                 sys.exit(f"{' '.join(self.command)}\n{err}")
-            lines.append(said[-1])
+            lines.append(results[-1])
         self.found.append({**lines[0], unit: sum(line[unit] for line in lines)})
 
     def median(self, unit: str) -> float | None:
-        """The median over the rounds, where there is such a figure."""
+        """Median over rounds; None if nothing was measured in this unit."""
         values = [found[unit] for found in self.found if found.get(unit) is not None]
         return statistics.median(values) if values else None
 
 
 def comparisons(a: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, str, list[Contender]]]:
-    """Every piece of work: its kind, its name, and who does it."""
+    """Yield (kind, name, contenders) for every comparison."""
     plain = {**os.environ, "BENCH_THREADS": str(cores()), "BENCH_OUT": os.devnull}
     for size in a.sizes:
         if "train" in a.work:
@@ -96,7 +97,7 @@ def comparisons(a: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, str
 
 
 def _trainers(a: argparse.Namespace, size: str, plain: dict[str, str]) -> list[Contender]:
-    """Ours in both precisions, as one run and as a run a core; peers, and peers with the allocator that ours has."""
+    """Contenders of training: ablate as one run and as one run per core, peers with and without its allocator."""
     whole, single = worker_environment(cores()), worker_environment(1)
     kept = {**plain, **allocator()}
     found = []
@@ -132,7 +133,7 @@ def _decoders(
 
 
 def first_step(scratch: Path) -> float:
-    """Seconds from `ablate run` to the end of the first optimizer step, of size S on a prepared corpus."""
+    """Measure seconds from `ablate run` to the end of the first optimizer step, for size S on a prepared corpus."""
     study = scratch / "start.yaml"
     study.write_text(
         "study: start\ndata: {corpus: toy, vocab_size: 500}\n"
@@ -180,7 +181,7 @@ def main() -> None:
 
 
 def _print(name: str, unit: str, contenders: list[Contender]) -> None:
-    """A line each: the figure, ours' two ratios, memory of a process, seconds to the first step."""
+    """Print one line per contender: its rate, the two ratios, memory of a process, seconds to the first step."""
     print(f"\n{name}", flush=True)
     for contender in contenders:
         ratios = [contender.ratio(unit, contenders, kept) for kept in (False, True)]

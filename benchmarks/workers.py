@@ -1,9 +1,10 @@
-"""How workers should be set up on this machine: the allocator's settings, and threads against processes.
+"""Compare set-ups of workers on this machine: settings of the allocator, threads or processes.
 
     python benchmarks/workers.py [--size XS|S] [--rounds 3]
 
-Every arrangement trains the same synthetic batches (Multi30k's lengths, V = 8000) for the same time, in turn, and the
-medians over the rounds are compared within this one call. The unit is real target tokens a second, all workers summed.
+Every arrangement trains on the same synthetic batches (Multi30k's lengths, V = 8000) for the same time, one after
+another in every round. Reported is the median over rounds of target tokens per second without padding, summed over
+workers.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ SIZES = {
     "S": {"n_layers": 3, "d_model": 256, "d_ff": 1024, "n_heads": 4},
 }
 SECONDS = 12.0  # of measured training
-WARM_UP = 3.0  # seconds before it, which do not count
+WARM_UP = 3.0  # seconds of training before the measurement
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,14 @@ def arrangements(cores: int) -> list[Arrangement]:
 
 
 def train(size: str, precision: str, threads: int) -> float:
-    """Tokens a second of one process: what a worker does, without its files."""
+    """Measure target tokens per second of one process, without evaluation and checkpoints."""
     import numpy as np
     import torch
 
     from ablate.config import resolve_row
     from ablate.data.corpus import Split, TokenSequences
+    from ablate.store import RunFolder
+    from ablate.tasks import TASKS
     from ablate.training import Trainer
 
     torch.set_num_threads(threads)
@@ -72,17 +75,16 @@ def train(size: str, precision: str, threads: int) -> float:
     config = resolve_row({**SIZES[size], "batch_tokens": 4096, "precision": precision})
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(
-            config, 1, Corpus(), checkpoints_folder=Path(folder), metrics_file=Path(folder, "metrics"),
+            config, 1, TASKS["translation"], Corpus(), RunFolder(Path(folder)),
             device=torch.device("cpu"), micro_batch_tokens=4096, keep_checkpoints=1,
-            evaluate=lambda model: 1.0, tell=lambda report: None, stop_asked=lambda: False, say=print,
         )  # fmt: skip
         began = time.monotonic()
         while time.monotonic() - began < WARM_UP:
-            trainer._step(trainer.at.step + 1)
-        start, tokens = time.monotonic(), trainer.at.tokens
+            trainer._step(trainer.progress.step + 1)
+        start, tokens = time.monotonic(), trainer.progress.tokens
         while time.monotonic() - start < SECONDS:
-            trainer._step(trainer.at.step + 1)
-        return (trainer.at.tokens - tokens) / (time.monotonic() - start)
+            trainer._step(trainer.progress.step + 1)
+        return (trainer.progress.tokens - tokens) / (time.monotonic() - start)
 
 
 def measure(arrangement: Arrangement, size: str, cores: int) -> float:
@@ -91,9 +93,9 @@ def measure(arrangement: Arrangement, size: str, cores: int) -> float:
     threads = cores // arrangement.processes
     kept = worker_environment(threads)
     environment = kept if arrangement.kept else {k: v for k, v in kept.items() if k not in allocator()}
-    words = [sys.executable, __file__, "--worker", arrangement.precision, str(threads), "--size", size]
+    command = [sys.executable, __file__, "--worker", arrangement.precision, str(threads), "--size", size]
     workers = [
-        subprocess.Popen(words, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True)
         for _ in range(arrangement.processes)
     ]
     return sum(float(json.loads(worker.communicate()[0])) for worker in workers)
@@ -109,12 +111,12 @@ def main() -> None:
         print(json.dumps(train(arguments.size, arguments.worker[0], int(arguments.worker[1]))))
         return
     cores = len(os.sched_getaffinity(0))
-    all_of_them = arrangements(cores)
-    found: dict[str, list[float]] = {a.name: [] for a in all_of_them}
+    contenders = arrangements(cores)
+    found: dict[str, list[float]] = {a.name: [] for a in contenders}
     for _ in range(arguments.rounds):
-        for arrangement in all_of_them:
+        for arrangement in contenders:
             found[arrangement.name].append(measure(arrangement, arguments.size, cores))
-    first = statistics.median(found[all_of_them[0].name])
+    first = statistics.median(found[contenders[0].name])
     print(f"{arguments.size}, batches of 4096 tokens, {arguments.rounds} rounds, {cores} cores")
     for name, values in found.items():
         print(f"{statistics.median(values):9,.0f} tokens/s  {statistics.median(values) / first:5.2f} x  {name}")

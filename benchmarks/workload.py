@@ -1,4 +1,4 @@
-"""The work that every benchmark measures: Multi30k's token ids, models of three sizes, batches of 4096 tokens."""
+"""The workload of all benchmarks: Multi30k's token ids, models of four sizes, batches of 4096 tokens."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import torch
 from ablate.config import RowConfig, resolve_row
 from ablate.data.corpus import Split, TokenSequences
 from ablate.launch.devices import CPU_MICRO_BATCH
+from ablate.store import RunFolder
+from ablate.tasks import TASKS
 from ablate.training import Trainer
 
 V = 8000
@@ -28,12 +30,12 @@ TRAIN, TEST = "train", "test_2016_flickr"
 
 
 def row(size: str, precision: str = "fp32", **fields: Any) -> RowConfig:
-    """The configuration of a size."""
+    """Configuration of a model size; `fields` override it."""
     return resolve_row({**SIZES[size], "batch_tokens": BATCH_TOKENS, "precision": precision, **fields})
 
 
 def split(ids: Path | None, name: str, pairs: int = 29_000) -> Split:
-    """A split of the JSON file `{"train.en": [[id, ...], ...], "train.de": ...}`; without one, random ids.
+    """Load a split from a JSON file `{"train.en": [[id, ...], ...], "train.de": ...}`; without a file, draw random ids.
 
     Random sentences have Multi30k's mean length and spread.
     """
@@ -50,14 +52,13 @@ def split(ids: Path | None, name: str, pairs: int = 29_000) -> Split:
 
 
 def trainer(config: RowConfig, train: Split, device: str = "cpu", vocab_size: int = V) -> Trainer:
-    """The product's own trainer on a corpus that is only in memory; nothing is evaluated or saved."""
+    """ablate's trainer on a corpus in memory, without evaluation and checkpoints."""
     corpus: Any = SimpleNamespace(tokenizer=SimpleNamespace(vocab_size=vocab_size), split=lambda name: train)
     folder = Path(tempfile.mkdtemp())
     on_gpu = device != "cpu"
     return Trainer(
-        config, 1, corpus, checkpoints_folder=folder / "checkpoints", metrics_file=folder / "metrics.jsonl",
-        device=torch.device(device), micro_batch_tokens=2 * config.batch_tokens if on_gpu else CPU_MICRO_BATCH,
-        keep_checkpoints=1, evaluate=lambda model: 1.0, tell=lambda report: None, stop_asked=lambda: False, say=print,
+        config, 1, TASKS["translation"], corpus, RunFolder(folder), device=torch.device(device),
+        micro_batch_tokens=2 * config.batch_tokens if on_gpu else CPU_MICRO_BATCH, keep_checkpoints=1,
     )  # fmt: skip
 
 
