@@ -40,6 +40,7 @@ def attention_layers(
     Raises:
         UsageError: the model has no attention, or none of these kinds and depths.
     """
+    # A decoder-only model has no cross-attention, and an LSTM layer has no attention at all.
     stacks: dict[Kind, list[Any]] = {"decoder": [layer.mixer for layer in model.decoder]}  # type: ignore[union-attr]
     if isinstance(model, EncoderDecoder):
         stacks["encoder"] = [layer.mixer for layer in model.encoder]

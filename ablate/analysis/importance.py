@@ -89,6 +89,7 @@ def _masked_loss(
     gate = torch.ones(attention.module.h, device=device)
     gate[head] = 0.0
     attention.module.gate = gate
+    # The gate is a plain attribute and no parameter, so the weights stay unchanged.
     try:
         return task.nats_per_token(model, split, device)
     finally:

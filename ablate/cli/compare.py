@@ -69,6 +69,7 @@ def _with_sentences(found: Comparison, root: Results, count: int) -> Comparison:
 
     table, pair = found.table, (found.first, found.second)
     has_corpus = len(table.corpora) == 1 and is_prepared(root.corpora / table.corpora[0])
+    # Sentences of different corpora cannot be paired, so that the rows must share one.
     for seed in table.study.seeds if has_corpus else ():
         folders = [root.run(run.id) for row in pair for run in table.study.runs_of(row.row) if run.seed == seed]
         if all(row.states[seed] == "done" for row in pair) and all(

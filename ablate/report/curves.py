@@ -28,6 +28,7 @@ class Curve:
         if not self.by_seed:
             return ()
         seeds = [dict(points) for points in self.by_seed.values()]
+        # Only common steps: a mean over fewer seeds would jump where a seed ends.
         steps = sorted(set.intersection(*(set(points) for points in seeds)))
         return tuple((step, math.exp(sum(math.log(one[step]) for one in seeds) / len(seeds))) for step in steps)
 

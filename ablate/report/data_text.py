@@ -35,6 +35,7 @@ def print_description(shown: Mapping[str, Any]) -> None:
     """Print the description of a prepared corpus (`listing.describe`)."""
     console, data = Console(highlight=False, soft_wrap=True, markup=False), shown["data"]
     console.print(f"corpus {shown['id']}: {data['corpus']}, {data['direction']}")
+    # Fields depend on the task, so that the columns do too.
     fields = list(dict.fromkeys(field for split in shown["splits"].values() for field in split["tokens"]))
     heads = (head for field in fields for head in (f"+{field} tokens", "+mean", "+p95", "+max"))
     table = plain_table("split", "+pairs", *heads)

@@ -69,7 +69,7 @@ def _properties(provenance: Provenance | None, scorers: tuple[str, ...]) -> dict
     if provenance is None:
         return {}
     properties = {"device": provenance.device}
-    if provenance.device == "cpu":
+    if provenance.device == "cpu":  # the order of summation, and so the last digits, depends on the threads
         properties["threads"] = str(provenance.threads)
     properties |= {name: version for name in (*_PACKAGES, *scorers) if (version := provenance.packages.get(name))}
     code = provenance.ablate

@@ -9,10 +9,9 @@ import torch
 
 from ablate.analysis.heads import KINDS
 from ablate.cli.attention import Kind
-from ablate.store.files import write_json
-from ablate.store.records import RESULT_FORMAT
 from tests.analysis.runs import ID, SENTENCE, SHORT, TRANSLATION, corpus_in, lay_out
 from tests.cli.inside import inside
+from tests.records import a_result
 
 GIVEN = ("--sentence", SENTENCE, "--translation", TRANSLATION)
 
@@ -151,7 +150,7 @@ def test_impossible_requests_are_one_error_line(attention, words, expected):
 def test_a_missing_or_unfinished_run_is_an_error(results, attention):
     assert "no run with an id that begins with" in attention(run="f").err
     folder = results.run("e" * 12)
-    write_json(folder.result, {"format": RESULT_FORMAT, "id": folder.id, "outcome": "diverged"})
+    a_result(id=folder.id, outcome="diverged").write(folder.result)
     done = attention(run="e")
     assert (done.code, done.err) == (2, f"run {'e' * 12} is not done; `ablate run STUDY` finishes it\n")
 

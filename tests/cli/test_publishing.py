@@ -87,7 +87,7 @@ def test_attention_needs_a_finished_run(given, whole):
 def test_compare_shows_settings_scores_curves_and_sentences(given):
     done = inside("compare", *given[:1], "base", "A h=1", *given[1:])
     assert (done.code, done.err) == (0, "")
-    for part in ("n_heads", "95 % over 3 seeds", "95 % over test sentences", "PPL (dev) by step", REFERENCES[2]):
+    for part in ("n_heads", "95 % over 3 seeds", "95 % over test sentences", "PPL (dev) from the first", REFERENCES[2]):
         assert part in done.out, part
     content = json.loads(inside("compare", *given[:1], "base", "A h=1", *given[1:], "--format", "json").out)
     assert content["rows"] == ["base", "A h=1"]
@@ -118,7 +118,7 @@ def test_results_that_cannot_be_written_are_shown_without_new_scores(given, whol
     def refuse(path, *rest, **more):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("ablate.store.score_cache.write_json", refuse)
+    monkeypatch.setattr("ablate.store.records.write_json", refuse)
     done = inside("table", *given)
     assert done.code == 0
     assert "BLEU" in done.out
