@@ -24,7 +24,7 @@ from ablate.config.variants import (
     PositionalEncoding,
 )
 
-BYTES = 4  # fp32: weights, gradients and both Adam moments, whatever `precision` is
+BYTES = 4  # fp32: weights, gradients and optimizer state, whatever `precision` is
 FORWARD_AND_BACKWARD = 3
 # Assumed tokens per sentence while the corpus is not prepared.
 ASSUMED_LENGTH = 30
@@ -169,8 +169,34 @@ def _score_multiplications(c: ModelConfig, heads: int) -> int:
 
 
 def checkpoint_bytes(config: RowConfig, vocab_size: int) -> int:
-    """Bytes of one resumable checkpoint: weights and both Adam moments."""
-    return 3 * BYTES * parameters(config, vocab_size)
+    """Bytes of one resumable checkpoint: weights and optimizer state."""
+    return BYTES * (parameters(config, vocab_size) + optimizer_values(config, vocab_size))
+
+
+def optimizer_values(config: RowConfig, vocab_size: int) -> int:
+    """Numbers in the optimizer state: two for each parameter in Adam, one in Muon, one or none in SGD."""
+    count = parameters(config, vocab_size)
+    if config.optimizer == "sgd":
+        return count if config.momentum_used else 0
+    return 2 * count - (_hidden_matrices(config) if config.optimizer == "muon" else 0)
+
+
+def _hidden_matrices(c: RowConfig) -> int:
+    """Parameters in matrices of hidden layers, which Muon trains; it trains the others by AdamW."""
+    encoder, decoder = c.depths
+    feed_forward = (_input_projections(c) + 1) * c.d_model * _inner_width(c)
+
+    def attention(heads: int) -> int:
+        return _query_and_output_weights(c, heads) + _key_and_value_weights(c, heads)
+
+    def mixer(causal: bool) -> int:
+        if c.mixer == "attention":
+            return attention(c.n_heads)
+        width, directions = (c.d_model, 1) if causal else (c.d_model // 2, 2)
+        return directions * 4 * width * (c.d_model + width)
+
+    cross = attention(c.cross_heads) if c.has_encoder else 0
+    return encoder * (mixer(causal=False) + feed_forward) + decoder * (mixer(causal=True) + cross + feed_forward)
 
 
 def run_bytes(config: RowConfig, vocab_size: int, generations: int) -> int:
@@ -182,7 +208,7 @@ def run_bytes(config: RowConfig, vocab_size: int, generations: int) -> int:
 def peak_memory(config: RowConfig, vocab_size: int, micro_batch_tokens: int, device: str = "cpu") -> int:
     """Estimate the peak memory of training in bytes, without the interpreter and its libraries.
 
-    It counts weights, gradients, both Adam moments, the activations that one micro-batch keeps for the backward pass,
+    It counts weights, gradients, optimizer state, the activations that one micro-batch keeps for the backward pass,
     and a chunk of the logits. With bf16, activations take half the bytes on `cuda`; on `cpu` they are counted in full.
     """
     c, d, tokens = config, config.d_model, micro_batch_tokens
@@ -201,7 +227,8 @@ def peak_memory(config: RowConfig, vocab_size: int, micro_batch_tokens: int, dev
     activations = tokens * (encoder * encoder_layer + sides * decoder * decoder_layer + 2 * 3 * BYTES * d)
     loss = 2 * min(LOGIT_ROWS[device], tokens) * vocab_size * BYTES + vocab_size * d * BYTES
     copies = BYTES // 2 if c.precision == "bf16" and device == "cpu" else 0  # bf16 copies of the weights
-    return (4 * BYTES + copies) * parameters(c, vocab_size) + activations + loss
+    weights_and_gradients = (2 * BYTES + copies) * parameters(c, vocab_size)
+    return weights_and_gradients + BYTES * optimizer_values(c, vocab_size) + activations + loss
 
 
 def _attention_bytes(c: ModelConfig) -> int:

@@ -34,6 +34,7 @@ INTRODUCED: dict[str, Any] = {
     "activation": "relu", "norm": "layernorm", "norm_position": "post", "residual": True, "tied_embeddings": "all",
     "schedule": "inverse_sqrt", "learning_rate": None, "optimizer": "adam", "adam_beta1": 0.9, "adam_beta2": 0.98,
     "adam_eps": 1e-9, "weight_decay": 0.0, "gradient_clipping": None,
+    "momentum": None,
     "vocab_size": None, "train_fraction": 1.0,
 }  # fmt: skip
 INTRODUCED_DATA: dict[str, Any] = {

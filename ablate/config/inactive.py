@@ -10,7 +10,7 @@ from typing import Any
 
 from ablate.config.model import ModelConfig
 from ablate.config.plugins import without_digest
-from ablate.config.training import TrainingConfig
+from ablate.config.training import MOMENTUM, TrainingConfig
 from ablate.config.variants import ATTENTIONS, MIXERS, VARIANTS, Variant
 from ablate.errors import listed
 from ablate.formatting import setting_text
@@ -20,6 +20,7 @@ _HEADS = ("n_heads", "n_kv_heads", "d_k", "d_v", "attention_scale", "attention_b
 _RESET = (
     "n_kv_heads", "n_cross_heads", "attention_scale", "attention_bias", "attention_dropout", "encoder_layers",
     "attention", "attention_window", "relative_clip", "norm", "schedule",
+    "momentum", "adam_beta1", "adam_beta2", "adam_eps",
 )  # fmt: skip
 
 
@@ -38,6 +39,10 @@ def inactive_fields(c: ModelConfig, training: TrainingConfig) -> Iterator[tuple[
     """
     if training.train_steps is not None and training.train_steps <= training.warmup_steps:
         yield "schedule", "train_steps that do not go beyond warmup_steps"
+    if training.optimizer in ("adam", "adamw"):
+        yield "momentum", f"optimizer={training.optimizer}"
+    if training.optimizer == "sgd":
+        yield from ((name, "optimizer=sgd") for name in ("adam_beta1", "adam_beta2", "adam_eps"))
     replaced = MIXERS[c.mixer].replaces
     yield from ((name, f"mixer={c.mixer}") for name in replaced)
     if "attention" in replaced and not c.has_encoder:
@@ -99,6 +104,8 @@ def canonical_values(config: ModelConfig, inactive: Mapping[str, str]) -> dict[s
     for name in _RESET:
         if name in inactive:
             values[name] = type(config).model_fields[name].default
+    if values["momentum"] == MOMENTUM.get(values["optimizer"]):
+        values["momentum"] = None
     if values["n_cross_heads"] == values["n_heads"]:
         values["n_cross_heads"] = None
     if values["n_kv_heads"] == values["n_heads"] and values["n_cross_heads"] is None:

@@ -13,6 +13,8 @@ MAX_STEPS = 100_000_000
 # Target tokens whose logits are in memory at once: few enough for a CPU's cache, and enough to occupy a GPU.
 LOGIT_ROWS = {"cpu": 256, "cuda": 4096}
 
+MOMENTUM = {"sgd": 0.9, "muon": 0.95}  # unless set
+
 
 class TrainingConfig(Section):
     """The recipe and the budget. Defaults are the paper's."""
@@ -41,8 +43,13 @@ class TrainingConfig(Section):
     learning_rate: float | None = Field(
         None, gt=0.0, le=100.0, description="peak learning rate; unset: (d_model * warmup_steps)^-0.5, as in the paper"
     )
-    optimizer: Literal["adam", "adamw"] = Field(
-        "adam", description="Adam (5.3), or with decoupled weight decay (Loshchilov and Hutter, 2019)"
+    optimizer: Literal["adam", "adamw", "sgd", "muon"] = Field(
+        "adam",
+        description="Adam (5.3); AdamW (Loshchilov and Hutter, 2019); SGD with momentum; or Muon for the matrices of "
+        "hidden layers and AdamW for the other parameters",
+    )
+    momentum: float | None = Field(
+        None, ge=0.0, lt=1.0, description="momentum of sgd and muon; unset: 0.9 in sgd, 0.95 in muon"
     )
     adam_beta1: float = Field(0.9, ge=0.0, lt=1.0, description="decay rate of Adam's first moment (5.3)")
     adam_beta2: float = Field(0.98, ge=0.0, lt=1.0, description="decay rate of Adam's second moment (5.3)")
@@ -51,7 +58,7 @@ class TrainingConfig(Section):
         0.0,
         ge=0.0,
         le=10.0,
-        description="weight decay of matrices, not of gains and biases; in adam it is added to the gradient",
+        description="weight decay of matrices, not of gains and biases; in adam and sgd it is added to the gradient",
     )
     gradient_clipping: float | None = Field(
         None, gt=0.0, le=1e9, description="maximum norm of the gradient; unset: no clipping"
@@ -73,6 +80,11 @@ class TrainingConfig(Section):
         le=100_000_000,
         description="tokens per forward pass; larger batches are accumulated. Unset: chosen by available memory",
     )
+
+    @property
+    def momentum_used(self) -> float:
+        """The momentum of sgd or muon; 0 with another optimizer."""
+        return MOMENTUM.get(self.optimizer, 0.0) if self.momentum is None else self.momentum
 
     @model_validator(mode="after")
     def _has_an_end(self) -> TrainingConfig:

@@ -1,90 +1,192 @@
-"""Adam (section 5.3; Kingma and Ba, 2015), and Adam with decoupled weight decay (Loshchilov and Hutter, 2019).
+"""Optimizers of torch by name: Adam (section 5.3; Kingma and Ba, 2015), AdamW, SGD and Muon.
 
-The update is torch's fused kernel, called without `torch.optim.Adam`: constructing that class imports torch's compiler,
-which takes most of a second and about 60 MB in every worker (benchmarks/LOG.md).
+Adam, AdamW and SGD are torch's public functions (torch.optim.adam.adam and so on) with its fused kernels: the same bits
+as the classes. The classes themselves are not made, because that loads torch's compiler and sympy: 1.9 s and 73 MB of
+every worker with torch 2.13, against 0.01 s and 2 MB (benchmarks/LOG.md, 2026-11-22, optimizers). Muon has no public
+function, so it is the class, and pays that price.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adam import adam
+from torch.optim.adamw import adamw
+from torch.optim.sgd import sgd
 
 from ablate.config import RowConfig
+from ablate.model.layers import Embedding
+from ablate.model.positions import PositionalEncoding
 
-KERNELS: dict[str, Any] = {"adam": torch._fused_adam_, "adamw": torch._fused_adamw_}
+State = dict[str, Tensor]  # of one parameter, by kind: `exp_avg`, `momentum_buffer` ...
+Update = Callable[[Mapping[str, nn.Parameter], dict[str, State], float, float], None]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Parameters by name that share an update rule and a weight decay."""
+
+    parameters: dict[str, nn.Parameter]
+    update: Update
+    weight_decay: float
 
 
 class Optimizer:
-    """The optimizer of one model, whose state goes into checkpoints by the names of parameters."""
+    """The optimizer of one model, whose state goes into checkpoints by the names of parameters.
+
+    Weight decay is of matrices alone: gains and biases have few numbers, and a scale of their own. With
+    `optimizer=muon`, Muon is for the matrices (two axes) of hidden layers, and AdamW for all other parameters:
+    embeddings, the output matrix, positional encodings, gains and biases (Jordan et al., 2024).
+
+    Attributes:
+        names: of all parameters, in the order of the groups.
+        moments: the state of each parameter that has had a gradient.
+    """
 
     def __init__(self, model: nn.Module, config: RowConfig) -> None:
-        self.kernel, self.clip = KERNELS[config.optimizer], config.gradient_clipping
-        self.beta1, self.beta2, self.eps = config.adam_beta1, config.adam_beta2, config.adam_eps
+        self.clip = config.gradient_clipping
         named = dict(model.named_parameters())
-        # Weight decay applies to matrices only, not to gains and biases.
-        decayed = {name for name, parameter in named.items() if config.weight_decay and parameter.dim() > 1}
-        self.groups = [
-            ({name: p for name, p in named.items() if name in decayed}, config.weight_decay),
-            ({name: p for name, p in named.items() if name not in decayed}, 0.0),
-        ]
-        self.names = [name for group, _ in self.groups for name in group]
+        self.groups = [group for group in _groups(model, named, config) if group.parameters]
+        self.names = [name for group in self.groups for name in group.parameters]
         self.parameters = [named[name] for name in self.names]
-        self.moments: dict[str, dict[str, Tensor]] = {}  # by parameter, once it has had a gradient
+        self.moments: dict[str, State] = {}
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
-        """Update the parameters that have a gradient, after clipping by the total norm, and clear the gradients."""
+        """Clip the gradients to their largest norm, take a step at this learning rate, and clear them."""
         if self.clip is not None:
             nn.utils.clip_grad_norm_(self.parameters, self.clip)
-        for group, decay in self.groups:
-            moved = {name: parameter for name, parameter in group.items() if parameter.grad is not None}
-            if moved:
-                self._move(moved, rate, decay)
+        for group in self.groups:
+            with_gradient = {name: p for name, p in group.parameters.items() if p.grad is not None}
+            if with_gradient:
+                group.update(with_gradient, self.moments, rate, group.weight_decay)
         self.clear()
 
-    def _move(self, moved: dict[str, nn.Parameter], rate: float, decay: float) -> None:
-        states = [self.moments.setdefault(name, _start(parameter)) for name, parameter in moved.items()]
-        steps = [state["step"] for state in states]
-        torch._foreach_add_(steps, 1)
-        self.kernel(
-            list(moved.values()),
-            [parameter.grad for parameter in moved.values()],
-            [state["exp_avg"] for state in states],
-            [state["exp_avg_sq"] for state in states],
-            [],  # max_exp_avg_sqs, which only amsgrad uses
-            steps,
-            lr=rate,
-            beta1=self.beta1,
-            beta2=self.beta2,
-            weight_decay=decay,
-            eps=self.eps,
-            amsgrad=False,
-            maximize=False,
-        )
-
     def clear(self) -> None:
-        """Set all gradients to None."""
+        """Drop all gradients."""
         for parameter in self.parameters:
             parameter.grad = None
 
     def state(self) -> dict[str, Tensor]:
-        """Both moments and the step of each parameter, as `kind/name`."""
+        """The state of all parameters as `kind/name`, on the CPU."""
         return {f"{kind}/{name}": value.cpu() for name, state in self.moments.items() for kind, value in state.items()}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Restore what `state` returned."""
-        places = {name: parameter.device for name, parameter in zip(self.names, self.parameters, strict=True)}
+        """Replace the state by one from `state()`."""
+        devices = {name: parameter.device for name, parameter in zip(self.names, self.parameters, strict=True)}
         self.moments = {}
         for key, value in state.items():
             kind, _, name = key.partition("/")
-            self.moments.setdefault(name, {})[kind] = value.to(places[name])
+            self.moments.setdefault(name, {})[kind] = value.to(devices[name])
 
 
-def _start(parameter: nn.Parameter) -> dict[str, Tensor]:
+def _groups(model: nn.Module, named: Mapping[str, nn.Parameter], config: RowConfig) -> list[Group]:
+    """Groups of a model's parameters: matrices first, with weight decay if the row has any."""
+    if config.optimizer == "muon":
+        hidden = hidden_matrices(model)
+        muon = {name: p for name, p in named.items() if name in hidden}
+        rest = {name: p for name, p in named.items() if name not in hidden}
+        others = _by_decay(rest, _adam(config, decoupled=True), config.weight_decay)
+        return [Group(muon, _Muon(muon, config), config.weight_decay), *others]
+    update = _sgd(config) if config.optimizer == "sgd" else _adam(config, decoupled=config.optimizer == "adamw")
+    return _by_decay(named, update, config.weight_decay)
+
+
+def _by_decay(named: Mapping[str, nn.Parameter], update: Update, weight_decay: float) -> list[Group]:
+    decayed = {name for name, parameter in named.items() if weight_decay and parameter.dim() > 1}
+    return [
+        Group({name: p for name, p in named.items() if name in decayed}, update, weight_decay),
+        Group({name: p for name, p in named.items() if name not in decayed}, update, 0.0),
+    ]
+
+
+def hidden_matrices(model: nn.Module) -> set[str]:
+    """Names of the parameters with two axes that are neither embeddings nor positional encodings."""
+    outer = [module for module in model.modules() if isinstance(module, (Embedding, PositionalEncoding))]
+    excluded = {id(parameter) for module in outer for parameter in module.parameters()}
+    return {name for name, p in model.named_parameters() if p.dim() == 2 and id(p) not in excluded}
+
+
+def _adam(config: RowConfig, decoupled: bool) -> Update:
+    function = adamw if decoupled else adam
+
+    def update(
+        parameters: Mapping[str, nn.Parameter], moments: dict[str, State], rate: float, weight_decay: float
+    ) -> None:
+        states = [moments.setdefault(name, _adam_state(p)) for name, p in parameters.items()]
+        function(
+            list(parameters.values()),
+            [p.grad for p in parameters.values() if p.grad is not None],
+            [state["exp_avg"] for state in states],
+            [state["exp_avg_sq"] for state in states],
+            [],  # maxima, for amsgrad
+            [state["step"] for state in states],
+            fused=True,
+            amsgrad=False,
+            beta1=config.adam_beta1,
+            beta2=config.adam_beta2,
+            lr=rate,
+            weight_decay=weight_decay,
+            eps=config.adam_eps,
+            maximize=False,
+        )
+
+    return update
+
+
+def _adam_state(parameter: nn.Parameter) -> State:
     return {
         "step": torch.zeros((), device=parameter.device),
         "exp_avg": torch.zeros_like(parameter),
         "exp_avg_sq": torch.zeros_like(parameter),
     }
+
+
+def _sgd(config: RowConfig) -> Update:
+    momentum = config.momentum_used
+
+    def update(
+        parameters: Mapping[str, nn.Parameter], moments: dict[str, State], rate: float, weight_decay: float
+    ) -> None:
+        buffers: list[Tensor | None] = [None] * len(parameters)
+        if momentum:  # a buffer of zeros gives the first step that torch gives without one
+            states = [moments.setdefault(name, {"momentum_buffer": torch.zeros_like(p)}) for name, p in
+                      parameters.items()]  # fmt: skip
+            buffers = [state["momentum_buffer"] for state in states]
+        sgd(
+            list(parameters.values()),
+            [p.grad for p in parameters.values() if p.grad is not None],
+            buffers,
+            fused=True,
+            weight_decay=weight_decay,
+            momentum=momentum,
+            lr=rate,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+        )
+
+    return update
+
+
+class _Muon:
+    """torch.optim.Muon with updates of the size of AdamW's, so that one rate serves both (Liu et al., 2025)."""
+
+    def __init__(self, parameters: Mapping[str, nn.Parameter], config: RowConfig) -> None:
+        self.optimizer = torch.optim.Muon(
+            parameters.values(),
+            weight_decay=config.weight_decay,
+            momentum=config.momentum_used,
+            adjust_lr_fn="match_rms_adamw",
+        )
+
+    def __call__(
+        self, parameters: Mapping[str, nn.Parameter], moments: dict[str, State], rate: float, weight_decay: float
+    ) -> None:
+        for name, parameter in parameters.items():  # the state is ours, so that it is saved and loaded by name
+            self.optimizer.state[parameter] = moments.setdefault(name, {})
+        self.optimizer.param_groups[0].update(lr=rate, weight_decay=weight_decay)
+        self.optimizer.step()

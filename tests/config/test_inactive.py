@@ -28,6 +28,11 @@ INACTIVE = [
      "attention=linear in a decoder-only model"),
     ("attention_dropout", 0.1, {"architecture": "decoder-only", "attention": "linear"},
      "attention=linear in a decoder-only model"),
+    ("momentum", 0.5, {}, "optimizer=adam"),
+    ("momentum", 0.5, {"optimizer": "adamw", "weight_decay": 0.1}, "optimizer=adamw"),
+    ("adam_beta1", 0.5, {"optimizer": "sgd"}, "optimizer=sgd"),
+    ("adam_beta2", 0.5, {"optimizer": "sgd"}, "optimizer=sgd"),
+    ("adam_eps", 0.5, {"optimizer": "sgd"}, "optimizer=sgd"),
     ("schedule", "cosine", {"train_steps": 4000}, "train_steps that do not go beyond warmup_steps"),
     ("schedule", "constant", {"train_steps": 10, "epochs": 3, "warmup_steps": 10},
      "train_steps that do not go beyond warmup_steps"),
@@ -158,4 +163,12 @@ def test_resetting_inactive_fields_is_idempotent():
         again = type(settled)(**settled.model_dump())
         assert again == settled
         assert resolve_row(settled.model_dump()) == settled
-    assert dict(inactive_fields(resolve_row({}), resolve_row({}))).keys() == {"attention_window", "relative_clip"}
+    assert dict(inactive_fields(resolve_row({}), resolve_row({}))).keys() == {
+        "attention_window", "relative_clip", "momentum",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("optimizer", "default"), [("sgd", 0.9), ("muon", 0.95)])
+def test_the_default_momentum_that_is_written_out_is_the_run_that_leaves_it_unset(optimizer, default):
+    assert identity({"optimizer": optimizer, "momentum": default}) == identity({"optimizer": optimizer})
+    assert identity({"optimizer": optimizer, "momentum": 0.5}) != identity({"optimizer": optimizer})

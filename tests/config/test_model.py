@@ -94,7 +94,7 @@ def test_all_reasons_are_reported_together():
         ("attention_window", 0), ("attention_scale", 2), ("attention_scale", "1"), ("attention_scale", True),
         ("attention_bias", 1), ("attention_bias", "false"), ("activation", "ReLU"), ("norm", "batchnorm"),
         ("norm_position", "sandwich"), ("residual", 0), ("tied_embeddings", True), ("schedule", "noam"),
-        ("learning_rate", 0.0), ("optimizer", "sgd"), ("adam_beta1", 1.0), ("adam_beta2", -0.1), ("adam_eps", 0.0),
+        ("learning_rate", 0.0), ("optimizer", "lion"), ("adam_beta1", 1.0), ("adam_beta2", -0.1), ("adam_eps", 0.0),
         ("weight_decay", -0.1), ("gradient_clipping", 0.0),
         ("mixer", "module:Class"), ("optimizer", "module:Class"),
     ],

@@ -113,7 +113,12 @@ def test_weights_come_back_from_a_checkpoint_to_the_bit(config, seed):
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @a_few_of_each
-@given(config=shapes(), optimizer=st.sampled_from(["adam", "adamw"]), clipping=st.sampled_from([None, 1.0]), seed=seeds)
+@given(
+    config=shapes(),
+    optimizer=st.sampled_from(["adam", "adamw", "sgd", "muon"]),
+    clipping=st.sampled_from([None, 1.0]),
+    seed=seeds,
+)
 def test_one_step_of_training_is_finite(precision, config, optimizer, clipping, seed):
     # Without norms, a gated layer about squares its states: at some depth no float holds them.
     assume(config.activation != "swiglu" or config.norm_position != "none" or max(config.depths) == 1)

@@ -1,4 +1,4 @@
-"""Adam and AdamW against their formulas, decay of matrices alone, clipping, and what goes into checkpoints."""
+"""Optimizers against their formulas and torch's classes, decay of matrices alone, clipping, state in checkpoints."""
 
 import subprocess
 import sys
@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from ablate.config import resolve_row
+from ablate.config.cost import optimizer_values
 from ablate.model import build
 from ablate.training.optimizer import Optimizer
 
@@ -103,7 +104,6 @@ def test_steps_of_a_whole_model_are_those_of_torchs_plain_loop_with_two_groups(o
 
 @pytest.mark.parametrize("optimizer", [None, *DECAYING])
 def test_steps_are_those_of_torchs_fused_optimizer_to_the_bit(optimizer):
-    """Whose kernel is ours, without the class around it."""
     config = resolve_row({**SMALL, **DECAYING.get(optimizer, {}), "gradient_clipping": 0.7})
     ours, theirs = build(config, 11, seed=1), build(config, 11, seed=1)
     kind = torch.optim.AdamW if optimizer == "adamw" else torch.optim.Adam
@@ -240,3 +240,103 @@ def test_a_parameter_that_nothing_uses_has_no_state_and_is_left_alone():
         again.load(optimizer.state())
         assert {name.partition("/")[2] for name in again.state()} == {"matrix"}
     assert model.bias.tolist() == [0.5, -2.0]
+
+
+# SGD and Muon
+
+
+@pytest.mark.parametrize("momentum", [None, 0.0, 0.5])
+def test_sgd_steps_are_those_of_the_formula(momentum):
+    """v <- mu v + g + decay x, x <- x - rate v, with decay for the matrix alone."""
+    mu = 0.9 if momentum is None else momentum
+    model = Small()
+    optimizer = Optimizer(model, resolve_row({"optimizer": "sgd", "momentum": momentum, "weight_decay": 0.3}))
+    x, v = model.matrix.detach().double(), 0.0
+    b, u = model.bias.detach().double(), 0.0
+    for scale, rate in zip(SCALES, RATES, strict=True):
+        v = mu * v + scale * torch.tensor([[0.3, 0.7, -0.4]]).double() + 0.3 * x
+        u = mu * u + scale * torch.tensor([0.2, -0.1]).double()
+        x, b = x - rate * v, b - rate * u
+        give(model, scale)
+        optimizer.step(rate)
+    torch.testing.assert_close(model.matrix.detach(), x.float(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(model.bias.detach(), b.float(), rtol=1e-5, atol=1e-6)
+    assert set(optimizer.state()) == ({"momentum_buffer/matrix", "momentum_buffer/bias"} if mu else set())
+
+
+FIELDS_OF_MUON = {"optimizer": "muon", "weight_decay": 0.3, "positional_encoding": "learned", "max_positions": 9}
+
+
+@pytest.mark.parametrize("momentum", [None, 0.5])
+def test_muon_steps_are_those_of_torchs_muon_and_adamw_side_by_side_to_the_bit(momentum):
+    config = resolve_row({**SMALL, **FIELDS_OF_MUON, "momentum": momentum})
+    ours, theirs = build(config, 11, seed=1), build(config, 11, seed=1)
+    hidden = {
+        name for name, p in theirs.named_parameters() if name.startswith(("encoder.", "decoder.")) and p.dim() == 2
+    }
+    of = {name: theirs.get_parameter(name) for name, _ in theirs.named_parameters()}
+    muon = torch.optim.Muon(
+        [p for name, p in of.items() if name in hidden],
+        weight_decay=0.3, momentum=0.95 if momentum is None else momentum, adjust_lr_fn="match_rms_adamw",
+    )  # fmt: skip
+    rest = torch.optim.AdamW(
+        [
+            {"params": [p for name, p in of.items() if name not in hidden and p.dim() > 1], "weight_decay": 0.3},
+            {"params": [p for name, p in of.items() if name not in hidden and p.dim() == 1], "weight_decay": 0.0},
+        ],
+        betas=(0.9, 0.98), eps=1e-9, fused=True,
+    )  # fmt: skip
+    stepped, drawn = Optimizer(ours, config), torch.Generator().manual_seed(1)
+    for rate in RATES:
+        give_both(ours, theirs, drawn)
+        stepped.step(rate)
+        for optimizer in (muon, rest):
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            optimizer.step()
+    for name, parameter in ours.named_parameters():
+        assert torch.equal(parameter, of[name]), name
+    kinds = {name: set(state) for name, state in stepped.moments.items()}
+    assert {name for name in kinds if kinds[name] == {"momentum_buffer"}} == hidden
+    assert {"embedding.weight", "source_positions.weight", "encoder.0.feed_forward.W_1.bias"} <= kinds.keys() - hidden
+
+
+@pytest.mark.parametrize("settings", [{"optimizer": "sgd"}, {"optimizer": "sgd", "momentum": 0.0}, FIELDS_OF_MUON])
+def test_a_model_goes_on_from_the_state_of_its_optimizer_to_the_bit(settings):
+    config = resolve_row({**SMALL, **settings})
+    whole, stopped = build(config, 11, seed=1), build(config, 11, seed=1)
+    unbroken, first = Optimizer(whole, config), Optimizer(stopped, config)
+    drawn = torch.Generator().manual_seed(1)
+    for _ in range(2):
+        give_both(whole, stopped, drawn)
+        unbroken.step(0.1)
+        first.step(0.1)
+    second = Optimizer(stopped, config)
+    second.load({name: value.clone() for name, value in first.state().items()})
+    give_both(whole, stopped, drawn)
+    unbroken.step(0.1)
+    second.step(0.1)
+    assert all(map(torch.equal, whole.parameters(), stopped.parameters()))
+    assert {name: value.tolist() for name, value in second.state().items()} == {
+        name: value.tolist() for name, value in unbroken.state().items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "bytes_each"),
+    [({}, 8), ({"optimizer": "sgd"}, 4), ({"optimizer": "sgd", "momentum": 0.0}, 0), (FIELDS_OF_MUON, None)],
+    ids=str,
+)
+@pytest.mark.parametrize("shape", [{}, {"mixer": "lstm"}, {"architecture": "decoder-only", "n_kv_heads": 1},
+                                   {"activation": "swiglu", "positional_encoding": "relative"}], ids=str)  # fmt: skip
+def test_the_state_is_as_large_as_foretold(settings, bytes_each, shape):
+    config = resolve_row({**SMALL, **settings, **shape})
+    model = build(config, 11, seed=1)
+    optimizer = Optimizer(model, config)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step(0.1)
+    kept = sum(value.numel() for key, value in optimizer.state().items() if not key.startswith("step/"))
+    assert kept == optimizer_values(config, 11)
+    if bytes_each is not None:
+        assert 4 * kept == bytes_each * sum(p.numel() for p in model.parameters())
