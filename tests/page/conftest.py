@@ -9,7 +9,7 @@ from ablate.report.curves import curves_of
 from ablate.report.scoring import score_missing
 from tests.report.fakes import CORPUS, SMALL, Fake, study_from
 
-# A sentence that contains markup, which must be escaped.
+# A sentence that would be markup, if the page let it.
 SOURCES = ["<b>a</b> & \"b\" <script>document.title='taken'</script>", "c", "d", "e"]
 REFERENCES = ["the old dog sleeps near the river", "a king writes", "two birds sing in the tree", "a letter is long"]
 WORDS = ("dog", "king", "birds", "letter")
@@ -33,12 +33,9 @@ class Whole(Fake):
         score_missing(self.study, self.results)
         return self
 
-    def prepared_corpus(self):
-        return Corpus(self.results.corpora / CORPUS)
-
     def page(self, **more):
         table = self.table()
-        shown = samples(table, self.results, self.prepared_corpus(), 3)
+        shown = samples(table, self.results, Corpus(self.results.corpus(CORPUS)), 3)
         return page(table, self.results, curves_of(table, self.results), shown, **more)
 
 
@@ -55,7 +52,7 @@ def text(whole):
 
 @pytest.fixture
 def fake(tmp_path):
-    """Return a function from a study's text and a selection to its fake results."""
+    """A study's text, and what the command line picks of it, to its results to be."""
 
     def fake(text=SMALL, **selection):
         return Fake(tmp_path / "results", study_from(tmp_path, text, **selection))
