@@ -1,4 +1,4 @@
-"""Verdicts: the word and the sentence for each row."""
+"""Verdicts: which word and which sentence a row gets."""
 
 import random
 
@@ -7,7 +7,7 @@ import pytest
 from ablate.config.metrics import PPL, TRANSLATION_METRICS
 from ablate.stats.verdict import PairedScores, verdicts
 
-BLEU, _, _, TER = TRANSLATION_METRICS
+BLEU, TER = (next(metric for metric in TRANSLATION_METRICS if metric.name == name) for name in ("bleu", "ter"))
 
 
 def by_seed(*values):
