@@ -86,9 +86,9 @@ def command(
     check_paths(out or [])
     folder = find_finished_run(Results(results), run)
     from ablate.analysis.heads import attention_layers
-    from ablate.run.inference import load_run
+    from ablate.run.inference import translation_run
 
-    opened = load_run(folder, Results(results), torch_device(device))
+    opened = translation_run(folder, Results(results), torch_device(device))
     among = attention_layers(opened.model, [one.value for one in kind or ()], layer or ())
     if importance:
         _importance(folder.id, _measure(opened, among, pairs), format, out or [])

@@ -165,9 +165,9 @@ def score_missing(study: Study, results: Results) -> None:
         bar[0][0].update(bar[0][1], completed=done)
 
     try:
-        scoring.score_missing(study, results, report)
-    except PermissionError as error:
-        typer.echo(f"{error.filename}: no write permission; new scores are left out", err=True)
+        note = scoring.score_missing(study, results, report)
+        if note is not None:
+            typer.echo(note, err=True)
     finally:
         for progress, _ in bar:
             progress.stop()

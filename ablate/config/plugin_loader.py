@@ -71,7 +71,7 @@ def load_source(plugin: Reference, path: Path, source: bytes, interface: type[In
         sys.modules[name] = module
         try:
             spec.loader.exec_module(module)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             del sys.modules[name]  # else the half-loaded module would be found the next time
             raise as_ablate_error(plugin, error) from None
     cls = getattr(sys.modules[name], plugin.name, None)
@@ -90,12 +90,12 @@ def public_name(interface: type) -> str:
     return f"{package}.{interface.__qualname__}"
 
 
-def as_ablate_error(plugin: Reference, error: Exception) -> AblateError:
+def as_ablate_error(plugin: Reference, error: BaseException) -> AblateError:
     """The error itself if it is one of ours, else a StudyError in one line."""
     return error if isinstance(error, AblateError) else StudyError(describe([plugin], error))
 
 
-def describe(plugins: Sequence[Reference], error: Exception) -> str:
+def describe(plugins: Sequence[Reference], error: BaseException) -> str:
     """One line for an exception: the classes, its type, the line in one of their modules, the message."""
     classes = ", ".join(f"{plugin.module}:{plugin.name}" for plugin in plugins)
     modules = {plugin.file: plugin.module for plugin in plugins if plugin.digest}

@@ -124,7 +124,7 @@ class CorpusBuilder:
     def _differs_in_test_only(self, manifest: CorpusManifest) -> bool:
         same_text = all(manifest.sources[split]["sha256"] == self.about[split]["sha256"] for split in ("train", "dev"))
         settings = _preparation(manifest.data, fields_of(manifest))
-        return same_text and settings == _preparation(self.data.model_dump(), self.data.fields)
+        return same_text and settings == _preparation(self.data.model_dump(mode="json"), self.data.fields)
 
     def _reuse(self, similar: Corpus, test: list[Record]) -> None:
         """Link or copy everything but the test split from a similar corpus."""
@@ -254,7 +254,7 @@ class CorpusBuilder:
         manifest = CorpusManifest(
             format=FORMAT,
             training=self._training_id(hashes),
-            data=_in_order(self.data.model_dump(exclude={"folder"})),
+            data=_in_order(self.data.model_dump(mode="json", exclude={"folder"})),
             fields=tuple(fields_entry(self.data.fields).get("fields", ())) or None,
             sources=self.about,
             **counts.model_dump(),
@@ -270,7 +270,7 @@ class CorpusBuilder:
         """Hash of all but the test split. The ids of the training split follow from its text and the vocabulary."""
         content = {split: self.about[split]["sha256"] for split in ("train", "dev")}
         vocabulary = [hashes[path.name] for path in self._models]
-        settings = _preparation(self.data.model_dump(), self.data.fields)
+        settings = _preparation(self.data.model_dump(mode="json"), self.data.fields)
         named = json.dumps([FORMAT, content, vocabulary, settings], sort_keys=True)
         return hashlib.sha256(named.encode()).hexdigest()[:12]
 

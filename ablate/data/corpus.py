@@ -141,11 +141,11 @@ class Corpus:
             Damaged: the manifest differs from what was written.
             StoreError: the corpus does not exist or has another format.
         """
-        manifest = CorpusManifest.read(folder / MANIFEST)
+        manifest = CorpusManifest.read(
+            folder / MANIFEST, FORMAT
+        )  # an older corpus cannot be converted without its text
         if manifest is None:
             raise StoreError(f"{folder}: is not a prepared corpus")
-        if manifest.format != FORMAT:
-            raise StoreError(f"{folder}: has format {manifest.format}, but this version reads {FORMAT}; remove it")
         self.folder = folder
         self.manifest = manifest
         self.fields = fields_of(manifest)
@@ -168,6 +168,7 @@ class Corpus:
 
     def tokenizer_of(self, field: str) -> Tokenizer:
         """The vocabulary of a text field: its separate one if it has one, else the shared one."""
+        assert field in self.fields, f"{self.folder} has no field {field}"
         separate = f"{field}.{TOKENIZER}"
         return self._tokenizer(separate if (self.folder / separate).exists() else TOKENIZER)
 

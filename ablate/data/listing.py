@@ -10,6 +10,7 @@ import numpy as np
 
 from ablate.config.translation_data import NamedCorpus
 from ablate.data.corpus import Corpus, TokenSequences
+from ablate.errors import StoreError
 from ablate.store.corpora import MANIFEST
 from ablate.store.records import CorpusManifest
 
@@ -34,7 +35,10 @@ def prepared_corpora(corpora: Path) -> list[dict[str, Any]]:
     """The prepared corpora, in the order of their ids."""
     summaries = []
     for path in sorted(corpora.glob(f"[!.]*/{MANIFEST}")):
-        manifest = CorpusManifest.read(path)
+        try:
+            manifest = CorpusManifest.read(path)
+        except StoreError:  # damaged, or of another version: not usable here
+            continue
         if manifest is not None:
             size = sum(file.stat().st_size for file in path.parent.iterdir())
             summaries.append({

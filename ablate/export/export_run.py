@@ -15,7 +15,7 @@ from ablate.config.identity import NOT_IDENTITY
 from ablate.errors import StoreError, UsageError
 from ablate.export.targets import TARGETS, Target
 from ablate.export.trained_model import TrainedModel
-from ablate.run.inference import LoadedRun, load_run
+from ablate.run.inference import LoadedRun, translation_run
 from ablate.store import Results, RunFolder
 from ablate.store.files import sync_file, sync_folder, write_json
 
@@ -42,7 +42,7 @@ def export_run(run: RunFolder, results: Results, library: str, folder: Path) -> 
     config = record.config
     target = TARGETS[library][config.architecture]
     _check_support(run, config, library, target)
-    opened = load_run(run, results)
+    opened = translation_run(run, results)
     if opened.corpus.tokenizer_of("source") is not opened.corpus.tokenizer:
         raise UsageError(f"run {run.id} cannot be exported to {library}: it has data.vocabulary=separate")
     weights = {name: tensor.detach().float() for name, tensor in opened.model.state_dict().items()}

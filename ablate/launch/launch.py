@@ -158,7 +158,7 @@ def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) 
             seed=run.seed,
             task=study.task_name,
             config=run.config,
-            data=run.data.model_dump(exclude={"folder"}),
+            data=run.data.model_dump(mode="json", exclude={"folder"}),
         )
         record.write(folder.run)
     execution = folder.read_execution() if _is_whole(folder.read_execution) else None

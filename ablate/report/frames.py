@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -77,7 +78,9 @@ def load(
         frame = steps_frame(content, root)
         frame.attrs["study"] = content.name
         return frame
-    score_missing(content, root)
+    note = score_missing(content, root)
+    if note is not None:
+        warnings.warn(note, stacklevel=2)
     if per == "row":
         table = table_of(content, root)
         frame = rows_frame(table)

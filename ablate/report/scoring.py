@@ -24,7 +24,7 @@ class _Unscored(NamedTuple):
 
 def score_missing(
     study: Study, results: Results, on_progress: Callable[[int, int], None] = lambda done, total: None
-) -> None:
+) -> str | None:
     """Score the study's predictions in its metrics as far as that is not done, and cache the scores.
 
     If nothing is missing, no heavy module is loaded. A run without its corpus or its predictions is skipped.
@@ -34,15 +34,22 @@ def score_missing(
         results: root of the results.
         on_progress: called with the number of scored decodings and their total.
 
+    Returns:
+        A line if the scores could not be cached, and are therefore missing; else None.
+
     Raises:
         StoreError: a result is damaged, or predictions do not match the corpus.
     """
     unscored = _unscored(study, results)
     for done, one in enumerate(unscored):
         on_progress(done, len(unscored))
-        _score(one, study, results)
+        try:
+            _score(one, study, results)
+        except OSError as error:
+            return f"{error.filename}: {error.strerror}; new scores are left out"
     if unscored:
         on_progress(len(unscored), len(unscored))
+    return None
 
 
 def _unscored(study: Study, results: Results) -> list[_Unscored]:

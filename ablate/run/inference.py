@@ -9,15 +9,16 @@ from pathlib import Path
 import torch
 
 from ablate.config import DecodingConfig, ModelConfig, RowConfig
+from ablate.config.plugins import without_digest
 from ablate.data.corpus import Corpus
 from ablate.decoding import translate
-from ablate.errors import DataError, StoreError
+from ablate.errors import DataError, StoreError, UsageError
 from ablate.model import Transformer
 from ablate.run.pipeline import load_model
 from ablate.store import Results, RunFolder
 from ablate.store.corpora import MANIFEST
 from ablate.store.records import Result, RunRecord
-from ablate.tasks import Task, task_of
+from ablate.tasks import Task, Translation, task_of
 
 CPU = torch.device("cpu")
 
@@ -59,6 +60,21 @@ def _corpus(results: Results, result: Result) -> Path:
     return prepared[0] if prepared else results.corpus(names[0])
 
 
+def translation_run(folder: RunFolder, results: Results, device: torch.device = CPU) -> LoadedRun:
+    """Load a finished run of translation.
+
+    Raises:
+        UsageError: the run has another task.
+        StoreError: the run is not finished, or the run or its corpus is damaged.
+    """
+    record = folder.read_run()
+    if record is not None and record.task != Translation.name:
+        raise UsageError(
+            f"run {folder.id} has the task {without_digest(record.task)}; only translation is supported here"
+        )
+    return load_run(folder, results, device)
+
+
 def translate_text(folder: RunFolder, results: Results, sentences: Sequence[str], beam: int, alpha: float) -> list[str]:
     """Translate sentences with the weights of the chosen step; empty sentences stay empty.
 
@@ -66,7 +82,7 @@ def translate_text(folder: RunFolder, results: Results, sentences: Sequence[str]
         StoreError: the run is not finished, or the run or its corpus is damaged.
         DataError: a sentence is longer than the model's positions.
     """
-    run = load_run(folder, results)
+    run = translation_run(folder, results)
     ids = run.corpus.tokenizer_of("source").encode([sentence.strip() for sentence in sentences])
     for number, sentence in enumerate(ids, 1):
         refuse_too_long(run.config, f"standard input:{number}", len(sentence))

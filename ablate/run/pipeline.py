@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -49,7 +51,7 @@ class _Pipeline:
         self.config = RowConfig(**{**record.config.model_dump(), **job.run.settings})
         self.task: Task = task_of(record.task, folder.sources)
         self.log, self.check_lease, self.stop_requested = context.log, context.check_lease, context.stop_requested
-        for directory in folder.folders:
+        for directory in (folder.path, folder.predictions("").parent):  # scores/ has other writers
             remove_temporaries(directory)
         self.corpus = Corpus(job.run.corpus)
         self.execution = execution_of(folder, job, self.config, self.corpus.training, self.log)
@@ -214,8 +216,11 @@ class _Pipeline:
             write_bytes(self.folder.predictions(id), content)
             names = [name for name in self.task.default_metrics if name in self.task.on_predictions]
             measured = {name: self.task.measure(name, lines, self.corpus) for name in names}
-            write_scores(self.folder, id, self.corpus.id, measured)
             scores |= {name: Score(value=one.value, signature=one.signature) for name, one in measured.items()}
+            self._refuse_infinite(scores)
+            with suppress(OSError):  # a cache: the table measures again if it is missing
+                write_scores(self.folder, id, self.corpus.id, measured)
+        self._refuse_infinite(scores)
         return Decoding(
             test=self.request.test,
             corpus=self.corpus.id,
@@ -226,6 +231,12 @@ class _Pipeline:
             sha256=digest,
             seconds=round(seconds, 3),
         )
+
+    @staticmethod
+    def _refuse_infinite(scores: Mapping[str, Score]) -> None:
+        for name, score in scores.items():
+            if not math.isfinite(score.value):
+                raise ValueError(f"metric {name} is {score.value}, not a finite number")
 
     def _between_batches(self, phase: Phase) -> None:
         """Stop if that was requested: a decoding takes minutes, and is started again."""

@@ -132,7 +132,7 @@ def _execute_leased(job: Job, folder: RunFolder, stop: Callable[[], bool], lease
         except LeaseLost:
             log.warning("another process has taken over this run; this one writes nothing more")
             return JobEvent(run=folder.id, outcome="busy")
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a plug-in may exit
             log.error(traceback.format_exc().rstrip())
             reason = failure_reason(error, folder)
             with suppress(OSError):  # the disk may be the cause; the launcher learns the reason in any case
@@ -162,7 +162,7 @@ def run_logger(descriptor: int) -> logging.Logger:
     return logger
 
 
-def failure_reason(error: Exception, folder: RunFolder) -> str:
+def failure_reason(error: BaseException, folder: RunFolder) -> str:
     """Describe a failure in one line."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename or folder.path}: {error.strerror}; the run resumes from its last checkpoint"

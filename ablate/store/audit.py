@@ -69,7 +69,10 @@ def read_records(folder: RunFolder, into: Audit) -> RunRecords:
 def audit(folder: RunFolder, into: Audit) -> None:
     """Verify everything that a run has stored: records, checkpoints, metrics log and predictions."""
     result = read_records(folder, into).result
-    valid = {checkpoint.manifest: checkpoint for checkpoint in checkpoints.valid(folder.checkpoints)}
+    try:
+        valid = {checkpoint.manifest: checkpoint for checkpoint in checkpoints.valid(folder.checkpoints)}
+    except StoreError:  # recorded below, when each manifest is read
+        valid = {}
     for manifest in sorted(folder.checkpoints.glob("*.json")):
         into.read(functools.partial(CheckpointManifest.read, manifest))
         checkpoint = valid.get(manifest)

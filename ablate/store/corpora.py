@@ -15,7 +15,7 @@ from typing import Any
 from ablate.config import DataConfig
 from ablate.config.cost import Lengths
 from ablate.config.identity import INTRODUCED_DATA
-from ablate.errors import Damaged
+from ablate.errors import Damaged, StoreError
 from ablate.store.records import CorpusManifest, CorpusPointer
 
 MANIFEST = "corpus.json"
@@ -89,7 +89,7 @@ def _read_pointer(path: Path) -> CorpusPointer | None:
 def _read_manifest(corpora: Path, corpus: str) -> CorpusManifest | None:
     try:
         return CorpusManifest.read(corpora / corpus / MANIFEST)
-    except Damaged:
+    except StoreError:  # damaged or of another version: it will be prepared again, which reports an unreadable file
         return None
 
 

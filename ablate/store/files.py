@@ -51,7 +51,7 @@ def write_bytes(path: Path, content: bytes, durable: bool = True, once: bool = F
     except BaseException as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename == str(temporary):
+        if isinstance(error, OSError) and error.filename in (None, str(temporary)):
             error.filename = str(path)  # callers know this path, not the temporary one
         raise
     if durable:

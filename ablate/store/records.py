@@ -65,7 +65,7 @@ class RunRecord(Record):
     seed: int
     task: str = "translation"
     config: RowConfig
-    data: dict[str, Setting]
+    data: dict[str, JsonValue]
 
     @field_serializer("config")
     def _without_execution_settings(self, config: RowConfig) -> dict[str, Any]:
@@ -368,7 +368,7 @@ class CorpusManifest(CorpusCounts):
 
     format: int
     training: str
-    data: dict[str, Setting]
+    data: dict[str, JsonValue]
     fields: tuple[str, ...] | None = None
     sources: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
     types: dict[str, str] = Field(default_factory=dict)
@@ -382,6 +382,25 @@ class CorpusManifest(CorpusCounts):
             del content["fields"]
         head = ("format", "training", "data", "fields", "sources")
         write_json(path, {name: content[name] for name in (*head, *content) if name in content}, durable, once)
+
+    @classmethod
+    def read(cls, path: Path, format: int | None = None) -> CorpusManifest | None:
+        """Read a manifest.
+
+        Args:
+            path: of the manifest.
+            format: the only one that can be read; None for any.
+
+        Raises:
+            Damaged: the file does not match its hash.
+            StoreError: the file cannot be read, or has another format.
+        """
+        content = read_json(path)
+        if content is not None and format is not None and content.get("format") != format:
+            raise StoreError(
+                f"{path.parent}: has format {content.get('format')}, but this version reads {format}; remove it"
+            )
+        return super().read(path)
 
 
 class CorpusPointer(Record):

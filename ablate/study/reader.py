@@ -90,12 +90,12 @@ class _Reader:
                 self.report(mark, str(error))
         name = self.read_name(sections.get("study"), root)
         task, task_name = self.read_task(sections.get("task"))
-        data = self.read_data(sections.get("data"), root, task)
+        data = self.read_data(sections.get("data"), root, task) if task else None  # its class knows the fields
         seeds = read_seeds(sections.get("seeds"), self.report)
-        metrics = read_metrics(sections.get("metrics"), task, self.report)
+        metrics = read_metrics(sections.get("metrics"), task, self.report) if task else ()
         base = self.read_base(sections.get("base"))
         rows, dropped = self.read_rows(sections.get("rows"), base, data.test if data else "")
-        if data and not self.errors:
+        if task and data and not self.errors:
             for row in rows:
                 for message in task.check(data, row.config):
                     self.report(sections["data"].mark, f'row "{row.label}": {message}')
@@ -103,7 +103,7 @@ class _Reader:
             if runs > MAX_RUNS:
                 self.report(sections["seeds"].mark, f"makes {runs:,} runs; a study can have at most {MAX_RUNS:,}")
         # Settings are resolved up to here although some are invalid, so that all errors are reported at once.
-        if self.errors or data is None:
+        if self.errors or task is None or data is None:
             raise StudyError(*self.error_lines())
         return Study(
             name,
@@ -155,7 +155,7 @@ class _Reader:
             self.report(node.mark, f'"{name}" is reserved for a folder of the results root; choose another name')
         return name
 
-    def read_task(self, node: Node | None) -> tuple[Task, str]:
+    def read_task(self, node: Node | None) -> tuple[Task | None, str]:
         """The task and its name: a task of ablate, or a reference to a class, pinned to its source."""
         default = TASKS["translation"], "translation"
         if node is None:
@@ -165,16 +165,16 @@ class _Reader:
             return TASKS[name], name
         if not isinstance(name, str) or parse_reference(name) is None:
             self.report(node.mark, unknown_name("task", str(node.to_python()), TASKS))
-            return default
+            return None, ""
         pinned = self.plugins.pin(node)
         plugin = parse_reference(pinned.value) if pinned else None
         if plugin is None:
-            return default
+            return None, ""
         try:
             return load_task(plugin, self.plugins.sources[str(plugin.digest)]), str(plugin)
         except StudyError as error:
             self.report(node.mark, str(error))
-            return default
+            return None, ""
 
     def read_data(self, node: Node | None, root: Node, task: Task) -> DataConfig | None:
         if node is None or not isinstance(node.value, dict):

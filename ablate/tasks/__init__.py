@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
+from ablate.config import DataConfig
+from ablate.config.metrics import PPL
 from ablate.config.plugin_loader import as_ablate_error, load, load_source
-from ablate.config.plugins import Reference, parse_reference
+from ablate.config.plugins import Reference, parse_reference, without_digest
+from ablate.errors import StoreError, StudyError, listed
 from ablate.tasks.base import Batch, OutputTerms, Sample, Task
 from ablate.tasks.translation import Translation
 
@@ -20,28 +24,54 @@ def task_of(name: str, sources: Path) -> Task:
         sources: folder of plug-in sources, `<digest>.py`.
 
     Raises:
-        StoreError: the source is missing, or has another hash.
-        StudyError: the class is not a Task, or its module fails to load.
+        StoreError: the task is unknown, or its source is missing or has another hash.
+        StudyError: the class is not a complete Task, or its module fails to load.
     """
     plugin = parse_reference(name)
-    return TASKS[name] if plugin is None else _instance(plugin, load(plugin, sources, Task))  # type: ignore[type-abstract]
+    if plugin is not None:
+        return _instance(plugin, load(plugin, sources, Task))  # type: ignore[type-abstract]
+    if name not in TASKS:
+        raise StoreError(f'task "{name}" is not known to this version of ablate: {listed(TASKS)}')
+    return TASKS[name]
 
 
 def load_task(plugin: Reference, source: bytes) -> Task:
     """The task of a class that a study names, before any run has its source.
 
     Raises:
-        StudyError: the class is not a Task, or its module fails to load.
+        StudyError: the class is not a complete Task, or its module fails to load.
     """
-    path = Path(f"{plugin.module}.py")
+    path = Path(plugin.file)  # the name by which errors find their line
     return _instance(plugin, load_source(plugin, path, source, Task))  # type: ignore[type-abstract]
 
 
 def _instance(plugin: Reference, cls: type[Task]) -> Task:
     try:
-        return cls()
-    except Exception as error:  # abstract methods that are left out, for one
+        task = cls()
+    except Exception as error:  # a missing method, for one
         raise as_ablate_error(plugin, error) from None
+    for fault in _faults(task):
+        raise StudyError(f"{without_digest(str(plugin))}: {fault}")
+    return task
+
+
+def _faults(task: Task) -> Iterator[str]:
+    """Class attributes that are missing or wrong."""
+    for name, kind in (("name", str), ("architectures", tuple), ("model_metrics", tuple), ("default_metrics", tuple)):
+        if not isinstance(getattr(task, name, None), kind):
+            yield f"{name} is not a {kind.__name__}"
+            return
+    data = getattr(task, "data_config", None)
+    if not (isinstance(data, type) and issubclass(data, DataConfig)):
+        yield "data_config is not a subclass of ablate.config.DataConfig"
+    elif PPL not in task.model_metrics:
+        yield "model_metrics does not have PPL, which early stopping and learning curves use"
+    elif not task.default_metrics:
+        yield "default_metrics is empty; verdicts use its first metric"
+    else:
+        unknown = [name for name in task.default_metrics if name not in task.metrics]
+        if unknown:
+            yield f"default_metrics has {unknown[0]}, which is not a metric of the task: {listed(task.metrics)}"
 
 
 __all__ = ["TASKS", "Batch", "OutputTerms", "Sample", "Task", "Translation", "load_task", "task_of"]

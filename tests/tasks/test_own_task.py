@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ablate.errors import StudyError
+from ablate.errors import StoreError, StudyError
+from ablate.run.inference import load_run
+from ablate.store import Results
 from ablate.study import read_study
 from tests.end_to_end.studies import ablate
 
@@ -143,3 +145,58 @@ def test_a_task_that_lacks_a_method_is_refused_when_the_study_is_read(folder, tm
     path.write_text(path.read_text().replace("def n_targets", "def other"))
     with pytest.raises(StudyError, match=r"colours\.yaml:2:7: classification:Classification: TypeError: .*n_targets"):
         read_study(tmp_path / "faulty" / "colours.yaml")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('name = "classification"', "pass", "name is not a str"),
+        ("data_config = LabelledText", "pass", "data_config is not a subclass"),
+        (
+            'default_metrics = ("accuracy",)',
+            'default_metrics = ("acuracy",)',
+            "default_metrics has acuracy, which is not",
+        ),
+        ('default_metrics = ("accuracy",)', "default_metrics = ()", "default_metrics is empty"),
+        ("model_metrics = (PPL,)", "model_metrics = ()", "model_metrics does not have PPL"),
+        ("import numpy as np", "import numpy as np\n1 / 0", r"ZeroDivisionError \(line 4 of classification\)"),
+        ("import numpy as np", "import sys\nsys.exit(3)", r"SystemExit \(line 4 of classification\)"),
+    ],
+)
+def test_an_incomplete_task_is_one_error_when_the_study_is_read(folder, tmp_path, old, new, message):
+    shutil.copytree(folder, tmp_path / "faulty", ignore=shutil.ignore_patterns("results"))
+    path = tmp_path / "faulty" / "classification.py"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(StudyError, match=message) as error:
+        read_study(tmp_path / "faulty" / "colours.yaml")
+    assert len(error.value.lines) == 1  # its data and metrics are not judged by another task
+
+
+@pytest.mark.parametrize("command", ["translate", "attention", "export"])
+def test_commands_for_translation_refuse_its_runs(folder, trained, command, tmp_path):
+    run = next((trained / "runs").iterdir()).name
+    words = (tmp_path / "exported", "--to", "huggingface") if command == "export" else ()
+    done = ablate(command, run, *words, "--results", trained, check=2)
+    assert "has the task classification:Classification; only translation is supported" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_run_of_a_task_that_this_version_does_not_know_is_refused(trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "results")
+    folder = Results(tmp_path / "results").run(next((trained / "runs").iterdir()).name)
+    folder.read_run().model_copy(update={"task": "segmentation"}).write(folder.run)
+    with pytest.raises(StoreError, match='task "segmentation" is not known to this version'):
+        load_run(folder, Results(tmp_path / "results"))
+
+
+def test_settings_of_its_data_may_be_lists(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "lists", ignore=shutil.ignore_patterns("results"))
+    path = tmp_path / "lists" / "classification.py"
+    field = '    fields = ("text", "label")'
+    path.write_text(path.read_text().replace(field, f'{field}\n    labels_kept: tuple[str, ...] = ("red", "blue")'))
+    study = tmp_path / "lists" / "colours.yaml"
+    done = ablate("run", study, "--results", tmp_path / "r", "--rows", "base", "--set", "train_steps=2")
+    assert done.returncode == 0, done.stderr
+    record = json.loads(next((tmp_path / "r" / "runs").glob("*/run.json")).read_text())
+    assert record["data"]["labels_kept"] == ["red", "blue"]
