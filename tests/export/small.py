@@ -65,3 +65,14 @@ def until_end(rows):
 def different(found, expected):
     """Indices of sentences with different translations."""
     return [i for i, (a, b) in enumerate(zip(found, expected, strict=True)) if a != b]
+
+
+def greedy_differences(trained, found, expected):
+    """Indices of sentences whose greedy translations differ, up to the length at which ours stops.
+
+    A model that has learned little may repeat itself for ever. Ours then ends at the limit of `max_extra_length`, and
+    other libraries go on to theirs.
+    """
+    limits = [len(source) + DecodingConfig().max_extra_length for source in trained.ids]
+    cut = [tokens[:limit] for tokens, limit in zip(found, limits, strict=True)]
+    return different(cut, expected)

@@ -8,11 +8,13 @@ import torch.nn.functional as F
 
 from ablate.data.tokenizer import BOS, EOS
 from ablate.metrics import perplexity as module
-from ablate.metrics.perplexity import per_character, perplexity
+from ablate.metrics.perplexity import per_character
+from ablate.tasks import TASKS
 from tests.model.small import ENCODINGS, small_model, unigram_model
 from tests.training.in_memory import split_of
 
 CPU = torch.device("cpu")
+perplexity = TASKS["translation"].perplexity
 V = 31
 PAIRS = [
     ([5, 7, 11], [13, 17]),
@@ -96,7 +98,5 @@ def test_what_no_float_can_hold_is_infinite_and_what_is_no_number_is_not_finite(
 
 
 def test_per_character_is_the_same_likelihood_over_characters():
-    """By hand: 5 target tokens with their end marks, 11 characters with theirs, 2 nats a token."""
-    split = split_of([([5], [7, 8]), ([6], [9])])
-    texts = ["ab cd", "efgh"]
-    assert per_character(math.exp(2.0), split, texts) == pytest.approx(math.exp(5 * 2.0 / 11))
+    """By hand: 5 target tokens and 11 characters, end marks included, at 2 nats per token."""
+    assert per_character(math.exp(2.0), 5, 11) == pytest.approx(math.exp(5 * 2.0 / 11))

@@ -7,8 +7,8 @@ import pytest
 import sacrebleu
 from sacrebleu.significance import PairedTest
 
-from ablate.config.metrics import ON_TRANSLATIONS
-from ablate.metrics.sacrebleu import measure, score, sentence_scores
+from ablate.config.metrics import TRANSLATION_METRICS
+from ablate.metrics.sacrebleu import measure, sentence_scores
 from ablate.stats.bootstrap import RESAMPLES, paired_bootstrap
 
 REFERENCES = ["The old dog sleeps near the river.", "A king writes, slowly, a letter.", "Two birds sing in the tree."]
@@ -16,7 +16,7 @@ HYPOTHESES = ["The old dog sleeps by the river.", "A king slowly writes a letter
 
 
 def bleu(hypotheses, references):
-    return score("bleu", hypotheses, references)
+    return measure("bleu", hypotheses, references)
 
 
 def test_identical_text_scores_a_hundred():
@@ -81,12 +81,10 @@ def systems(count, seed=0):
     return references, wrong(0.2), wrong(0.3)
 
 
-@pytest.mark.parametrize("name", ON_TRANSLATIONS)
+@pytest.mark.parametrize("name", [metric.name for metric in TRANSLATION_METRICS])
 def test_every_metric_is_sacrebleus_with_its_signature(name):
     expected = MAKERS[name]()
     value = expected.corpus_score(HYPOTHESES, [REFERENCES]).score
-    assert score(name, HYPOTHESES, REFERENCES).value == pytest.approx(value)
-    assert score(name, HYPOTHESES, REFERENCES).signature == str(expected.get_signature())
     measured = measure(name, HYPOTHESES, REFERENCES)
     assert measured.value == pytest.approx(value)
     assert measured.signature == str(expected.get_signature())
@@ -108,7 +106,7 @@ def test_the_p_value_of_a_single_pair_is_sacrebleus_own(name):
 def test_test_sets_are_drawn_alike_however_many_indices_are_held_at_once(monkeypatch):
     references, base, _ = systems(12)
     whole = measure("bleu", base, references).resamples
-    monkeypatch.setattr("ablate.metrics.sacrebleu._BLOCK", 12 * 7)
+    monkeypatch.setattr("ablate.metrics.resampling._BLOCK", 12 * 7)
     assert measure("bleu", base, references).resamples == whole
     assert len(whole) == RESAMPLES
 

@@ -33,9 +33,12 @@ class Whole(Fake):
         score_missing(self.study, self.results)
         return self
 
+    def prepared_corpus(self):
+        return Corpus(self.results.corpus(CORPUS))
+
     def page(self, **more):
         table = self.table()
-        shown = samples(table, self.results, Corpus(self.results.corpus(CORPUS)), 3)
+        shown = samples(table, self.results, self.prepared_corpus(), 3)
         return page(table, self.results, curves_of(table, self.results), shown, **more)
 
 

@@ -111,6 +111,7 @@ BESIDE = {
     "relative_clip": {"positional_encoding": "relative"},
     "attention_window": {"attention": "local"},
     "optimizer": {"weight_decay": 0.1},
+    "momentum": {"optimizer": "sgd"},
     "architecture": {"max_positions": 1024},
 }
 

@@ -139,7 +139,7 @@ def test_a_module_with_a_syntax_error_is_one_error_line(faults, folder):
 def test_fields_without_custom_classes_report_their_allowed_values(faults):
     text = HEAD + "base: {optimizer: 'mine:Mine', mixer: 'zzz:Mine'}"
     assert faults(text) == [
-        'own.yaml:3:19: optimizer: "mine:Mine" is not allowed: must be adam or adamw',
+        'own.yaml:3:19: optimizer: "mine:Mine" is not allowed: must be adam, adamw, sgd or muon',
         'own.yaml:3:39: mixer: "zzz:Mine" is not allowed: must be attention or lstm',
     ]
 
@@ -158,7 +158,7 @@ def test_the_table_shows_a_custom_class_without_its_hash(read, folder):
 def test_the_plan_names_rows_whose_custom_classes_are_not_counted(read, folder):
     shown = inside("plan", read(ROW).path, "--results", folder / "results")
     assert (shown.code, shown.err) == (0, "")
-    assert "Classes of your own are not counted in params, FLOPs and memory of: A attention=mine:Mine." in shown.out
+    assert "params, FLOPs and memory do not include the custom classes of: A attention=mine:Mine." in shown.out
 
 
 def test_plan_status_and_table_import_neither_custom_modules_nor_torch(read, folder):
