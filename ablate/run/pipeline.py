@@ -51,7 +51,8 @@ class _Pipeline:
         self.config = RowConfig(**{**record.config.model_dump(), **job.run.settings})
         self.task: Task = task_of(record.task, folder.sources)
         self.log, self.check_lease, self.stop_requested = context.log, context.check_lease, context.stop_requested
-        for directory in (folder.path, folder.predictions("").parent):  # scores/ has other writers
+        # In scores/ a table may be writing at this moment; it then goes without the cache.
+        for directory in folder.folders:
             remove_temporaries(directory)
         self.corpus = Corpus(job.run.corpus)
         self.execution = execution_of(folder, job, self.config, self.corpus.training, self.log)
