@@ -63,7 +63,7 @@ def load(
         >>> runs = ablate.load("studies/quickstart.yaml", per="run")
         >>> runs.groupby("n_heads")["ppl"].mean()
         >>> steps = ablate.load("studies/quickstart.yaml", per="step")
-        >>> steps.loc["base"]["dev_perplexity"].dropna()
+        >>> steps["dev_perplexity"].loc["base"].dropna()
     """
     if per not in PER:
         raise ValueError(f'per={per!r} is not one of "row", "run" and "step"')
