@@ -6,7 +6,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ablate.kernels import torch_internals
 from ablate.kernels.torch_internals import linear_pointwise, relu_backward_, reshape_unaliased
 from tests.model.small import normal
 
@@ -79,5 +78,4 @@ def test_a_view_may_not_be_changed_in_place_there():
 
 def test_torch_says_nothing_in_public_of_products_in_bf16():
     """If this fails, use that in the place of the private names in `has_bf16_matmul`."""
-    assert torch_internals.has_bf16_matmul() in (True, False)
     assert not [name for name in dir(torch.backends.mkldnn) if "bf16" in name]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ablate.launch import Executor, Lost, launch
+from ablate.launch import Executor, Lost, Slot, launch
 from ablate.report.render import as_json
 from ablate.report.table import table_of
 from ablate.run.job import Job, JobEvent
@@ -136,6 +136,8 @@ def test_a_relative_results_root_reaches_the_jobs_as_absolute_paths(tmp_path, mo
 
 
 def test_the_class_has_the_interface():
-    executor: Executor = ProcessExecutor([])
-    assert executor.slots() == []
+    slots = [Slot("0", ("cpu",), 1, 1e9), Slot("1", ("cpu",), 1, 1e9)]
+    executor: Executor = ProcessExecutor(slots)
+    assert list(executor.slots()) == slots
+    assert executor.events(0.0) == []  # no job was submitted
     executor.close()
