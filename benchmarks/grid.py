@@ -62,7 +62,7 @@ def finish(study: Path, results: Results) -> int:
 
 def measure(verb: str, study: Path, root: Path) -> tuple[float, float]:
     """Measure one command: (wall-clock seconds, peak resident memory in MB)."""
-    command = [sys.executable, "-m", "ablate.cli", verb, str(study), "--results", str(root), "--format", "json"]
+    command = [sys.executable, "-m", "ablate", verb, str(study), "--results", str(root), "--format", "json"]
     start = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)

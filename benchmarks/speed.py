@@ -140,7 +140,7 @@ def first_step(scratch: Path) -> float:
         "base: {n_layers: 3, d_model: 256, d_ff: 1024, n_heads: 4, train_steps: 1, batch_tokens: 4096, beam: 1}\n"
     )
     results = scratch / "results"
-    run = [sys.executable, "-m", "ablate.cli", "run", str(study), "--results", str(results), "--device", "cpu"]
+    run = [sys.executable, "-m", "ablate", "run", str(study), "--results", str(results), "--device", "cpu"]
     if not results.exists():  # prepares the corpus
         subprocess.run(run, check=True, capture_output=True)
     shutil.rmtree(results / "runs")

@@ -19,7 +19,7 @@ def completed(monkeypatch, words, shell="bash"):
         "COMP_CWORD": str(len(words.split(" ")) - 1),
         "_TYPER_COMPLETE_ARGS": words,
     }
-    script = [sys.executable, "-m", "ablate.cli"]
+    script = [sys.executable, "-m", "ablate"]
     return subprocess.run(script, env=environment, capture_output=True, text=True, check=False).stdout.split()
 
 

@@ -36,7 +36,7 @@ def write_study(folder: Path, text: str = TINY, name: str = "tiny.yaml") -> Path
 
 
 def command(*words: object) -> list[str]:
-    return [sys.executable, "-m", "ablate.cli", *map(str, words)]
+    return [sys.executable, "-m", "ablate", *map(str, words)]
 
 
 def ablate(*words: object, check: int | None = 0, **options: object) -> subprocess.CompletedProcess[str]:
