@@ -1,9 +1,7 @@
 """Attention weights of a trained run for a sentence, and the importance of each head for its loss.
 
-heads.py        the attention layers of a model
-weights.py      the weights of every head for a pair of sentences, and their statistics
+weights.py      the attention layers of a model, the weights of every head for an input, and their statistics
 importance.py   the change in loss when a head is masked
-terminal.py     both as text
 figures.py      both as figures
-formats.py      both as JSON and CSV
+formats.py      both as text for a terminal, as JSON and as CSV
 """

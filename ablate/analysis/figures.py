@@ -10,9 +10,8 @@ import numpy as np
 from matplotlib.colors import CenteredNorm, Normalize
 from matplotlib.figure import Figure
 
-from ablate.analysis.heads import TITLES
 from ablate.analysis.importance import HeadImportance, Importances
-from ablate.analysis.weights import AttentionWeights, LayerWeights
+from ablate.analysis.weights import TITLES, AttentionWeights, LayerWeights
 from ablate.errors import UsageError, listed
 from ablate.formatting import printable
 from ablate.plotting import (

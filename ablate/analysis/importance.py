@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ablate.analysis.heads import AttentionLayer, Kind
+from ablate.analysis.weights import AttentionLayer, Kind
 from ablate.data.corpus import Split
 from ablate.model import Transformer
 from ablate.tasks import Task

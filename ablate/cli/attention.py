@@ -21,8 +21,8 @@ from ablate.errors import UsageError
 from ablate.store import Results
 
 if TYPE_CHECKING:
-    from ablate.analysis.heads import AttentionLayer
     from ablate.analysis.importance import Importances
+    from ablate.analysis.weights import AttentionLayer
     from ablate.run.inference import LoadedRun
 
 
@@ -85,7 +85,7 @@ def command(
     # Invalid paths are reported before the model is loaded, which takes seconds.
     check_paths(out or [])
     folder = find_finished_run(Results(results), run)
-    from ablate.analysis.heads import attention_layers
+    from ablate.analysis.weights import attention_layers
     from ablate.run.inference import translation_run
 
     opened = translation_run(folder, Results(results), torch_device(device))
@@ -123,7 +123,7 @@ def _weights(
     else:
         from rich.console import Console
 
-        from ablate.analysis.terminal import print_weights
+        from ablate.analysis.formats import print_weights
 
         print_weights(weights, Console(highlight=False))
 
@@ -144,7 +144,7 @@ def _importance(run: str, importances: Importances, format: Format, out: list[Pa
     else:
         from rich.console import Console
 
-        from ablate.analysis.terminal import print_importances
+        from ablate.analysis.formats import print_importances
 
         print_importances(importances, Console(highlight=False))
 

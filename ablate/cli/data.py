@@ -28,7 +28,7 @@ app = typer.Typer(help="List, describe and prepare corpora.", cls=CommandGroup, 
 def list_corpora(results: ResultsRoot = DEFAULT_RESULTS, format: Format = OutputFormat.rich) -> None:
     """List named corpora, and corpora that are already prepared."""
     from ablate.config.translation_data import NAMED_CORPORA
-    from ablate.data.listing import named_corpora, prepared_corpora
+    from ablate.report.data_text import named_corpora, prepared_corpora
 
     named, prepared = named_corpora(NAMED_CORPORA), prepared_corpora(Results(results).corpora)
     if format is OutputFormat.json:
@@ -50,8 +50,8 @@ def show(
     """Prepare a study's corpus and show its sources, sizes, lengths, vocabulary and a sample."""
     go_offline(offline)
     content, root = study_and_results(study, results, set, None, None)
-    from ablate.data.listing import describe
     from ablate.data.prepare import prepare
+    from ablate.report.data_text import describe
 
     corpus = prepare(content.data_of(content.base), content.data_folder, root.corpora, _print_note)
     shown = describe(corpus)

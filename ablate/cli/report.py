@@ -23,8 +23,7 @@ from ablate.store import Results
 from ablate.store.files import write_bytes
 
 if TYPE_CHECKING:
-    from ablate.page.page import Attention
-    from ablate.page.samples import Sample
+    from ablate.page.page import Attention, Sample
     from ablate.report.table import Table
 
 EXAMPLE = "ablate report study.yaml --figures figures"
@@ -92,7 +91,7 @@ def _samples(table: Table, root: Results, count: int) -> list[Sample]:
     if len(table.corpora) != 1 or not is_prepared(root.corpora / table.corpora[0]) or not count:
         return []
     from ablate.data.corpus import Corpus
-    from ablate.page.samples import samples
+    from ablate.page.page import samples
 
     corpus = Corpus(root.corpora / table.corpora[0])
     return samples(table, root, corpus, count)
@@ -109,8 +108,7 @@ def _attention(table: Table, root: Results, sentence: str) -> Attention:
     if table.rows[0].states[run.seed] != "done":
         raise UsageError("--attention: base is not done with the study's first seed; `ablate run STUDY` finishes it")
     from ablate.analysis.figures import draw_weights
-    from ablate.analysis.heads import attention_layers
-    from ablate.analysis.weights import attention_weights
+    from ablate.analysis.weights import attention_layers, attention_weights
     from ablate.page.page import Attention
     from ablate.plotting import render
     from ablate.run.inference import translation_run

@@ -24,11 +24,10 @@ from ablate.config import DataConfig
 from ablate.config.identity import INTRODUCED_DATA, NOT_IDENTITY_DATA
 from ablate.data.corpus import FORMAT, OFFSETS, TOKENIZER, Corpus, LengthSums, SequenceWriter
 from ablate.data.encoding import IDS, EncoderPool, TextEncoder, load_encoders
-from ablate.data.filters import complete_records, fits, refuse_long, training_records
+from ablate.data.filters import CorpusWarnings, complete_records, fits, refuse_long, training_records
 from ablate.data.readers import Record
 from ablate.data.sources import TextSource
 from ablate.data.tokenizer import ReservoirSample, train_tokenizer
-from ablate.data.warnings import CorpusWarnings
 from ablate.errors import DataError, StoreError
 from ablate.store.corpora import MANIFEST, fields_entry, fields_of, is_prepared
 from ablate.store.files import read_json, remove_temporaries, sha256, sync_file, write_bytes, write_json

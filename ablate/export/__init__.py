@@ -3,9 +3,7 @@
 export_run.py      a run's folder in, a folder of another library's files out
 targets.py         the models of other libraries, and the configurations that each supports
 trained_model.py   configuration, weights and vocabulary of the run
-marian.py          encoder-decoders for Hugging Face
-llama.py           decoder-only models for Hugging Face
-huggingface.py     files that both have
+huggingface.py     encoder-decoders (Marian) and decoder-only models (Llama) for transformers
 ctranslate.py      both architectures for CTranslate2
 """
 

@@ -1,15 +1,27 @@
-"""Files that all models of Hugging Face's transformers have."""
+"""Models for Hugging Face's transformers: encoder-decoders as MarianMTModel, decoder-only models as LlamaForCausalLM.
+
+Both order the entries of some vectors in another way than the paper. The rows and columns of the weights are reordered
+accordingly; the function that the model computes stays the same.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from ablate.config import ModelConfig
+from ablate.data.corpus import TOKENIZER
 from ablate.data.tokenizer import BOS, EOS, PAD
+from ablate.export.trained_model import Affine, TrainedModel, even_then_odd
+from ablate.model.norms import EPS
+
+ROPE_BASE = 10_000.0
 
 # Defaults of `generate`, equal to this project's beam search with alpha = 0. The length penalty of transformers divides
 # by another power of the length, so that no other alpha has an equivalent.
@@ -22,6 +34,217 @@ GENERATION = {
     "length_penalty": 0.0,
     "early_stopping": True,
 }
+
+
+def write_marian(model: TrainedModel, folder: Path) -> None:
+    """Write the files that `MarianMTModel.from_pretrained` and `MarianTokenizer.from_pretrained` read.
+
+    Marian's positional encoding has all sines in the first half of a vector and all cosines in the second, where the
+    paper's formula interleaves them (section 3.5). The entries of every vector of width d_model are reordered
+    accordingly, in embeddings, norms and projections alike. A head of keys and values that serves several heads of
+    queries is written once for each of them.
+
+    Deviation: Marian's layer normalization adds 1e-5 to the variance, this project 1e-6 (norms.EPS), and Marian's
+    configuration has no field for it. Variances are near 1, so that the states differ by a few parts in a million.
+    """
+    c, vocabulary = model.config, model.vocabulary()
+    limits = {"max_length": c.max_positions, "decoder_start_token_id": BOS, "forced_eos_token_id": EOS}
+    write_json(folder / "config.json", marian_configuration(c, len(vocabulary)))
+    write_json(folder / "generation_config.json", {**GENERATION, **limits})
+    write_json(folder / "vocab.json", {piece: id for id, piece in enumerate(vocabulary)})
+    write_json(folder / "tokenizer_config.json", _marian_tokenizer(model, vocabulary))
+    for name in ("source.spm", "target.spm"):
+        (folder / name).write_bytes(model.tokenizer.model)
+    write_weights(folder, _MarianTensors(model).tensors)
+
+
+def marian_configuration(c: ModelConfig, vocab_size: int) -> dict[str, Any]:
+    """Return the content of config.json."""
+    encoder, decoder = c.depths
+    return {
+        "model_type": "marian",
+        "architectures": ["MarianMTModel"],
+        "dtype": "float32",
+        "vocab_size": vocab_size,
+        "decoder_vocab_size": vocab_size,
+        "d_model": c.d_model,
+        "encoder_layers": encoder,
+        "decoder_layers": decoder,
+        "encoder_attention_heads": c.n_heads,
+        "decoder_attention_heads": c.n_heads,
+        "encoder_ffn_dim": c.d_ff,
+        "decoder_ffn_dim": c.d_ff,
+        "activation_function": c.activation,
+        "dropout": c.dropout,
+        "attention_dropout": c.attention_dropout,
+        "activation_dropout": c.activation_dropout,
+        "max_position_embeddings": c.max_positions,
+        "scale_embedding": True,
+        "share_encoder_decoder_embeddings": c.tied_embeddings == "all",
+        "tie_word_embeddings": c.tied_embeddings != "none",
+        "is_encoder_decoder": True,
+        "bos_token_id": BOS,
+        "eos_token_id": EOS,
+        "forced_eos_token_id": EOS,
+        "pad_token_id": PAD,
+        "decoder_start_token_id": BOS,
+    }
+
+
+def _marian_tokenizer(model: TrainedModel, vocabulary: list[str]) -> dict[str, Any]:
+    _, unk, _, eos = vocabulary[:4]
+    return {
+        "tokenizer_class": "MarianTokenizer",
+        "source_lang": model.languages[0],
+        "target_lang": model.languages[1],
+        "unk_token": unk,
+        "eos_token": eos,
+        "pad_token": vocabulary[PAD],
+        "model_max_length": model.config.max_positions,
+        "separate_vocabs": False,
+        "clean_up_tokenization_spaces": False,
+    }
+
+
+class _MarianTensors:
+    """The weights under Marian's names and in Marian's order."""
+
+    def __init__(self, model: TrainedModel) -> None:
+        self.model, self.order = model, even_then_odd(model.config.d_model)
+        self.group = model.config.n_heads // (model.config.n_kv_heads or model.config.n_heads)
+        self.tensors: dict[str, Tensor] = {}
+        self._embeddings()
+        for stack, depth in zip(("encoder", "decoder"), model.config.depths, strict=True):
+            for i in range(depth):
+                self._layer(f"{stack}.{i}", f"model.{stack}.layers.{i}", stack == "decoder")
+
+    def _embeddings(self) -> None:
+        tied = self.model.config.tied_embeddings
+        names = {"embedding": "model.shared" if tied == "all" else "model.decoder.embed_tokens"}
+        if tied != "all":
+            names["source_embedding"] = "model.encoder.embed_tokens"
+        if tied == "none":
+            names["output"] = "lm_head"
+        for ours, theirs in names.items():
+            self.tensors[f"{theirs}.weight"] = self.model.weights[f"{ours}.weight"][:, self.order]
+        # Marian adds a bias to the logits; this project has none.
+        self.tensors["final_logits_bias"] = torch.zeros(1, self.model.tokenizer.vocab_size)
+
+    def _layer(self, ours: str, theirs: str, is_decoder: bool) -> None:
+        self._attention(f"{ours}.mixer", f"{theirs}.self_attn")
+        self._norm(f"{ours}.around_mixer.norm", f"{theirs}.self_attn_layer_norm")
+        if is_decoder:
+            self._attention(f"{ours}.cross_attention", f"{theirs}.encoder_attn")
+            self._norm(f"{ours}.around_cross_attention.norm", f"{theirs}.encoder_attn_layer_norm")
+        self._from_d_model(self.model.affine(f"{ours}.feed_forward.W_1"), f"{theirs}.fc1")
+        self._to_d_model(self.model.affine(f"{ours}.feed_forward.W_2"), f"{theirs}.fc2")
+        self._norm(f"{ours}.around_feed_forward.norm", f"{theirs}.final_layer_norm")
+
+    def _attention(self, ours: str, theirs: str) -> None:
+        Q, K, V, output = self.model.attention(ours)
+        self._from_d_model(Q, f"{theirs}.q_proj")
+        self._from_d_model(self._repeated(K), f"{theirs}.k_proj")
+        self._from_d_model(self._repeated(V), f"{theirs}.v_proj")
+        self._to_d_model(output, f"{theirs}.out_proj")
+
+    def _repeated(self, heads: Affine) -> Affine:
+        """Return the projection with each head of keys or values repeated for every head of queries that it serves."""
+        size = self.model.config.d_k
+        W, b = (x.unflatten(0, (-1, size)).repeat_interleave(self.group, 0).flatten(0, 1) for x in heads)
+        return Affine(W, b)
+
+    def _norm(self, ours: str, theirs: str) -> None:
+        for part in ("weight", "bias"):
+            self.tensors[f"{theirs}.{part}"] = self.model.weights[f"{ours}.{part}"][self.order]
+
+    def _from_d_model(self, projection: Affine, theirs: str) -> None:
+        """Add a projection whose input has width d_model."""
+        self.tensors[f"{theirs}.weight"] = projection.W[:, self.order]
+        self.tensors[f"{theirs}.bias"] = projection.b
+
+    def _to_d_model(self, projection: Affine, theirs: str) -> None:
+        """Add a projection whose output has width d_model."""
+        self.tensors[f"{theirs}.weight"] = projection.W[self.order]
+        self.tensors[f"{theirs}.bias"] = projection.b[self.order]
+
+
+def write_llama(model: TrainedModel, folder: Path) -> None:
+    """Write the files that `LlamaForCausalLM.from_pretrained` reads, and the unchanged SentencePiece model.
+
+    Llama rotates entry i of a head together with entry i + d_k/2, where the RoPE paper rotates neighbors. The rows of
+    W^Q and W^K are reordered accordingly; attention scores stay the same. Llama does not scale its embeddings, so that
+    the factor sqrt(d_model) goes into them, and they are written separately from the matrix of the logits.
+    """
+    c = model.config
+    write_json(folder / "config.json", llama_configuration(c, model.tokenizer.vocab_size))
+    write_json(folder / "generation_config.json", {**GENERATION, "max_length": c.max_positions})
+    (folder / TOKENIZER).write_bytes(model.tokenizer.model)
+    write_weights(folder, _llama_tensors(model))
+
+
+def llama_configuration(c: ModelConfig, vocab_size: int) -> dict[str, Any]:
+    """Return the content of config.json."""
+    return {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "dtype": "float32",
+        "vocab_size": vocab_size,
+        "hidden_size": c.d_model,
+        "intermediate_size": c.inner_width(gated=True),
+        "num_hidden_layers": c.depths[1],
+        "num_attention_heads": c.n_heads,
+        "num_key_value_heads": c.n_kv_heads or c.n_heads,
+        "head_dim": c.d_k,
+        "hidden_act": "silu",
+        "max_position_embeddings": c.max_positions,
+        "rms_norm_eps": EPS,
+        "rope_theta": ROPE_BASE,
+        "attention_bias": c.attention_bias,
+        "attention_dropout": c.attention_dropout,
+        "mlp_bias": True,
+        "tie_word_embeddings": False,
+        "bos_token_id": BOS,
+        "eos_token_id": EOS,
+        "pad_token_id": PAD,
+    }
+
+
+def _llama_tensors(model: TrainedModel) -> dict[str, Tensor]:
+    """Return the weights under Llama's names."""
+    weights, c = model.weights, model.config
+    tensors = {
+        "model.embed_tokens.weight": weights["embedding.weight"] * math.sqrt(c.d_model),
+        "lm_head.weight": weights["embedding.weight" if c.tied_embeddings == "all" else "output.weight"],
+        "model.norm.weight": weights["decoder_norm.weight"],
+    }
+    for i in range(c.depths[1]):
+        layer = _llama_layer(model, f"decoder.{i}")
+        tensors.update({f"model.layers.{i}.{name}": tensor for name, tensor in layer.items()})
+    return tensors
+
+
+def _llama_layer(model: TrainedModel, ours: str) -> dict[str, Tensor]:
+    Q, K, V, output = model.attention(f"{ours}.mixer")
+    size, feed_forward = model.config.d_k, f"{ours}.feed_forward"
+    attention = {"q_proj": _reordered(Q, size), "k_proj": _reordered(K, size), "v_proj": V, "o_proj": output}
+    mlp = {"gate_proj": "W_1", "up_proj": "W_3", "down_proj": "W_2"}
+    layer = {
+        "input_layernorm.weight": model.weights[f"{ours}.around_mixer.norm.weight"],
+        "post_attention_layernorm.weight": model.weights[f"{ours}.around_feed_forward.norm.weight"],
+    }
+    for name, projection in attention.items():
+        layer[f"self_attn.{name}.weight"] = projection.W
+        if model.config.attention_bias:  # Llama has either all biases of attention or none
+            layer[f"self_attn.{name}.bias"] = projection.b
+    for name, letter in mlp.items():
+        layer[f"mlp.{name}.weight"], layer[f"mlp.{name}.bias"] = model.affine(f"{feed_forward}.{letter}")
+    return layer
+
+
+def _reordered(heads: Affine, size: int) -> Affine:
+    """Return the projection with the first entries of all pairs, then the second ones, in every head."""
+    W, b = (x.unflatten(0, (-1, size))[:, even_then_odd(size)].flatten(0, 1) for x in heads)
+    return Affine(W, b)
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

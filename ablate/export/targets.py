@@ -14,7 +14,8 @@ from ablate.config import ModelConfig
 from ablate.config.plugins import without_digest
 from ablate.config.variants import GENERATOR, LLAMA, MARIAN, TRANSLATOR, exportable
 from ablate.errors import listed
-from ablate.export import ctranslate, llama, marian
+from ablate.export import ctranslate
+from ablate.export.huggingface import write_llama, write_marian
 from ablate.export.trained_model import TrainedModel
 from ablate.formatting import setting_text
 
@@ -108,7 +109,7 @@ TARGETS: dict[str, dict[str, Target]] = {
                 "residual": (True,),
             },
             _marian_rules,
-            marian.write,
+            write_marian,
         ),
         "decoder-only": Target(
             LLAMA,
@@ -120,7 +121,7 @@ TARGETS: dict[str, dict[str, Target]] = {
                 "residual": (True,),
             },
             _llama_rules,
-            llama.write,
+            write_llama,
         ),
     },
     "ctranslate2": {

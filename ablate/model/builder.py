@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from ablate.config import ModelConfig
-from ablate.config.plugin_loader import load
-from ablate.config.plugins import parse_reference, without_digest
+from ablate.config.plugins import load, parse_reference, without_digest
 from ablate.errors import StudyError
 from ablate.model.attention import MECHANISMS, AttentionMechanism, FullAttention, MultiHeadAttention
 from ablate.model.feed_forward import ACTIVATIONS, Activation, FeedForward, feed_forward

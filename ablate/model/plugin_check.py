@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.config import ModelConfig
-from ablate.config.plugin_loader import PREFIX, describe
-from ablate.config.plugins import references
+from ablate.config.plugins import PREFIX, describe, references
 from ablate.errors import AblateError, StudyError
 from ablate.model import Transformer, build
 from ablate.model.attention import AttentionMechanism, MultiHeadAttention

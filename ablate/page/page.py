@@ -5,24 +5,27 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
 from ablate.config.metrics import PPL, Metric
-from ablate.formatting import duration, number, setting_text, signed
+from ablate.errors import listed
+from ablate.formatting import duration, number, plural, setting_text, signed
 from ablate.page.figures import draw_curves, draw_intervals, draw_points
 from ablate.page.html import Best, environment, table_context
 from ablate.page.inline_svg import inline_svg
 from ablate.page.points import COSTS, Interval, Panel, Point, intervals, panels, points
-from ablate.page.samples import Sample
-from ablate.page.summary import summary
 from ablate.plotting import PALETTE, ShortNumbers
 from ablate.report.curves import Curve
-from ablate.report.layout import by_labels
+from ablate.report.layout import by_labels, verdicts_of
 from ablate.report.render import provenance
-from ablate.report.table import Table
+from ablate.report.table import Table, TableRow
 from ablate.store import Results
+from ablate.store.score_cache import read_predictions
+
+if TYPE_CHECKING:
+    from ablate.data.corpus import Corpus
 
 
 @dataclass(frozen=True)
@@ -165,3 +168,114 @@ def _runs(published: dict[str, Any]) -> Listing:
         for id, run in published["runs"].items()
     ]
     return Listing("Runs", ("run", "seed", "steps", "time", "weights (SHA-256)"), rows)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One item of the test set.
+
+    number: of the item, from 1.
+    given: (name, text) of what the model reads and of what it should predict.
+    predictions: (row label, text) of each row.
+    """
+
+    number: int
+    given: tuple[tuple[str, str], ...]
+    predictions: tuple[tuple[str, str], ...]
+
+
+def samples(table: Table, results: Results, corpus: Corpus, count: int) -> list[Sample]:
+    """Return `count` items of the test split, spread evenly over it, with the predictions of each row's first seed.
+
+    Rows without a prediction for every item are left out.
+    """
+    task, total = table.study.task, table.study.task.n_predictions(corpus)
+    texts = {}
+    for row in table.rows:
+        run = table.study.runs_of(row.row)[0]
+        lines = read_predictions(results.run(run.id), row.row.decoding) if row.states[run.seed] == "done" else []
+        if len(lines) == total:
+            texts[row.row.label] = lines
+    picked = sorted({total * i // count for i in range(count)}) if total and texts else []
+    return [
+        Sample(item.number, item.texts, tuple((label, lines[i]) for label, lines in texts.items()))
+        for i, item in zip(picked, task.samples(corpus, picked), strict=True)
+    ]
+
+
+MOST_NAMED = 6  # rows that are named one by one
+
+# By verdict, in the order of the sentence: its predicate for one row, and for several.
+PREDICATES = {
+    "better": ("is better", "are better"),
+    "worse": ("is worse", "are worse"),
+    "diverged": ("diverged", "diverged"),
+    "no difference": ("shows no difference", "show no difference"),
+    "within noise": ("is not significantly different", "are not significantly different"),
+    "cannot tell": ("is undecided", "are undecided"),
+    "": ("has no score yet", "have no score yet"),
+}
+
+
+def summary(table: Table) -> str:
+    """Return base's scores, the number of rows by verdict, and the number of unfinished rows."""
+    sentences = [_base(table)]
+    rows = table.rows[1:]
+    if rows:
+        has_spread = any(verdict.seed_test for verdict in verdicts_of(table, table.main))
+        sentences.append(_outcome(table, rows) if has_spread else _undecided(table, len(rows)))
+    unfinished = sum(row.state != "done" for row in table.rows)
+    if unfinished:
+        verb = "is" if unfinished == 1 else "are"
+        sentences.append(f"{unfinished} of {plural(len(table.rows), 'row')} {verb} not finished or diverged.")
+    return " ".join(sentences)
+
+
+def _base(table: Table) -> str:
+    metrics = (table.main, table.perplexity)
+    scores = [(metric, table.rows[0].scores[metric.name]) for metric in metrics]
+    texts = []
+    for metric, found in scores:
+        if found.mean is not None:
+            spread = f" ± {number(found.std, metric.digits)}" if found.std is not None else ""
+            texts.append(f"{number(found.mean, metric.digits)}{spread} {metric.title} ({metric.side})")
+    if not texts:
+        return "Base has no score yet."
+    return f"Base reaches {' and '.join(texts)} with {plural(scores[0][1].n, 'seed')}."
+
+
+def _undecided(table: Table, count: int) -> str:
+    which = "The other row is" if count == 1 else f"The {count} other rows are"
+    why = "one seed shows no variance" if len(table.study.seeds) == 1 else "fewer than two seeds have finished"
+    return f"{which} undecided: {why}."
+
+
+def _outcome(table: Table, rows: tuple[TableRow, ...]) -> str:
+    main = table.main
+    by_verdict: dict[str, list[TableRow]] = {}
+    for row in rows:
+        by_verdict.setdefault(row.verdicts[main.name].word, []).append(row)
+    parts = []
+    for word, (one, several) in PREDICATES.items():
+        found = by_verdict.get(word, [])
+        if found:
+            detail = _detectable(table, found) if word == "within noise" else _names(found)
+            parts.append(f"{plural(len(found), 'row')} {one if len(found) == 1 else several}{detail}")
+    return f"Compared with base in {main.title}, {listed(parts).replace(' or ', ' and ')}."
+
+
+def _detectable(table: Table, rows: list[TableRow]) -> str:
+    """` (smallest detectable difference: 0.8 to 1.9 BLEU)`, where it is known."""
+    verdicts = [row.verdicts[table.main.name] for row in rows]
+    ordered = sorted(
+        (verdict for verdict in verdicts if verdict.minimum_detectable is not None),
+        key=lambda one: one.minimum_detectable or 0.0,
+    )
+    if not ordered:
+        return ""
+    span = " to ".join(dict.fromkeys((ordered[0].minimum_detectable_text, ordered[-1].minimum_detectable_text)))
+    return f" (smallest detectable difference: {span} {table.main.title})"
+
+
+def _names(rows: list[TableRow]) -> str:
+    return f" ({', '.join(row.row.label for row in rows)})" if len(rows) <= MOST_NAMED else ""

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from ablate.config import DataConfig
 from ablate.config.metrics import PPL
-from ablate.config.plugin_loader import as_ablate_error, load, load_source
-from ablate.config.plugins import Reference, parse_reference, without_digest
+from ablate.config.plugins import Reference, as_ablate_error, load, load_source, parse_reference, without_digest
 from ablate.errors import StoreError, StudyError, listed
 from ablate.tasks.base import Batch, OutputTerms, Sample, Task
 from ablate.tasks.translation import Translation

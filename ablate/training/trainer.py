@@ -25,11 +25,10 @@ from ablate.store import RunFolder, checkpoints
 from ablate.store.records import TrainingState
 from ablate.tasks import Task
 from ablate.training.checkpointing import CheckpointSaver, Snapshot, is_due
-from ablate.training.context import RunContext
+from ablate.training.context import Diverged, RunContext, StepReport, TrainingOutcome, TrainingProgress
 from ablate.training.device import autocast, is_out_of_memory, release_cached_memory
 from ablate.training.metrics_log import MetricsLog
 from ablate.training.optimizer import Optimizer
-from ablate.training.progress import Diverged, StepReport, TrainingOutcome, TrainingProgress
 from ablate.training.schedule import learning_rate
 
 LOG_EVERY = 50  # steps between log lines; divergence is noticed this often

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ablate.analysis.heads import attention_layers
+from ablate.analysis.weights import attention_layers
 from ablate.errors import UsageError
 from tests.model.small import small_model
 

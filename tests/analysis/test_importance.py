@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from ablate.analysis.heads import attention_layers
 from ablate.analysis.importance import count_passes, measure_importances
+from ablate.analysis.weights import attention_layers
 from ablate.tasks import TASKS
 from tests.model.small import small_model
 from tests.training.in_memory import split_of

@@ -8,8 +8,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from ablate.analysis.formats import heat_maps, print_importances, print_weights
 from ablate.analysis.importance import HeadImportance, Importances
-from ablate.analysis.terminal import heat_maps, print_importances, print_weights
 from tests.analysis.by_hand import all_weights, random_weights, weights
 
 LONG = tuple(f"▁piece{i}" for i in range(70))

@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 
-from ablate.analysis.heads import attention_layers
-from ablate.analysis.weights import attention_weights, head_statistics, record_weights
+from ablate.analysis.weights import attention_layers, attention_weights, head_statistics, record_weights
 from ablate.config.plugins import source_hash
 from ablate.data.tokenizer import BOS, EOS
 from ablate.errors import DataError, UsageError

@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from ablate.analysis.heads import KINDS
+from ablate.analysis.weights import KINDS
 from ablate.cli.attention import Kind
 from tests.analysis.runs import ID, SENTENCE, SHORT, TRANSLATION, corpus_in, lay_out
 from tests.cli.inside import inside

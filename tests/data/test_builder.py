@@ -12,8 +12,8 @@ from ablate.config import resolve_data
 from ablate.data import builder
 from ablate.data.corpus import subset
 from ablate.data.encoding import EncoderPool
+from ablate.data.filters import CorpusWarnings
 from ablate.data.tokenizer import ReservoirSample
-from ablate.data.warnings import CorpusWarnings
 from tests.data.small import PAIRS, SETTINGS
 from tests.data.test_prepare import fault
 

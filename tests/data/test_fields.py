@@ -8,10 +8,10 @@ import pytest
 
 from ablate.config.data import DataConfig, PairRules
 from ablate.data.batches import BatchOrder, pad_sequences
-from ablate.data.listing import describe
 from ablate.data.prepare import prepare
 from ablate.data.tokenizer import EOS
 from ablate.errors import DataError
+from ablate.report.data_text import describe
 from ablate.store.corpora import lengths_in
 from tests.data.small import PAIRS
 

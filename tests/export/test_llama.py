@@ -5,7 +5,7 @@ import torch
 
 from ablate.data.batches import pad
 from ablate.data.tokenizer import BOS, EOS, PAD
-from ablate.export import llama
+from ablate.export.huggingface import write_llama
 from tests.export.small import LLAMA, different, ours, random_model, until_end
 
 transformers = pytest.importorskip("transformers")
@@ -40,7 +40,7 @@ def prompts(sentences):
 @pytest.mark.parametrize("fields", SHAPES, ids=str)
 def test_logits_are_ours(tokenizer, tmp_path, fields):
     model, source = random_model(tokenizer, **LLAMA, **fields)
-    llama.write(source, tmp_path)
+    write_llama(source, tmp_path)
     there = load(tmp_path)
     sources, targets = [[7, 9, 30, 12, EOS], [11, 5, EOS]], [[BOS, 8, 21], [BOS, 35, 6, 9, 14, 70]]
     expected = model.logits(model(pad(sources), pad(targets)))

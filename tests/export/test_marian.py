@@ -5,7 +5,7 @@ import torch
 
 from ablate.data.batches import pad
 from ablate.data.tokenizer import BOS, EOS, PAD
-from ablate.export import marian
+from ablate.export.huggingface import write_marian
 from ablate.model.norms import EPS
 from tests.export.small import different, greedy_differences, ours, random_model, until_end
 
@@ -33,7 +33,7 @@ def load(folder):
 
 def written(tokenizer, folder, **fields):
     model, source = random_model(tokenizer, **fields)
-    marian.write(source, folder)
+    write_marian(source, folder)
     return model, load(folder)
 
 

@@ -6,8 +6,7 @@ import textwrap
 import pytest
 import torch
 
-from ablate.config.plugin_loader import PREFIX
-from ablate.config.plugins import source_hash
+from ablate.config.plugins import PREFIX, source_hash
 from ablate.errors import StoreError, StudyError
 from ablate.model import build
 from ablate.model.plugin_check import check_plugins

@@ -1,6 +1,6 @@
 """Samples are spread evenly over the test set, with the first seed of every row that has predictions."""
 
-from ablate.page.samples import Sample, samples
+from ablate.page.page import Sample, samples
 
 
 def test_samples_have_what_the_model_reads_and_the_prediction_of_every_finished_row(whole):

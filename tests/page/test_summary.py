@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from ablate.page.summary import PREDICATES, summary
+from ablate.page.page import PREDICATES, summary
 from ablate.stats.verdict import Word
 
 
