@@ -102,6 +102,7 @@ def find_run(results: Results, id_prefix: str) -> RunFolder:
         UsageError: no run matches, or several.
     """
     matches = [id for id in results.run_ids() if id.startswith(id_prefix)]
+    # An empty prefix would match the only run of a root by chance.
     if len(matches) != 1 or not id_prefix:
         count = "no run" if not matches else f"{len(matches)} runs"
         raise UsageError(

@@ -69,6 +69,7 @@ def command(
     # The whole page is made before anything is written: an error leaves the old page unchanged.
     text = page(table, root, curves, _samples(table, root, sentences), seen)
     path = out or root.study(content.name) / FILE
+    # Not durable: the page can be made again.
     write_bytes(path, text.encode(), durable=False)
     typer.echo(f"Wrote {path}")
     if figures is not None:

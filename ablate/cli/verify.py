@@ -64,6 +64,7 @@ def _stored(study: Study, results: Results) -> int:
         if folder.path.is_dir():
             runs += 1
             audit(folder, report)
+    # A set, because most rows share one corpus.
     known = {known_corpus(run.data, results.corpora) for run in study.runs()}
     corpora = 0
     for corpus in sorted(path for path in known if path is not None):
@@ -85,6 +86,7 @@ def _check_resume(study: Study, row: Row, results: Results, device: Device, step
 
     run, chosen = study.runs_of(row)[0], torch_device(device)
     corpus = study.task.prepare(run.data, study.data_folder, results.corpora, typer.echo)
+    # The micro-batch that a launch would choose, because another one sums in another order.
     (slot, *_) = local_slots("cuda" if chosen.type == "cuda" else "cpu", None, [row.config], run.data.vocab_size, 1)
     difference = check_resume(
         row.config,

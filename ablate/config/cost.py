@@ -139,6 +139,7 @@ def forward_flops(config: RowConfig, vocab_size: int, lengths: Lengths) -> float
     feed_forward = (_input_projections(c) + 1) * d * _inner_width(c)
     if not c.has_encoder:
         tokens = n.source_tokens + n.target_tokens
+        # Source and target are one sequence: (S + T)^2 scores.
         squares = n.source_squares + 2 * n.products + n.target_squares
         stacks = decoder * (_mixer_multiplications(c, True, tokens, squares) + feed_forward * tokens)
     else:
@@ -201,6 +202,7 @@ def _hidden_matrices(c: RowConfig) -> int:
 
 def run_bytes(config: RowConfig, vocab_size: int, generations: int) -> int:
     """Most bytes that one run takes on disk during training: resumable checkpoints and weights to average."""
+    # Those that can be resumed have their weights already.
     averaged = max(0, config.average_checkpoints - generations)
     return generations * checkpoint_bytes(config, vocab_size) + averaged * BYTES * parameters(config, vocab_size)
 

@@ -87,6 +87,7 @@ def decoding_id(config: RowConfig, test: str) -> str:
 
 def _canonical_model(config: RowConfig) -> dict[str, Any]:
     """Values of a configuration, where the same model can be written in several ways, in one of them."""
+    # `encoder_layers=4, decoder_layers=4` is `n_layers=4`: one model, one id.
     values, (encoder, decoder) = config.model_dump(), config.depths
     values["n_layers"], values["encoder_layers"] = encoder or decoder, None
     values["decoder_layers"] = decoder if encoder not in (0, decoder) else None
@@ -100,5 +101,6 @@ def _significant(values: Mapping[str, Any], introduced: Mapping[str, Any]) -> di
 
 
 def _digest(content: Mapping[str, Any]) -> str:
+    # Sorted, so that the order of fields in the code has no influence; without NaN, which equals no default.
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]

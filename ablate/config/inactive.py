@@ -45,6 +45,7 @@ def inactive_fields(c: ModelConfig, training: TrainingConfig) -> Iterator[tuple[
         yield from ((name, "optimizer=sgd") for name in ("adam_beta1", "adam_beta2", "adam_eps"))
     replaced = MIXERS[c.mixer].replaces
     yield from ((name, f"mixer={c.mixer}") for name in replaced)
+    # With an encoder, cross-attention still uses these fields.
     if "attention" in replaced and not c.has_encoder:
         yield from ((name, f"mixer={c.mixer} in a decoder-only model, which has no attention") for name in _HEADS)
     for field, variants in VARIANTS.items():
@@ -108,6 +109,7 @@ def canonical_values(config: ModelConfig, inactive: Mapping[str, str]) -> dict[s
         values["momentum"] = None
     if values["n_cross_heads"] == values["n_heads"]:
         values["n_cross_heads"] = None
+    # With other heads in cross-attention, the number of key heads is not that of both attentions.
     if values["n_kv_heads"] == values["n_heads"] and values["n_cross_heads"] is None:
         values["n_kv_heads"] = None
     if "n_layers" in inactive:  # both depths are set: the encoder's becomes N; without an encoder, the decoder's

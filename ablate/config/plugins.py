@@ -207,6 +207,7 @@ def load_source(plugin: Reference, path: Path, source: bytes, interface: type[In
     Raises:
         StudyError: the module fails to load, or the class does not derive from the interface.
     """
+    # Loaded once per source, so that classes of two references to one module are the same.
     name = f"{PREFIX}{plugin.digest}"
     if name not in sys.modules:
         spec: Any = importlib.util.spec_from_file_location(name, path, loader=_VerifiedLoader(name, str(path), source))

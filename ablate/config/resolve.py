@@ -64,6 +64,7 @@ def resolve_row(settings: Mapping[str, Any], written: Collection[str] = ()) -> R
         if merged.get(head_size) is None:
             merged[head_size] = _head_size(merged, head_size)
     config = RowConfig(**merged)
+    # After validation: whether a field has an effect depends on the values of others.
     inactive = dict(inactive_fields(config, config))
     check_active(settings, written, inactive)
     return config.model_copy(update=canonical_values(config, inactive))
@@ -78,6 +79,7 @@ def provisional(settings: Mapping[str, Any]) -> dict[str, Any]:
     merged = {**defaults, **_merged(settings)}
     for head_size in ("d_k", "d_v"):
         if merged.get(head_size) is None:
+            # A fraction is kept, so that `where: d_k == 64` drops the row instead of failing.
             exact = merged["d_model"] / merged["n_heads"]
             merged[head_size] = int(exact) if exact.is_integer() else exact
     return merged

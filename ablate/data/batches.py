@@ -53,6 +53,7 @@ class BatchOrder:
 
     def epoch(self, epoch: int) -> list[NDArray[np.int64]]:
         """The batches of an epoch, in order."""
+        # Counter-based, so that any epoch can be made without those before it: resuming needs no state.
         random = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
         difference = random.random(len(self.longest))
         difference *= LENGTH_NOISE  # in place: a copy for 5 million records takes 40 MB

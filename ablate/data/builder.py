@@ -83,6 +83,7 @@ class CorpusBuilder:
             (self.folder / name).unlink(missing_ok=True)
 
     def _prepare(self) -> None:
+        # Dev and test first: they are small, and a fault in them should not show after hours of reading.
         held_out = {split: complete_records(self.sources[split], self.data, split) for split in ("dev", "test")}
         similar = self._similar()
         if similar is not None:
@@ -114,6 +115,7 @@ class CorpusBuilder:
             try:
                 corpus = Corpus(manifest.parent)
                 if self._differs_in_test_only(corpus.manifest):
+                    # Every byte, because the new manifest vouches for the files that are linked.
                     corpus.verify(every=True)
                     return corpus
             except StoreError:
@@ -129,6 +131,7 @@ class CorpusBuilder:
         """Link or copy everything but the test split from a similar corpus."""
         self.log(f"reusing the training split, dev split and vocabulary of {similar.id}")
         for name in similar.manifest.files:
+            # Links share the blocks: a corpus of gigabytes is prepared for another test set in almost no space.
             if not name.startswith("test."):
                 (self.folder / name).unlink(missing_ok=True)
                 try:
@@ -215,9 +218,11 @@ class CorpusBuilder:
             "read": 0, "ends": [None] * len(fields), "sums": {}, "left_out": {},
         }  # fmt: skip
         sums, left_out, read = LengthSums(fields, state["sums"]), Counter[str](state["left_out"]), state["read"]
+        # Read from the beginning, since neither gzip nor the filters allow a jump, but encoded from the last commit on.
         records = islice(training_records(self.sources["train"], self.data, Counter()), read, None)
         self.log(f"encoding {total:,} pairs")
         writers = [SequenceWriter(self.folder, "train", *each) for each in zip(fields, state["ends"], strict=True)]
+        # What is left decides, since a resumed build may have few records to go.
         processes = cores() if total - read >= PARALLEL_FROM else 1
         with ExitStack() as stack:
             for writer in writers:
@@ -261,6 +266,7 @@ class CorpusBuilder:
             files=hashes,
             sizes={path.name: path.stat().st_size for path in files},
         )
+        # On the disk before the manifest, which makes the corpus valid.
         for path in files:
             sync_file(path)
         manifest.write(self.folder / MANIFEST)

@@ -29,6 +29,7 @@ from ablate.data.tokenizer import Tokenizer
 from ablate.errors import StoreError
 
 IDS = np.dtype("<u4")
+# A limit, because the number of different words grows with the corpus.
 MAX_WORDS = 500_000  # in an encoder's cache: about 100 MB
 _SPACE = "\u2581"  # SentencePiece's character for a space; a text that contains it is encoded as a whole
 
@@ -141,6 +142,7 @@ class EncoderPool:
                 texts = ["\n".join(field).encode() for field in chunk]
                 with _sigint_blocked():  # submit() may start a process, which inherits the mask
                     pending.append(self._pool.submit(_encode, texts))
+                # The oldest first, so that the order of records does not depend on which process is faster.
                 if len(pending) > 2 * self.processes:
                     yield pending.popleft().result()
             while pending:
@@ -177,6 +179,7 @@ def _exit_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
+    # Not sys.exit(), which would end only this thread.
     os._exit(1)
 
 

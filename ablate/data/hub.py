@@ -70,6 +70,7 @@ class Repository:
             return sorted(matches)
         readable = sorted({_stem(name) for name in names if suffix_of(name) in SUFFIXES})
         if not readable:
+            # Where the Hub has converted such a data set to Parquet, the result is a revision of this name.
             script = any(name.endswith(".py") for name in names)
             why = (
                 "consists of a Python script, which ablate does not execute; try its revision refs/convert/parquet"
@@ -103,9 +104,11 @@ class Repository:
         stamp = [path.stat().st_size, path.stat().st_mtime_ns]
         if about.get("verified") == stamp:  # unchanged since it was verified
             return str(path)
+        # Large files have a SHA-256 on the Hub, small ones only a git blob hash.
         for kind, expected in (("SHA-256", self.known.get(file)), ("SHA-256", about["sha256"]), ("git", about["git"])):
             digest = _digest(path, kind) if expected else expected
             if digest != expected:
+                # Both the blob and the link to it in the snapshot, else the library would find the file again.
                 path.resolve().unlink()
                 path.unlink(missing_ok=True)
                 raise DataError(
@@ -126,6 +129,7 @@ class Repository:
 
         with self._translate_errors(None):
             info = HfApi().dataset_info(self.name, revision=self.revision, files_metadata=True)
+        # Without a commit, the files of a branch could change between two downloads.
         if not info.sha or not _COMMIT.fullmatch(info.sha):
             raise DataError(f"{self.display_name}: the Hub returned no commit for this revision")
         licence = getattr(info.card_data, "license", None) if info.card_data else None

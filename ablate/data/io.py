@@ -42,6 +42,7 @@ def files_in(path: str) -> list[str] | None:
         if not Path(path).is_dir():
             return None
         files = [str(entry) for entry in Path(path).iterdir() if entry.is_file()]
+    # Hidden files, and those of other tools such as _SUCCESS, are no parts of a data set.
     return sorted(name for name in files if not name.rpartition("/")[2].startswith((".", "_")))
 
 
@@ -51,6 +52,7 @@ def signature(path: str) -> list[Any]:
         if is_address(path):
             return [path, str(_filesystem(path).ukey(path))]
         stat = Path(path).stat()
+        # The inode and nanoseconds show a replaced file of the same size and second.
         return [str(Path(path).resolve()), stat.st_size, stat.st_mtime_ns, stat.st_ino]
 
 

@@ -52,6 +52,7 @@ def prepare(data: DataConfig, folder: Path, corpora: Path, log: Log = lambda lin
     corpus = _open(path, log)
     if corpus is None:
         corpora.mkdir(parents=True, exist_ok=True)
+        # Beside the corpus, whose folder does not exist yet.
         lease = Lease(corpora / f"{corpus_id}.lease")
         with lease.held():
             corpus = _open(path)  # another process may have made it meanwhile
@@ -80,6 +81,7 @@ def content_id(data: DataConfig, content: Content) -> str:
     """The id of the corpus made from this text with these settings: 12 hexadecimal digits."""
     hashes = [hash for split in SPLITS for hash in content[split]]
     settings: list[Any] = [FORMAT, data.vocab_size, data.max_length, hashes]
+    # Left out if empty, so that a corpus without later settings has the id of the first version.
     later = later_settings(data.model_dump(), data.fields)
     return hashlib.sha256(json.dumps(settings + [later] * bool(later)).encode()).hexdigest()[:12]
 
@@ -101,6 +103,7 @@ def _build(
         shutil.rmtree(builder.folder, ignore_errors=True)
         raise
     check_lease()
+    # A damaged corpus of this id, which a rename cannot replace: its folder is not empty.
     shutil.rmtree(path, ignore_errors=True)
     builder.folder.replace(path)
     sync_folder(path.parent)

@@ -45,6 +45,7 @@ def read_lines(path: str, repaired: Counter[str]) -> Iterator[str]:
         if number == 1 and text.startswith("\ufeff"):
             repaired["byte-order mark"] += 1
             text = text[1:]
+        # Not splitlines(), which would cut a line at U+2028 and shift it against its translation.
         lines = text.split("\n")
         if not lines[-1]:
             lines.pop()
@@ -61,6 +62,7 @@ def _blocks(path: str) -> Iterator[tuple[int, bytes]]:
     with readable(path), open_bytes(path) as stream:
         while block := stream.read(BLOCK):
             end = block.rfind(b"\n") + 1
+            # A block ends inside of a line: the rest waits for the next block.
             whole, ahead = (rest + block[:end], block[end:]) if end else (b"", rest + block)
             if whole:
                 _check_lengths(path, whole, number)
@@ -117,6 +119,7 @@ def _tsv(path: str, fields: TextFields, repaired: Counter[str]) -> Iterator[Reco
     lines = enumerate(read_lines(path, repaired), 1)
     columns = fields.columns
     positions, width = tuple(range(len(fields.names))), len(fields.names)
+    # Columns by number: the file has no header.
     if columns is not None and all(type(column) is int for column in columns):
         positions, width = tuple(int(column) - 1 for column in columns), 0
     elif columns is not None:
@@ -167,6 +170,7 @@ def _parquet(path: str, fields: TextFields, repaired: Counter[str]) -> Iterator[
         with readable(path), open_bytes(path) as stream:
             file = ParquetFile(stream)
             columns = _parquet_columns(path, file.schema_arrow.names, fields)
+            # In batches: as Python objects, a large file may take more memory than this machine has.
             for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
                 for row in batch.to_pylist():
                     number += 1

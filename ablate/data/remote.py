@@ -108,6 +108,7 @@ class SacrebleuSet(_Downloaded):
         return f"{SACREBLEU}{self.name}"
 
     def _download(self) -> TextSource:
+        # sacreBLEU has no public name for the path of a cached file.
         wanted = [self._set._get_txt_file_path(self._pair, name) for name in self._set.fieldnames(self._pair)]
         if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") and not all(Path(path).exists() for path in wanted):
             raise DataError(f"{self.display_name}: is not in sacreBLEU's cache, and downloads are disabled")

@@ -64,6 +64,7 @@ def is_other_text(data: DataConfig, folder: Path, corpora: Path, used: Collectio
     """
     try:
         sources = resolve_sources(data, folder, corpora).values()
+        # A signature of a download may need the network.
         if not all(isinstance(source, (Aligned, Tables)) for source in sources):
             return False
         signature = [source.signature() for source in sources]

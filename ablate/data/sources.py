@@ -100,6 +100,7 @@ class Aligned:
         for files in zip(*self.paths, strict=True):
             self._starts.append(number)
             lines = (read_lines(file, self.repaired) for file in files)
+            # zip_longest marks the end of a shorter file with None, where zip would drop the rest silently.
             for texts in zip_longest(*lines):
                 number += 1
                 if None in texts:
@@ -186,6 +187,8 @@ def _name(path: str) -> str:
 
 
 def _text_hash(files: Sequence[str]) -> str:
+    # One file has the hash of its bytes, as in the first version; several have that of their lines, however they
+    # are divided.
     if len(files) == 1:
         return text_hash(files[0])
     digest = hashlib.sha256()

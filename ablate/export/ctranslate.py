@@ -42,6 +42,7 @@ def _translator(model: TrainedModel) -> Any:
 
     c, vocabulary = model.config, model.vocabulary()
     encoder = TransformerEncoderSpec(c.depths[0], c.n_heads, **_parts(c))
+    # Tied with the output alone (`decoder`), the source has a matrix of its own.
     embedding = "embedding" if c.tied_embeddings == "all" else "source_embedding"
     encoder.embeddings[0].weight = model.weights[f"{embedding}.weight"]
     _stack(encoder, model, "encoder", "source_positions")
@@ -103,6 +104,7 @@ def _stack(spec: Any, model: TrainedModel, stack: str, positions: str) -> None:
         _attention(layer.self_attention, model, f"{ours}.mixer")
         _positions(layer.self_attention, model, positions, i)
         _norm(layer.self_attention.layer_norm, model, f"{ours}.around_mixer.norm")
+        # Cross-attention, which a decoder-only model lacks.
         if hasattr(layer, "attention"):
             _attention(layer.attention, model, f"{ours}.cross_attention")
             _norm(layer.attention.layer_norm, model, f"{ours}.around_cross_attention.norm")
@@ -119,6 +121,7 @@ def _table(model: TrainedModel, positions: str) -> Tensor:
         return model.weights[f"{positions}.weight"]
     if c.positional_encoding == "sinusoidal":
         return sinusoids(c.max_positions, c.d_model)
+    # Without an encoding the specification still wants a table; zeros leave the embeddings as they are.
     return torch.zeros(c.max_positions, c.d_model)
 
 
@@ -152,12 +155,14 @@ def _attention(spec: Any, model: TrainedModel, ours: str) -> None:
 def _feed_forward(spec: Any, model: TrainedModel, ours: str) -> None:
     _affine(spec.linear_0, model.affine(f"{ours}.W_1"))
     _affine(spec.linear_1, model.affine(f"{ours}.W_2"))
+    # The second projection of a gated network.
     if hasattr(spec, "linear_0_noact"):
         _affine(spec.linear_0_noact, model.affine(f"{ours}.W_3"))
 
 
 def _norm(spec: Any, model: TrainedModel, ours: str) -> None:
     spec.gamma = model.weights[f"{ours}.weight"]
+    # RMSNorm has no bias.
     if hasattr(spec, "beta"):
         spec.beta = model.weights[f"{ours}.bias"]
 

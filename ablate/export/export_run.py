@@ -41,8 +41,10 @@ def export_run(run: RunFolder, results: Results, library: str, folder: Path) -> 
         raise StoreError(f"{run.run}: is missing")
     config = record.config
     target = TARGETS[library][config.architecture]
+    # Before the weights are loaded, and with all reasons at once.
     _check_support(run, config, library, target)
     opened = translation_run(run, results)
+    # Every target is written with one vocabulary for both sides.
     if opened.corpus.tokenizer_of("source") is not opened.corpus.tokenizer:
         raise UsageError(f"run {run.id} cannot be exported to {library}: it has data.vocabulary=separate")
     weights = {name: tensor.detach().float() for name, tensor in opened.model.state_dict().items()}
@@ -51,6 +53,7 @@ def export_run(run: RunFolder, results: Results, library: str, folder: Path) -> 
 
     def write(path: Path) -> None:
         target.write(model, path)
+        # Not durable here: all files are flushed together before the rename.
         write_json(path / ABOUT, _origin(opened, library), durable=False)
 
     _write_atomically(folder, write)
@@ -61,6 +64,7 @@ def _check_support(run: RunFolder, config: ModelConfig, library: str, target: Ta
     reasons = target.violations(config)
     if reasons:
         raise UsageError(*(f"run {run.id} cannot be exported to {library}: it has {reason}" for reason in reasons))
+    # Found without importing it.
     if target.package is not None and importlib.util.find_spec(target.package) is None:
         install = f"pip install 'ablate-transformer[{library}]'"
         raise UsageError(f"--to {library}: {target.package} is not installed; {install}")

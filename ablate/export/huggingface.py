@@ -53,6 +53,7 @@ def write_marian(model: TrainedModel, folder: Path) -> None:
     write_json(folder / "generation_config.json", {**GENERATION, **limits})
     write_json(folder / "vocab.json", {piece: id for id, piece in enumerate(vocabulary)})
     write_json(folder / "tokenizer_config.json", _marian_tokenizer(model, vocabulary))
+    # MarianTokenizer reads one model for each side; here both sides share one.
     for name in ("source.spm", "target.spm"):
         (folder / name).write_bytes(model.tokenizer.model)
     write_weights(folder, _MarianTensors(model).tensors)
@@ -201,7 +202,9 @@ def llama_configuration(c: ModelConfig, vocab_size: int) -> dict[str, Any]:
         "rope_theta": ROPE_BASE,
         "attention_bias": c.attention_bias,
         "attention_dropout": c.attention_dropout,
+        # Llama as published has no biases; the configuration allows them.
         "mlp_bias": True,
+        # The embeddings contain the factor sqrt(d_model), and the matrix of the logits does not.
         "tie_word_embeddings": False,
         "bos_token_id": BOS,
         "eos_token_id": EOS,

@@ -60,6 +60,7 @@ def _marian_rules(c: ModelConfig) -> Rules:
     )
     yield _other_cross_heads(c, "MarianMTModel")
     yield (
+        # T5's attention bias exists in transformers only in T5 itself, whose feed-forward network is another one.
         c.positional_encoding == "t5",
         "positional_encoding=t5, but the feed-forward network of T5 in Hugging Face has no biases",
     )
@@ -68,6 +69,7 @@ def _marian_rules(c: ModelConfig) -> Rules:
 def _llama_rules(c: ModelConfig) -> Rules:
     yield _two_head_sizes(c, "LlamaForCausalLM")
     yield (
+        # LlamaConfig refuses it, although it takes the size of a head as a field of its own.
         c.d_model % c.n_heads != 0,
         f"n_heads={c.n_heads} and d_model={c.d_model}, but LlamaForCausalLM needs n_heads to divide d_model",
     )

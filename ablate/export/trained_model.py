@@ -31,6 +31,7 @@ class TrainedModel:
 
     def affine(self, name: str) -> Affine:
         """Return a projection; its bias is zeros if it has none."""
+        # A bias of zeros changes nothing, and spares every target the case without one.
         W = self.weights[f"{name}.weight"]
         return Affine(W, self.weights.get(f"{name}.bias", torch.zeros(len(W))))
 

@@ -80,6 +80,7 @@ class Mirror:
             runs = [_Followed(run) for run in self._runs()]
             last = False
             while not last:
+                # After the end one more round, for the points since the last one.
                 last = self.ending.wait(EVERY_SECONDS)
                 for followed in runs:
                     self._send(logger, followed)
@@ -92,6 +93,7 @@ class Mirror:
 
     def _runs(self) -> list[LoggedRun]:
         names = run_labels(self.study)
+        # Reversed, so that a run of several rows is named by the first.
         rows = {run.id: row for row in reversed(self.study.rows) for run in self.study.runs_of(row)}
         return [
             LoggedRun(
@@ -135,6 +137,7 @@ class Mirror:
             content = file.read_bytes()
         except FileNotFoundError:
             return []
+        # Whole lines only: a worker may be writing the last one.
         lines = content[: content.rfind(b"\n") + 1].splitlines()
         new = lines[followed.sent :]
         followed.seen, followed.sent = now, max(followed.sent, len(lines))

@@ -50,6 +50,7 @@ class MLflow:
 class _TrackedRun:
     def __init__(self, client: MlflowClient, id: str) -> None:
         self.client, self.id = client, id
+        # A launch that was killed may have sent points that this process knows nothing of.
         self.on_server = {
             (name, metric.step)
             for name in client.get_run(id).data.metrics

@@ -41,6 +41,7 @@ class Budget:
             budget = Budget(text, sum(float(n) * _UNITS[unit] for n, unit in re.findall(_PART, words)))
         else:
             raise UsageError(f'--budget: "{text[:60]}" is not a time such as 2h, 90min, 1d12h or 8gpu-hours')
+        # Infinite: a number of 400 digits does not fit a float.
         if not 0 < budget.seconds < float("inf"):
             raise UsageError(f'--budget: "{text[:60]}" is zero or infinite')
         return budget
@@ -115,7 +116,9 @@ def fit(plan: Plan, available: float) -> Fit | None:
     if plan.seconds_of is None:
         return None
     study, seconds = plan.study, plan.seconds_of
+    # Whole seeds, because the rows' differences from base are paired by seed.
     for count in range(len(study.seeds), 0, -1):
+        # A run without an estimate is done, or lacks only a decoding.
         needed = sum(seconds.get(id, 0.0) for id in _runs(study, study.rows, study.seeds[:count]))
         if needed <= available:
             part = replace(study, seeds=study.seeds[:count])
@@ -126,6 +129,7 @@ def fit(plan: Plan, available: float) -> Fit | None:
     for row in study.rows:
         runs = _runs(study, [row], study.seeds[:1]) - counted  # count a run that several rows share once
         needed = sum(seconds.get(id, 0.0) for id in runs)
+        # Without base, no row could be compared.
         if row is study.base and needed > available:
             raise UsageError(f"--budget: base with one seed alone takes about {duration(needed)}")
         if spent + needed <= available:

@@ -92,6 +92,7 @@ class Comparison:
 
 def compare(table: Table, first: TableRow, second: TableRow, results: Results) -> Comparison:
     """Compare two rows, without sentences."""
+    # The pair alone, so that Holm's correction changes nothing.
     (judged,) = table.against(first, [second])
     before, after = (row.row.config.model_dump() for row in (first, second))
     settings = tuple((name, before[name], after[name]) for name in before if before[name] != after[name])
@@ -212,7 +213,9 @@ def _curves(comparison: Comparison) -> Iterator[str]:
     wide = max(len(curve.row) for curve in drawn)
     for curve in drawn:
         points = curve.mean
+        # Every k-th evaluation, with the smallest k that fits.
         shown = points[:: -(-len(points) // _WIDEST)]
+        # 1.0: all values are equal, and the curve is flat.
         bars = "".join(_bar((math.log(value) - low) / (high - low or 1.0)) for _, value in shown)
         (first, start), (last, end) = points[0], points[-1]
         yield f"{curve.row:<{wide}}  {bars}  {start:.2f} at step {first}, {end:.2f} at step {last}"

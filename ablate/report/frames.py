@@ -111,12 +111,14 @@ def rows_frame(table: Table, timed: bool = True) -> pd.DataFrame:
         }
         for row in table.rows
     ]
+    # Int64 is pandas' integer with missing values; int64 would turn into floats.
     parts = [pd.DataFrame(lines).astype({"train_steps": "Int64", "steps": "Int64"}).set_index("row")]
     index = parts[0].index
     for name in measured_metrics(table.study):
         parts.append(scores.xs(name, level="metric").add_prefix(f"{name}_"))
         parts.append(deltas.xs(name, level="metric").add_prefix(f"delta_{name}_"))
         verdicts = pd.DataFrame([_verdict(row, name) for row in table.rows], index=index)
+        # A column of nothing but None would keep the type object.
         parts.append(verdicts.astype({column: float for column in verdicts if column != f"verdict_{name}"}))
     paper = paper_metrics(table)
     numbers = [_cost(row, timed) | _paper(row, paper) for row in table.rows]

@@ -86,11 +86,13 @@ def _cell(column: Column, index: int) -> str:
     best = text.startswith(_BOLD)
     shown = escaped(text.removeprefix(_BOLD))
     if column.numeric:
+        # A hyphen is shorter than a minus. Ranges and exponents such as 1e-9 keep theirs.
         shown = re.sub(r"(?<![\w.])-(?=\d)", "$-$", shown)  # a minus, not a hyphen
     return rf"\textbf{{{shown}}}" if best else shown
 
 
 def _row(cells: list[str]) -> str:
+    # An empty last cell would leave two blanks.
     return f"    {' & '.join(cells)} \\\\".replace("  \\\\", " \\\\")
 
 

@@ -123,6 +123,7 @@ def plan_of(study: Study, results: Results) -> Plan:
     plan = Plan(study, rows, lengths, None)
     missing = {id for id, (_, state) in plan.runs.items() if state not in ("done", "diverged")}
     trained = frozenset(id for id in missing if results.run(id).result.exists())
+    # A trained run lacks only a decoding, which takes little beside a training.
     return replace(plan, trained=trained, seconds_of=_seconds(plan, missing - trained, results))
 
 
@@ -150,6 +151,7 @@ def _seconds(plan: Plan, untrained: set[str], results: Results) -> dict[str, flo
         if id not in untrained:
             continue
         rate = rates.get(row.row.config.precision)
+        # The sum of the other runs would promise too little.
         if row.flops is None or rate is None:
             return None
         seconds[id] = row.flops * (1.0 - _behind(results.run(id), row)) / rate
@@ -169,6 +171,7 @@ def measured_rates(results: Results, first: list[str]) -> dict[str, float]:
     The rate of a CPU is for all its cores: a run with 1 of 2 threads counts as one of two concurrent runs.
     """
     found: dict[str, list[float]] = defaultdict(list)
+    # The study's runs first: they are the most similar to those that are left.
     finished = (id for id in dict.fromkeys([*first, *results.run_ids()]) if results.run(id).result.exists())
     for id in itertools.islice(finished, RATE_SAMPLES):
         rate = _rate(results, id)
@@ -191,6 +194,7 @@ def _rate(results: Results, id: str) -> tuple[str, float] | None:
     vocab_size = run.data["vocab_size"]
     assert isinstance(vocab_size, int)
     flops = cost.flops_per_step(run.config, vocab_size, lengths) * result.steps
+    # Runs on a GPU do not share it.
     at_once = max(1, here.cores // provenance.threads) if provenance.device == "cpu" else 1
     return run.config.precision, at_once * flops / result.seconds
 
@@ -218,6 +222,7 @@ def print_plan(plan: Plan) -> None:
     table = plain_table("row", "+params", "+FLOPs per step", "+steps", "+memory", "runs")
     for row in plan.rows:
         table.add_row(
+            # Text, because rich would take brackets in a label for markup.
             Text(row.row.label),
             f"{row.params:,}",
             scaled(row.flops_per_step, ""),

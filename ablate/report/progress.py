@@ -182,6 +182,7 @@ class ProgressReader:
         state = state_of(folder, decoding)
         if state not in ("done", "diverged"):
             return state, None
+        # A result does not change for a decoding that it has.
         self.finished[id, decoding] = state, folder.read_result()
         return self.finished[id, decoding]
 
@@ -192,6 +193,7 @@ class ProgressReader:
             return None if final is None else PerplexityDifference(final, None)
         ours = {run.seed: run.id for run in self.study.runs_of(row.row)}
         theirs = {run.seed: run.id for run in self.study.runs_of(base.row)}
+        # A row that shares base's training, because only decoding differs, has no difference to show.
         begun = [seed for seed in (*row.reports, *row.diverged) if ours[seed] != theirs[seed]]
         pairs = [(self._evaluated(ours[seed]), self._evaluated(theirs[seed])) for seed in begun]
         pairs = [(one, other) for one, other in pairs if one and other]
@@ -207,6 +209,7 @@ class ProgressReader:
     def _work(self, states: dict[str, State], reports: dict[str, Progress]) -> tuple[float, float | None]:
         """(Share of the work that is done, seconds until the end)."""
         rows = {id: row for id, (row, _) in self.plan.runs.items()}
+        # Without a last step a run has no total of FLOPs, and every run then counts the same.
         known = all(row.flops is not None for row in rows.values())
         work = {id: (row.flops or 1.0) if known else 1.0 for id, row in rows.items()}
         done = {id: work[id] * self._behind(id, rows[id], states[id], reports.get(id)) for id in work}

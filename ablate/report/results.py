@@ -95,6 +95,7 @@ def _read_run(study: Study, row: Row, run: Run, folder: RunFolder, metrics: Sequ
         return RunResult(row, run, state, result.params, note, result, provenance=provenance)
     decoding = result.decodings[row.decoding]
     cached = read_scores(folder, row.decoding, decoding.corpus)
+    # result.json has the scores that the run made itself; the cache adds metrics that were asked for later.
     scores = {name: score for name in metrics if (score := decoding.scores.get(name) or cached.get(name)) is not None}
     resamples = {name: cached[name].resamples for name in metrics if name in cached}
     return RunResult(row, run, state, result.params, "", result, decoding, scores, resamples, provenance)

@@ -57,6 +57,7 @@ def as_lines(summary: RunSummary) -> list[str]:
     """The summary for people."""
     lines = [f"run {summary.id}: {summary.state}", *summary.damaged]
     for name, describe in _PARTS.items():
+        # A damaged record has its line in `damaged` already.
         record = getattr(summary.records, name)
         if record is not None:
             lines.append(f"{name}:")

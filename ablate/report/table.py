@@ -78,6 +78,7 @@ class TableRow:
     @property
     def params(self) -> int:
         """Trained parameters, as counted by the last run that has ended; plug-ins may have parameters of their own."""
+        # The closed form does not know the parameters of a plug-in.
         ended = [run for run in self.runs if run.result]
         return (ended or self.runs)[-1].params
 
@@ -148,8 +149,10 @@ class Table:
 
     def best(self, metric: str) -> float | None:
         """The best mean over the rows with a score for every seed; None if rows cannot be compared by this metric."""
+        # Perplexities per subword of different vocabularies cannot be compared.
         if metric == PPL.name != self.perplexity.name:
             return None
+        # Only complete rows: a mean over fewer seeds may be the best one by the luck of its seeds.
         means = [scores.mean for row in self.rows if (scores := row.scores[metric]).n == len(self.study.seeds)]
         values = [mean for mean in means if mean is not None]
         if len(values) < 2:
@@ -273,11 +276,13 @@ def paper_row(paper: PaperTable | None, row: Row, base: Row) -> PaperRow | None:
     if paper is None:
         return None
     changed = _changed_paper_fields(paper, row)
+    # All that the row changes is constant in the paper's table.
     if not changed and row.changed:
         return None
     if any(getattr(base.config, name) != paper.base[name] for name in changed):
         return None  # a d_ff of 1024 is smaller than 2048, and larger than 256
     match = next((each for each in paper.rows if each.changed == changed), None)
+    # The paper trains its big model by another recipe too; its other rows share base's.
     comparable = {*paper.base, *paper.recipe} if match and match.group == "big" else set(paper.base)
     return match if set(row.changed) <= comparable else None
 

@@ -35,6 +35,7 @@ def execution_of(folder: RunFolder, job: Job, config: RowConfig, training: str, 
     Raises:
         StoreError: the run began on other data, or on another kind of device, whose random state cannot be used here.
     """
+    # Without the index: a run may resume on any GPU of the kind.
     kind = job.device.partition(":")[0]
     execution = _begun(folder, log)
     if execution is None:
@@ -53,14 +54,17 @@ def execution_of(folder: RunFolder, job: Job, config: RowConfig, training: str, 
             f"{folder.path}: the training data has changed since this run began (text {execution.training}, now "
             f"{training}); restore the files, or use another --results"
         )
+    # A finished run is only decoded, which needs no random state.
     if execution.device != kind and not folder.result.exists():
         raise StoreError(
             f"{folder.path}: began on {execution.device}, and its random state cannot be used on {kind}; "
             f"use --device {execution.device}, or another --results"
         )
+    # The study sets another size than the run began with: it applies as it is, without the halvings of the old one.
     if config.micro_batch_tokens not in (None, execution.micro_batch_tokens):
         execution = execution.model_copy(update={"micro_batch_tokens": config.micro_batch_tokens, "halvings": 0})
         execution.write(folder.execution)
+    # The system killed the last worker, which therefore could not halve the micro-batch itself.
     if job.halve_micro_batch:
         execution = execution.halved()
         execution.write(folder.execution)
@@ -121,6 +125,7 @@ def _code_version() -> CodeVersion:
 
 def _git(folder: Path, *words: str) -> str | None:
     try:
+        # With a limit of time: a run must start even where git hangs.
         done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None

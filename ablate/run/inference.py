@@ -49,6 +49,7 @@ def load_run(folder: RunFolder, results: Results, device: torch.device = CPU) ->
     if record is None or result is None:
         raise StoreError(f"{folder.path}: is not a finished run")
     task, corpus = task_of(record.task, folder.sources), Corpus(_corpus(results, result))
+    # 1: the weights of the chosen step alone, whatever the study averages.
     model = load_model(folder, record.config, task, corpus, result, 1, device)
     return LoadedRun(record, task, corpus, model, result)
 
@@ -86,6 +87,7 @@ def translate_text(folder: RunFolder, results: Results, sentences: Sequence[str]
     ids = run.corpus.tokenizer_of("source").encode([sentence.strip() for sentence in sentences])
     for number, sentence in enumerate(ids, 1):
         refuse_too_long(run.config, f"standard input:{number}", len(sentence))
+    # A source without tokens leaves the model nothing to attend to.
     filled = [i for i, sentence in enumerate(ids) if sentence]
     decoding = DecodingConfig(beam=beam, alpha=alpha)
     texts = translate(run.model, run.corpus.tokenizer, [ids[i] for i in filled], decoding, CPU)

@@ -48,6 +48,8 @@ class _Pipeline:
 
     def __init__(self, job: Job, folder: RunFolder, record: RunRecord, context: RunContext) -> None:
         self.request, self.folder, self.seed = job.run, folder, record.seed
+        # run.json has only the settings that the id is made from; the job brings those that may change between
+        # launches.
         self.config = RowConfig(**{**record.config.model_dump(), **job.run.settings})
         self.task: Task = task_of(record.task, folder.sources)
         self.log, self.check_lease, self.stop_requested = context.log, context.check_lease, context.stop_requested
@@ -61,6 +63,7 @@ class _Pipeline:
         self.context = replace(
             context, on_step=self.reporter.after_step, on_out_of_memory=self._remember_smaller_micro_batch
         )
+        # The number of threads that the run began with, which may differ from the job's: it decides the order of sums.
         torch.set_num_threads(self.execution.threads)
 
     def execute(self) -> Outcome:
@@ -76,6 +79,7 @@ class _Pipeline:
         return outcome
 
     def _execute(self) -> Outcome:
+        # A new attempt begins, so that the last failure is history.
         self.folder.failure.unlink(missing_ok=True)
         before = self._read_result()
         result = before or self._train()
@@ -84,7 +88,9 @@ class _Pipeline:
             result, refusal = self._decode_missing(result)
         if result != before:
             self._publish(result, once=before is None)
+        # Only after the result is published: until then a killed run needs the states to resume.
         checkpoints.prune(self.folder.checkpoints, set(result.kept_steps), finished=True)
+        # Raised last, so that the other decodings are published.
         if refusal is not None:
             raise refusal
         return result.outcome
@@ -112,6 +118,7 @@ class _Pipeline:
 
     def _train(self, retry: bool = True) -> Result:
         """Train to the end, or to divergence."""
+        # One training serves all wanted decodings, so the largest average decides how many weights are kept.
         keep = max(decoding.average_checkpoints for decoding in self.request.decodings.values())
         trainer = Trainer(
             self.config,
@@ -131,6 +138,7 @@ class _Pipeline:
             self.log.warning("diverged at step %d: %s", error.step, error.reason)
             return self._result("diverged", params, error.step, reason=error.reason)
         kept = checkpoints.scheduled(self.folder.checkpoints, until=outcome.chosen)[-keep:]
+        # Only once: on a failing disk, training again and again would not end.
         if retry and self._has_lost_checkpoints(kept, keep, outcome):
             checkpoints.prune(self.folder.checkpoints, set(), finished=True)
             return self._train(retry=False)
@@ -210,6 +218,7 @@ class _Pipeline:
         seconds = time.monotonic() - started
         digest = None
         if predictions is not None:
+            # One prediction a line: a line break within one would shift all that follow against their references.
             lines = [text.replace("\n", " ").replace("\r", " ") for text in predictions]
             content = "".join(f"{line}\n" for line in lines).encode()
             digest = hashlib.sha256(content).hexdigest()
@@ -272,6 +281,7 @@ def load_model(
             f"{folder.checkpoints}: has {len(found)} checkpoints, and average_checkpoints={count} needs more; "
             "the others were removed when the run finished: train it in another --results to average more"
         )
+    # The initial weights are all overwritten, so that any seed serves.
     model = build(config, corpus.tokenizer.vocab_size, seed=0, device=device, sources=folder.sources)
     model.load_state_dict(average([checkpoints.verified_weights(checkpoint) for checkpoint in found]))
     return model.eval()

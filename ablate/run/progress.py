@@ -14,6 +14,7 @@ from ablate.store.records import Memory, Phase, Progress
 from ablate.store.status import read_progress
 from ablate.training import StepReport
 
+# A small model makes many steps a second; a file for each would slow it down.
 INTERVAL_SECONDS = 1.0
 
 
@@ -25,6 +26,7 @@ class ProgressReporter:
         self.started = time.monotonic()
         before = read_progress(folder)
         self.seconds_before = before.seconds if before else 0.0
+        # Until the first new step, a resumed run shows where the interrupted one ended.
         kept = {"step", "steps", "loss", "perplexity"}
         self.report = Progress(
             **process_mark().model_dump(),
@@ -34,6 +36,7 @@ class ProgressReporter:
             device=str(device),
         )
         self.written = 0.0
+        # The first step also allocates memory and would lower the rate.
         self.first: tuple[float, int] | None = None  # time and tokens after the first step
         self.enter("starting")
 

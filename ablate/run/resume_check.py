@@ -51,6 +51,7 @@ def check_resume(
         Diverged: the loss explodes within these steps.
     """
     steps = min(steps, config.train_steps or steps)
+    # The checkpoint is due one step before the end, and not at the interruption, which saves anyway.
     config = config.model_copy(update={"eval_every": max(1, steps // 2), "checkpoint_every": max(1, steps - 1)})
     dev = corpus.split("dev").first(DEV_ITEMS)
 

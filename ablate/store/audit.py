@@ -80,6 +80,7 @@ def audit(folder: RunFolder, into: Audit) -> None:
             into.file(checkpoint.weights, checkpoint.hashes.weights)
             if checkpoint.state.exists():  # only as long as a resume may need it
                 into.file(checkpoint.state, checkpoint.hashes.state)
+    # The log of an unfinished run still grows, and its checkpoints come and go.
     if result is None:
         return
     into.file(folder.metrics, result.metrics_sha256)

@@ -134,6 +134,7 @@ def newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     for path in sorted(folder.glob("*.json"), reverse=True):
         try:
             checkpoint = _read(path)
+            # Kept for averaging only: `prune` has removed the state.
             if not checkpoint.state.exists():
                 continue
             verify(checkpoint.weights, checkpoint.hashes.weights)
@@ -167,8 +168,11 @@ def prune(folder: Path, keep_weights: set[int], finished: bool = False) -> None:
         if checkpoint.step not in resumable:
             checkpoint.state.unlink(missing_ok=True)
             if checkpoint.step not in keep_weights:
+                # The manifest first: after a kill in between, weights without a manifest do not count, while a manifest
+                # without weights would look like damage.
                 checkpoint.manifest.unlink()
                 checkpoint.weights.unlink(missing_ok=True)
+    # While a run trains, a file without a manifest may be a checkpoint that is being written.
     if finished:
         _remove_orphans(folder)
 

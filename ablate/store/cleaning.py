@@ -59,6 +59,7 @@ def remove(removable: Removable, weights: bool) -> int | None:
         paths = removable_files(removable.folder, weights).paths  # the run may have moved on since
         freed = size_of(paths)
         for path in paths:
+            # This process may have been suspended for longer than the lease's term since the last file.
             lease.check()
             path.unlink(missing_ok=True)
         return freed

@@ -94,6 +94,8 @@ def _read_manifest(corpora: Path, corpus: str) -> CorpusManifest | None:
 
 
 def _pointer(data: DataConfig, corpora: Path) -> Path:
+    # Settings that were introduced later are left out at their defaults, so that pointers of earlier versions are
+    # still found.
     values = {**data.model_dump(exclude={"folder"}), **fields_entry(data.fields)}
     later = {name for name, default in INTRODUCED_DATA.items() if name in values and values[name] == default} - _FIRST
     settings = json.dumps({name: value for name, value in values.items() if name not in later}, sort_keys=True)

@@ -18,6 +18,7 @@ from typing import Any
 
 from ablate.errors import Damaged, StoreError
 
+# Bytes that are hashed at a time, since weights may be larger than the free memory.
 _BLOCK = 1 << 20
 _CHECK = b',\n "check": "'
 _SEAL = re.compile(rb'([0-9a-f]{64})"\n}\n')
@@ -38,8 +39,11 @@ def write_bytes(path: Path, content: bytes, durable: bool = True, once: bool = F
         OSError: the disk refused; the path has either the old content or all of the new.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    # In the same folder, because a rename is atomic only within one file system. The random part keeps two processes
+    # that write the same file from sharing it.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
+        # Unbuffered, so that fsync covers every byte.
         with temporary.open("xb", buffering=0) as file:
             write_all(file.fileno(), content)
             if durable:
@@ -73,10 +77,12 @@ def write_all(file: int, content: bytes) -> int:
 def _link(temporary: Path, path: Path) -> None:
     """Give a file its name unless the name is taken. Only one of several processes succeeds."""
     try:
+        # A rename would silently replace the file of a faster process; a hard link fails if the name is taken.
         os.link(temporary, path)
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
+        # Two processes may pass this check at once. The lease of the run is what keeps the second one away here.
         if path.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
         temporary.replace(path)
@@ -93,6 +99,7 @@ def sealed(content: Mapping[str, Any]) -> bytes:
     """Encode an object as JSON whose last field is the SHA-256 of all bytes before that field."""
     assert content
     assert "check" not in content
+    # NaN and Infinity are not JSON: other readers would refuse the file.
     body = json.dumps(content, indent=1, allow_nan=False).encode().removesuffix(b"\n}")
     return body + _CHECK + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
 

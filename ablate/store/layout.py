@@ -156,6 +156,7 @@ class Results:
 
     def run(self, id: str) -> RunFolder:
         """The folder of a run."""
+        # The id becomes a path: `..` or a slash would leave the results root.
         assert _ID.fullmatch(id), id
         return RunFolder(self.root / "runs" / id)
 
@@ -172,6 +173,7 @@ class Results:
 
     def corpus(self, id: str) -> Path:
         """The folder of a prepared corpus, here or shared."""
+        # A root that was filled before ABLATE_CORPORA was set keeps its corpora.
         here = self.root / "corpora" / id
         return here if here.exists() else self.corpora / id
 

@@ -28,6 +28,7 @@ class Lease:
     """A contender for one lease file. Keep the object between tries: it measures how long the holder is silent."""
 
     def __init__(self, path: Path) -> None:
+        # The lease is the process's, whichever of its threads takes, checks or releases it.
         self._lease = SoftFileLease(
             path, lease_duration=TERM_SECONDS, thread_local=False, poll_interval=_POLL_SECONDS, timeout=0
         )
@@ -58,6 +59,7 @@ class Lease:
             stat = self._path.lstat()
         except OSError:
             return
+        # With the time of the change, because a new file may get the inode of a removed one.
         which, now = (stat.st_ino, stat.st_ctime_ns), time.monotonic()
         if stat.st_size or self._empty is None or self._empty[0] != which:
             self._empty = None if stat.st_size else (which, now)
@@ -92,6 +94,7 @@ class Lease:
         """
         if not self.is_lost and self._is_ours():
             return
+        # A contender may be inspecting the file at this moment: look once more.
         time.sleep(_EXCHANGE_SECONDS)
         if self.is_lost or not self._is_ours():
             raise LeaseLost(str(self._path))

@@ -19,11 +19,13 @@ def machine() -> Machine:
 
 def cores() -> int:
     """Number of cores that this process may use."""
+    # Not cpu_count() alone: taskset, Slurm and containers allow fewer cores than the machine has.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def visible_gpus() -> int:
     """Number of GPUs that this process may use, by device files and CUDA_VISIBLE_DEVICES; torch is not loaded."""
+    # The driver makes a file for each GPU, nvidia0 and so on, beside others such as nvidiactl.
     devices = sum(path.name.removeprefix("nvidia").isdecimal() for path in DEVICE_FILES.glob("nvidia*"))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return devices if visible is None else min(devices, sum(bool(part.strip()) for part in visible.split(",")))

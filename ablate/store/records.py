@@ -69,6 +69,7 @@ class RunRecord(Record):
 
     @field_serializer("config")
     def _without_execution_settings(self, config: RowConfig) -> dict[str, Any]:
+        # Fields that may change between launches come with the job instead.
         return config.model_dump(exclude=set(NOT_IDENTITY))
 
 
@@ -253,6 +254,7 @@ class Result(Record):
                 "metrics_sha256": content["metrics"]["sha256"],
                 "decodings": {id: _decoding_of_format_3(decoding) for id, decoding in decodings.items()},
             }
+        # Of a validator's exceptions, pydantic reports only a ValueError as a fault of the file.
         except KeyError as error:
             raise ValueError(f"field {error} is required in format 3") from None
 
@@ -265,6 +267,7 @@ class Result(Record):
             StoreError: the file cannot be read, or its format is not known.
         """
         content = read_json(path)
+        # Before validation, which would report the first field that another format lacks instead of the format.
         if content is not None and content.get("format") not in _READABLE:
             raise StoreError(
                 f"{path}: has format {content.get('format')}, and this ablate reads {_READABLE[0]} to {_READABLE[-1]}; "
@@ -432,6 +435,7 @@ def read_metrics(path: Path) -> list[MetricsLine]:
     found = []
     for line in lines:
         try:
+            # A kill may leave a part of the last line, which a resumed run cuts off.
             found.append(MetricsLine.model_validate(json.loads(line)))
         except ValueError:
             continue

@@ -12,11 +12,13 @@ from ablate.errors import StoreError
 from ablate.store.layout import RunFolder
 from ablate.store.records import Measurement, ScoreCache, ScoreSource
 
+# Raised when the same predictions would get other scores, so that cached ones no longer count.
 FORMAT = 1
 
 
 def read_predictions(folder: RunFolder, decoding: str) -> list[str]:
     """The predictions for the test split; empty if there are none. Only LF ends a line."""
+    # Not splitlines(), which also splits at U+2028 and other characters that a prediction may contain.
     return (_bytes(folder, decoding) or b"").decode(errors="replace").split("\n")[:-1]
 
 
@@ -36,6 +38,7 @@ def write_scores(folder: RunFolder, decoding: str, corpus: str, metrics: dict[st
     """Cache the scores of the predictions, which must exist."""
     text = _bytes(folder, decoding)
     assert text is not None
+    # Not durable: scores that a power cut destroys are computed again.
     ScoreCache(of=_source(text, corpus), metrics=metrics).write(folder.scores(decoding), durable=False)
 
 

@@ -19,6 +19,7 @@ STATES: tuple[State, ...] = ("done", "running", "interrupted", "pending", "faile
 # A process on another host counts as dead if its last report is older than this. On this host it is looked up.
 HEARTBEAT_SECONDS = 120.0
 CLOCK_SECONDS = 2.0  # tolerance for start times: the system derives them from a clock that may be set
+# Bytes read from the end of a log, which may be long.
 _TAIL_BYTES = 16_384
 
 
@@ -39,6 +40,7 @@ def state_of(folder: RunFolder, decoding: str) -> State:
         if decoding in result.decodings:
             return "done"
     progress = read_progress(folder)
+    # Before failure.json: a run that is tried again removes it only after its first progress report.
     if progress is not None and is_alive(progress):
         return "running"
     if folder.failure.exists():
@@ -95,6 +97,7 @@ def last_lines(log: Path, count: int) -> list[str]:
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+            # The block may begin inside of a character, which "replace" tolerates.
             lines = [line for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
     except OSError:
         return []
@@ -107,5 +110,6 @@ def is_alive(progress: Progress) -> bool:
         return False
     if progress.host != socket.gethostname():
         return time.time() - progress.time < HEARTBEAT_SECONDS
+    # The system reuses ids: a process that started at another time is another process.
     born = start_time(progress.pid)
     return born is not None and progress.born is not None and abs(born - progress.born) < CLOCK_SECONDS

@@ -54,6 +54,7 @@ def average(files: Sequence[Path]) -> dict[str, Tensor]:
 
     The paper averages the last 5 checkpoints of its base models, and the last 20 of its big ones.
     """
+    # The weights as they are: a mean of one would only copy them.
     if len(files) == 1:
         return load_file(files[0])
     total: dict[str, Tensor] = {}
@@ -111,6 +112,7 @@ class CheckpointSaver:
             OSError: the disk refused, and too many checkpoints wait already.
         """
         self.last_save = time.monotonic()
+        # Of the scheduled ones none may be missing from the average, so that they wait; another is tried once.
         if snapshot.scheduled:
             self.waiting.append(snapshot)
         try:
@@ -144,6 +146,7 @@ class CheckpointSaver:
         )
         self.context.check_lease()
         try:
+            # Only now: until the new checkpoint is whole, the old ones are all that a resume has.
             checkpoints.prune(self.folder, self._kept_steps(snapshot.info))
         except (OSError, StoreError) as error:
             self.context.log.warning("old checkpoints could not be removed (%s); the next save tries again", error)

@@ -31,6 +31,7 @@ class MetricsLog:
         self._size += len(line)
         self._hash.update(line)
         self._unwritten += line
+        # On a full disk the training goes on; `flush` raises when a checkpoint needs the lines.
         with suppress(OSError):
             self._write()
 
@@ -63,6 +64,7 @@ class MetricsLog:
         found = hashlib.sha256(content)
         if len(content) < size or (digest is not None and found.hexdigest() != digest):
             return False
+        # A new file instead of truncate(): a process that has lost its lease still has the old one open.
         write_bytes(self.path, content)
         self.close()
         self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND)

@@ -103,10 +103,12 @@ class Trainer:
             step = self.progress.step
             log_due = step % LOG_EVERY == 0 or step == self.steps
             evaluation_due = step % self.config.eval_every == 0 or step == self.steps
+            # The loss first: a diverged run is noticed before an evaluation is spent on it.
             if log_due or evaluation_due:
                 self._log_loss()
             if evaluation_due:
                 self._evaluate()
+            # After the evaluation, so that the checkpoint has its outcome and its line of the log.
             save_due = is_due(self.config, step) or self._finished()
             if save_due:
                 self._save(scheduled=True)
@@ -146,7 +148,9 @@ class Trainer:
                 batch = self.task.collate(self.train, part).to(self.device)
                 with autocast(self.device, self.config.precision):
                     loss, _ = self.task.loss_terms(self.model, batch, self.config.label_smoothing)
+                # By the tokens of the whole batch: the gradients of all micro-batches add up to those of its mean loss.
                 (loss / n_tokens).backward()
+                # Summed on the device, because reading the value would wait for the GPU at every step.
                 self.loss_sum += loss.detach()
         except (RuntimeError, MemoryError) as error:
             longest = int(self.train.lengths(items).max())
@@ -212,6 +216,7 @@ class Trainer:
         self.saver.save(Snapshot(to_bytes(weights), to_bytes(tensors), state, scheduled))
 
     def _resume(self) -> None:
+        # `newest` quarantines damaged checkpoints, which only the holder of the lease may do.
         self.context.check_lease()
         checkpoint, skipped = checkpoints.newest(self.folder)
         for line in skipped:
