@@ -1,4 +1,4 @@
-"""One finished study that the tests share: it is trained once, and copied where a test would change it."""
+"""One finished study, shared by the tests: trained once, and copied for tests that change it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.end_to_end.studies import ablate, write_study
 
 @dataclass(frozen=True)
 class Trained:
-    """A study, its results root, and what the command said that trained it."""
+    """A study, its results root, and the output of the command that trained it."""
 
     file: Path
     root: Path
@@ -27,15 +27,15 @@ class Trained:
         return read_study(self.file)
 
     def run(self, *words: object) -> Done:
-        """`ablate run` on it, in this process."""
+        """Call `ablate run` in this process."""
         return inside("run", self.file, "--results", self.root, *words)
 
     def ask(self, verb: str, *words: object) -> Done:
-        """Another verb on it."""
+        """Call another command in this process."""
         return inside(verb, self.file, "--results", self.root, *words)
 
     def folder(self, label: str, seed: int = 1) -> RunFolder:
-        """A row's run."""
+        """The folder of a row's run."""
         study = read_study(self.file, Selection(seeds=str(seed)))
         row = next(row for row in study.rows if row.label == label)
         return Results(self.root).run(study.runs_of(row)[0].id)
@@ -43,7 +43,7 @@ class Trained:
 
 @pytest.fixture(scope="session", autouse=True)
 def polite():
-    """Threads that wait for one another sleep meanwhile: on a busy machine those that spin take ten times as long."""
+    """Let waiting OpenMP threads sleep: spinning ones slow a busy machine down."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_WAIT_POLICY", "passive")
         yield
@@ -51,7 +51,7 @@ def polite():
 
 @pytest.fixture(scope="session")
 def calm(tmp_path_factory):
-    """The tiny study, trained without disturbance."""
+    """The tiny study, trained without interruption."""
     folder = tmp_path_factory.mktemp("calm")
     file, root = write_study(folder), folder / "results"
     return Trained(file, root, ablate("run", file, "--results", root).stdout)
@@ -73,7 +73,7 @@ def fresh(calm, tmp_path):
 
 @pytest.fixture
 def no_workers(monkeypatch):
-    """Make the start of a worker a failure."""
+    """Fail if a worker is started."""
 
     def refuse(slot, command):
         raise AssertionError("a worker was started")

@@ -1,4 +1,4 @@
-"""Kill a study at random moments and compare what comes out with an undisturbed one.
+"""Kill a study at random moments, and compare its results with those of an undisturbed one.
 
 python -m tests.end_to_end.kills --kills 100
 """
@@ -19,7 +19,7 @@ from tests.end_to_end.studies import ablate, alive_in, command, outcome, write_s
 
 
 def disturbed(study: Path, results: Path, kills: int, seed: int, longest: float) -> list[str]:
-    """Run the study, killing launcher or workers `kills` times, up to `longest` seconds apart; tells what was done."""
+    """Run the study, killing launcher or workers `kills` times, up to `longest` seconds apart; returns the kills."""
     draw = random.Random(seed)
     done: list[str] = []
     process = _launch(study, results)
@@ -27,7 +27,7 @@ def disturbed(study: Path, results: Path, kills: int, seed: int, longest: float)
         time.sleep(draw.uniform(0.5, longest))
         workers = alive_in(results)
         if process.poll() is not None:
-            # It finished first: take a result away, so that there is something to disturb again.
+            # It finished first: remove a result, so that the next launch has work.
             draw.choice(sorted(results.glob("runs/*/result.json"))).unlink()
             done.append("result removed")
             process = _launch(study, results)
@@ -52,7 +52,7 @@ def _launch(study: Path, results: Path) -> subprocess.Popen[bytes]:
 def compare(
     kills: int, seed: int, folder: Path, longest: float = 10.0, undisturbed: Path | None = None
 ) -> tuple[list[str], list[str]]:
-    """(what was done, which files differ); `undisturbed`: results to compare with, where there are some already."""
+    """(kills, differing files); `undisturbed`: existing results to compare with."""
     study = write_study(folder)
     if undisturbed is None:
         undisturbed = folder / "calm"

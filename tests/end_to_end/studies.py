@@ -1,4 +1,4 @@
-"""Tiny studies that train in seconds, and the command line as a user has it."""
+"""Tiny studies that train in seconds, and the command line in a new process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def command(*words: object) -> list[str]:
 
 
 def ablate(*words: object, check: int | None = 0, **options: object) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own, as a user does."""
+    """Run the command line in a new process, as a user does."""
     done = subprocess.run(command(*words), capture_output=True, text=True, timeout=300, check=False, **options)
     if check is not None:
         assert done.returncode == check, (done.returncode, done.stdout, done.stderr)
@@ -48,7 +48,7 @@ def ablate(*words: object, check: int | None = 0, **options: object) -> subproce
 
 
 def outcome(results: Path) -> dict[str, bytes]:
-    """All that must come out the same: weights, metrics, translations, the rendered table."""
+    """Everything that must not differ: weights, metrics, translations, the rendered table."""
     patterns = (
         "runs/*/checkpoints/*.safetensors",
         "runs/*/metrics.jsonl",
@@ -62,7 +62,7 @@ def outcome(results: Path) -> dict[str, bytes]:
 
 
 def alive_in(folder: Path) -> list[int]:
-    """Processes, this one's children or not, whose standard error is a log of a run under this folder."""
+    """Ids of processes, of any parent, whose standard error is the log of a run in this folder."""
     found = []
     for process in Path("/proc").iterdir():
         if process.name.isdecimal() and int(process.name) != os.getpid():

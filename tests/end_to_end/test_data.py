@@ -1,4 +1,4 @@
-"""Runs over their data: vocabularies of each language and of several sizes, and shares of the training side."""
+"""Rows with different data: separate vocabularies, several vocabulary sizes, and a share of the training split."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ def results_of(folder):
     return [(root.run(id).read_result(), root) for id in root.run_ids()]
 
 
-def test_an_epoch_of_a_quarter_has_a_quarter_of_the_steps(done):
+def test_an_epoch_with_train_fraction_a_quarter_has_a_quarter_of_the_steps(done):
     _, rows = done
     assert abs(rows["base"]["steps"] / 4 - rows["data train_fraction=0.25"]["steps"]) <= 1
 
 
-def test_each_vocabulary_is_a_corpus_and_the_share_has_none_of_its_own(done):
+def test_each_vocabulary_size_is_a_corpus_and_train_fraction_shares_one(done):
     folder, _ = done
     assert len({result.corpus for result, _ in results_of(folder)}) == 2
 
 
-def test_perplexity_per_character_is_the_same_likelihood(done):
+def test_perplexity_per_character_comes_from_the_same_likelihood(done):
     folder, _ = done
     for result, root in results_of(folder):
         corpus = Corpus(root.corpus(result.corpus))

@@ -36,7 +36,7 @@ def statuses(trained):
     return {(run["row"], run["seed"]): run for run in runs}
 
 
-def test_a_failed_run_is_listed_left_alone_and_repaired_on_request(copy, calm, monkeypatch):
+def test_a_failed_run_is_listed_and_runs_again_only_with_retry_failed(copy, calm, monkeypatch):
     run = copy.folder(LABEL)
     take_back(run)
     run.checkpoints.write_text("in the way")
@@ -69,7 +69,7 @@ def test_a_failed_run_is_listed_left_alone_and_repaired_on_request(copy, calm, m
 
 
 def test_a_run_whose_workers_were_killed_is_tried_again_by_the_same_command(copy, calm):
-    """A kill from outside does not suggest that the next worker would be killed too."""
+    """A kill from outside gives no reason to expect another one."""
     run = copy.folder(LABEL)
     take_back(run)
     a_failure(reason="the worker was ended by SIGKILL", killed=True, time=0.0).write(run.failure)
@@ -103,7 +103,7 @@ def diverged(copy, monkeypatch):
     return copy
 
 
-def test_a_run_that_diverges_is_a_result_and_never_tried_again(diverged, no_workers):
+def test_a_diverged_run_is_a_result_and_is_never_tried_again(diverged, no_workers):
     for words in ([], ["--retry-failed"]):
         done = diverged.run(*words)
         assert done.code == 1
@@ -118,21 +118,21 @@ def test_a_run_that_diverges_is_a_result_and_never_tried_again(diverged, no_work
 
 
 def in_a_terminal(words, columns):
-    """(exit code, what a terminal of so many columns was sent)."""
+    """Run a command in a terminal of this width: (exit code, output)."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     environment = {key: value for key, value in os.environ.items() if key != "CI"} | {"TERM": "xterm"}
     process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
     os.close(theirs)
     sent = b""
-    with suppress(OSError):  # which is how the other end closes
+    with suppress(OSError):  # raised when the other end closes
         while part := os.read(ours, 1 << 16):
             sent += part
     os.close(ours)
     return process.wait(), sent.decode()
 
 
-def test_a_terminal_sees_the_work_go_on_and_then_a_table_that_fits(copy):
+def test_a_terminal_shows_live_progress_and_then_a_table_of_its_width(copy):
     take_back(copy.folder(LABEL))
     often = "from ablate.launch import scheduler; scheduler.TICK_SECONDS = 0.02"  # the run may take less than a tick
     begin = f"{often}; from ablate.cli import main; main()"
@@ -141,7 +141,7 @@ def test_a_terminal_sees_the_work_go_on_and_then_a_table_that_fits(copy):
     assert code == 0
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", sent).replace("\r\n", "\n")
     assert "tiny: 3 of 4 runs" in text
-    assert re.search(r"A h=1 +1/2 .*(starting|/30|measuring|decoding)", text)  # its row tells how far it is
+    assert re.search(r"A h=1 +1/2 .*(starting|/30|measuring|decoding)", text)  # its row shows its progress
     table = text[text.rindex("(dev)") :].splitlines()[1:]
     assert max(map(len, table)) <= 80
     assert "…" not in "".join(table)

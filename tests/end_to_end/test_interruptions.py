@@ -1,4 +1,4 @@
-"""Signals, kills and two launchers at once: whatever happens, what comes out is what calm would have brought."""
+"""Signals, kills and two launchers at once: the results equal those of an uninterrupted study."""
 
 import json
 import os
@@ -16,12 +16,12 @@ from tests.end_to_end.conftest import Trained
 from tests.end_to_end.kills import compare
 from tests.end_to_end.studies import alive_in, command, outcome
 
-PART = ("--rows", "base", "--seeds", "1", "--jobs", "2")  # one run, on one core as in calm
-PATIENCE = 60  # seconds that a busy machine may need for what takes one
+PART = ("--rows", "base", "--seeds", "1", "--jobs", "2")  # one run on one core, as in `calm`
+PATIENCE = 60  # seconds; on a busy machine, work of one second may take this long
 
 
 def until(happens, what):
-    """Wait for something."""
+    """Wait until a condition holds; fail with `what` after PATIENCE seconds."""
     end = time.monotonic() + PATIENCE
     while not (found := happens()):
         assert time.monotonic() < end, f"not within {PATIENCE} s: {what}"
@@ -30,7 +30,7 @@ def until(happens, what):
 
 
 def launch(trained):
-    """`ablate run`, in a process of its own."""
+    """Start `ablate run` in a new process."""
     return subprocess.Popen(
         command("run", trained.file, "--results", trained.root, *PART),
         stdout=subprocess.PIPE,
@@ -40,7 +40,7 @@ def launch(trained):
 
 
 def phases(trained):
-    """What the runs report that they are at."""
+    """Phases that the runs report."""
     found = []
     for path in trained.root.glob("runs/*/progress.json"):
         with suppress(json.JSONDecodeError, FileNotFoundError):
@@ -54,7 +54,7 @@ def states(trained):
 
 
 def runs_of(root, like=None):
-    """What must come out the same of the runs in a root; `like`: only of those that are also there."""
+    """Files of the runs that must not differ; with `like`, only of the runs that are in that root too."""
     found = {name: content for name, content in outcome(root).items() if name.startswith("runs/")}
     return {name: content for name, content in found.items() if like is None or name in like}
 
@@ -76,12 +76,12 @@ def is_gone(pid):
 
 @pytest.fixture(scope="module")
 def history(calm, tmp_path_factory):
-    """One study that is stopped in every way, one after the other; what was seen each time."""
+    """One study that is stopped in every way, one after another, with the output and state of each time."""
     folder = tmp_path_factory.mktemp("rough")
     shutil.copytree(calm.root / "corpora", folder / "results" / "corpora")
     rough, seen = Trained(Path(shutil.copy(calm.file, folder)), folder / "results"), {}
 
-    launcher = launch(rough)  # killed before its workers have loaded torch, but not before they have work
+    launcher = launch(rough)  # killed after the workers have received work, but before they have loaded torch
     workers = until(lambda: children(launcher), "a worker")
     launcher.kill()
     launcher.communicate()
@@ -113,12 +113,12 @@ def history(calm, tmp_path_factory):
     return rough, seen
 
 
-def test_workers_whose_launcher_is_killed_leave_even_if_they_have_not_begun(history):
+def test_workers_exit_after_their_launcher_is_killed_even_before_they_begin(history):
     assert history[1]["orphans"] == []
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_a_signal_saves_and_tells_how_to_go_on(history, name):
+def test_a_signal_saves_and_prints_how_to_resume(history, name):
     code, said, found, gone = history[1][name]
     assert code == 130
     assert said.endswith("Interrupted. The same command resumes.\n")
@@ -127,7 +127,7 @@ def test_a_signal_saves_and_tells_how_to_go_on(history, name):
     assert gone
 
 
-def test_a_second_signal_does_not_wait(history):
+def test_a_second_signal_ends_the_workers_at_once(history):
     code, said, found, seconds = history[1]["twice"]
     assert code == 130
     assert "Traceback" not in said
@@ -135,18 +135,18 @@ def test_a_second_signal_does_not_wait(history):
     assert found == ["interrupted"]
 
 
-def test_a_worker_that_is_killed_is_replaced_in_the_same_launch(history):
+def test_a_killed_worker_is_replaced_in_the_same_launch(history):
     code, said = history[1]["worker killed"]
     assert code == 0
     assert "failed" not in said
     assert said.count("done     ") == 1
 
 
-def test_an_interrupted_run_goes_on_from_where_it_was(history):
+def test_an_interrupted_run_resumes_at_its_last_step(history):
     assert "resumed at step" in logs(history[0])
 
 
-def test_what_was_interrupted_comes_out_as_if_it_had_not_been(history, calm):
+def test_interrupted_runs_give_the_results_of_uninterrupted_ones(history, calm):
     rough = history[0]
     assert states(rough) == ["done"]
     came_out = runs_of(rough.root)
@@ -155,7 +155,7 @@ def test_what_was_interrupted_comes_out_as_if_it_had_not_been(history, calm):
     assert came_out == runs_of(calm.root, like=came_out)
 
 
-def test_two_launchers_at_once_train_every_run_once(fresh, calm):
+def test_two_concurrent_launchers_train_every_run_once(fresh, calm):
     launchers = [launch(fresh) for _ in range(2)]
     said = [launcher.communicate(timeout=4 * PATIENCE)[0] for launcher in launchers]
     assert [launcher.returncode for launcher in launchers] == [0, 0]
@@ -168,7 +168,7 @@ def test_two_launchers_at_once_train_every_run_once(fresh, calm):
     assert came_out == runs_of(calm.root, like=came_out)
 
 
-def test_random_kills_change_nothing(calm, tmp_path):
+def test_random_kills_do_not_change_the_results(calm, tmp_path):
     done, differing = compare(kills=10, seed=1, folder=tmp_path, longest=3.0, undisturbed=calm.root)
     assert sum(what.endswith("killed") for what in done) == 10
     assert differing == []

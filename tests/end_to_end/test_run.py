@@ -1,4 +1,4 @@
-"""A study from its file to its table, and again."""
+"""A study from its file to its table, then again with changes."""
 
 import csv
 import gzip
@@ -18,24 +18,24 @@ from tests.end_to_end.studies import TINY, write_study
 
 
 def stamps(folder):
-    """What every file in there is: its bytes, and when it was written."""
+    """Content and modification time of every file in a folder."""
     return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.rglob("*") if path.is_file()}
 
 
 def trainings(root):
-    """The runs that were trained: those that left metrics."""
+    """The trained runs: those with a metrics log."""
     return {path.parent.name for path in root.glob("runs/*/metrics.jsonl")}
 
 
-def test_a_run_says_what_it_does_and_prints_the_table(calm):
-    said, table = re.split(r"4 of 4\)\n(?!done)", calm.said)  # two that end at once say so both
+def test_run_reports_each_finished_run_and_prints_the_table(calm):
+    said, table = re.split(r"4 of 4\)\n(?!done)", calm.said)  # two runs that end at the same time may both report it
     assert "4 of 4 runs to do" in said
     assert said.count("started  ") == said.count("done     ") == 4
     assert table == calm.ask("table").out
     assert "pending" not in table
 
 
-def test_every_row_has_numbers_and_a_row_that_only_decodes_has_no_training(calm):
+def test_every_row_has_scores_and_a_decoding_row_trains_nothing(calm):
     rows = json.loads(calm.ask("table", "--format", "json").out)["rows"]
     assert [row["row"] for row in rows] == ["base", "A h=1", "decoding beam=1 average_checkpoints=2"]
     for row in rows:
@@ -47,7 +47,7 @@ def test_every_row_has_numbers_and_a_row_that_only_decodes_has_no_training(calm)
     assert len(trainings(calm.root)) == 4  # 3 rows, 2 seeds, and base's runs serve two rows
 
 
-def test_another_run_trains_nothing(copy, no_workers):
+def test_running_a_finished_study_again_trains_nothing(copy, no_workers):
     before = stamps(copy.root / "runs")
     done = copy.run()
     assert done.code == 0
@@ -55,7 +55,7 @@ def test_another_run_trains_nothing(copy, no_workers):
     assert stamps(copy.root / "runs") == before
 
 
-def test_a_row_that_is_added_is_the_only_one_that_is_trained(copy):
+def test_after_adding_a_row_only_that_row_is_trained(copy):
     before = stamps(copy.root / "runs")
     old = trainings(copy.root)
     copy.file.write_text(TINY + "  C: {each: {d_ff: [8]}}\n")
@@ -66,7 +66,7 @@ def test_a_row_that_is_added_is_the_only_one_that_is_trained(copy):
     assert {path: stamp for path, stamp in stamps(copy.root / "runs").items() if path in before} == before
 
 
-def test_a_way_of_decoding_that_is_added_trains_nothing(copy):
+def test_adding_a_decoding_trains_nothing(copy):
     old, run = trainings(copy.root), copy.folder("base")
     before = {path: path.read_bytes() for path in (run.metrics, *run.checkpoints.iterdir())}
     scores = run.read_result().decodings
@@ -81,7 +81,7 @@ def test_a_way_of_decoding_that_is_added_trains_nothing(copy):
     assert len(after) == len(scores) + 1
 
 
-def test_a_metric_that_is_added_is_scored_from_what_is_translated(copy, no_workers):
+def test_an_added_metric_is_scored_from_stored_translations(copy, no_workers):
     before = stamps(copy.root / "runs")
     copy.file.write_text(TINY + "metrics: [chrf, ter]\n")
     done = copy.run()
@@ -93,7 +93,7 @@ def test_a_metric_that_is_added_is_scored_from_what_is_translated(copy, no_worke
     assert all(row["chrf"]["n"] == row["ter"]["n"] == row["bleu"]["n"] == 2 for row in content["rows"])
 
 
-def test_more_averaging_than_was_kept_fails_that_row_alone_and_says_why(copy):
+def test_averaging_more_checkpoints_than_kept_fails_only_that_row(copy):
     copy.file.write_text(TINY + "  average: {set: {average_checkpoints: 3}}\n")
     done = copy.run("--seeds", "1")
     assert done.code == 1
@@ -106,7 +106,7 @@ def test_more_averaging_than_was_kept_fails_that_row_alone_and_says_why(copy):
     assert copy.run("--seeds", "1").code == 0
 
 
-def test_a_run_that_two_studies_want_is_trained_once(copy, tmp_path, no_workers):
+def test_a_run_of_two_studies_is_trained_once(copy, tmp_path, no_workers):
     text = TINY.replace("study: tiny", "study: other").replace("A: {each: {h: [1]}}", "heads: {set: {h: 1}}")
     other = Trained(write_study(tmp_path, text, "other.yaml"), copy.root)
     assert other.run().code == 0
@@ -115,12 +115,12 @@ def test_a_run_that_two_studies_want_is_trained_once(copy, tmp_path, no_workers)
     assert theirs["rows"][1]["bleu"] == mine["rows"][1]["bleu"]
 
 
-def test_a_study_is_done_when_the_rows_that_were_asked_for_are(copy, no_workers):
+def test_run_with_rows_succeeds_when_the_selected_rows_are_done(copy, no_workers):
     copy.file.write_text(TINY + "  C: {each: {d_ff: [8]}}\n")
     assert copy.run("--rows", "A,decoding").code == 0
 
 
-def test_one_job_takes_all_cores_and_one_run_at_a_time(fresh):
+def test_one_job_uses_all_cores_for_one_run_at_a_time(fresh):
     short = ("--set", "train_steps=2", "--set", "beam=1", "--set", "max_extra_length=0")
     done = fresh.run("--rows", "A", "--seeds", "1", "--jobs", "1", *short)
     assert done.code == 0
@@ -132,14 +132,14 @@ def test_one_job_takes_all_cores_and_one_run_at_a_time(fresh):
     assert {Execution.read(path).threads for path in fresh.root.glob("runs/*/execution.json")} == {cores}
 
 
-def test_what_is_kept_is_small_readable_and_names_no_one(calm):
+def test_published_files_are_small_readable_and_anonymous(calm):
     folder = calm.root / "tiny"
     files = {path.name: path.read_text() for path in folder.iterdir()}
     assert sorted(files) == ["provenance.json", "study.yaml", "table.csv", "table.json", "table.md"]
     assert files["study.yaml"] == calm.file.read_text()
     assert files["table.md"] == calm.ask("table", "--format", "markdown").out
     shown = json.loads(calm.ask("table", "--format", "json").out)
-    for row in shown["rows"]:  # what a clock has measured is not the same again, and is not published
+    for row in shown["rows"]:  # measured times differ each time, and are not published
         assert {row["cost"].pop(name)["n"] for name in ("seconds", "tokens_per_second")} == {2}
     assert json.loads(files["table.json"]) == shown
     texts = (files["table.csv"], calm.ask("table", "--format", "csv").out)
@@ -156,15 +156,15 @@ def test_what_is_kept_is_small_readable_and_names_no_one(calm):
     assert {run["steps"] for run in provenance["runs"].values()} == {30}
 
 
-def test_the_results_of_a_run_name_no_one_either(calm):
+def test_the_files_of_a_run_are_anonymous(calm):
     for path in calm.root.glob("runs/*/*.json"):
-        if path.name != "progress.json":  # which process is at it, while it is
+        if path.name != "progress.json":  # names the process, as long as it works
             text = path.read_text()
             assert str(calm.root) not in text, path
             assert socket.gethostname() not in text, path
 
 
-def test_what_took_part_is_written_down(calm):
+def test_provenance_records_code_packages_and_machine(calm):
     for path in calm.root.glob("runs/*/provenance.json"):
         provenance = Provenance.read(path)
         assert provenance.packages.keys() == {"torch", "numpy", "sentencepiece", "sacrebleu", "safetensors"}
@@ -172,7 +172,7 @@ def test_what_took_part_is_written_down(calm):
         assert provenance.device == "cpu"
 
 
-def test_the_plan_knows_the_time_once_runs_have_finished(copy):
+def test_the_plan_estimates_time_once_runs_have_finished(copy):
     copy.file.write_text(TINY + "  C: {each: {N: [2]}}\n")
     plan = json.loads(copy.ask("plan", "--format", "json").out)
     assert plan["totals"]["missing"] == 2
@@ -184,7 +184,7 @@ WORDS = ("ein", "haus", "baum", "steht", "im", "wald", "und", "der", "hund", "l√
 
 
 def pairs(count, seed):
-    """Sentences, and the same backwards."""
+    """Sentences and their reverses."""
     for number in range(count):
         words = [
             WORDS[(number * (7 + seed) + place * (3 + number % 5)) % len(WORDS)] for place in range(3 + number % 4)
@@ -202,7 +202,7 @@ base: {N: 1, d_model: 16, d_ff: 32, h: 2, train_steps: 10, batch_tokens: 512, wa
 
 @pytest.fixture
 def files(tmp_path):
-    """A study of one's own text: plain, packed, in columns, with a pair to leave out and one with odd characters."""
+    """A study on text files: plain, compressed, in columns, with a pair to drop and one with unusual characters."""
     folder = tmp_path / "text"
     folder.mkdir()
     train, dev, test = list(pairs(200, 0)), list(pairs(20, 1)), list(pairs(20, 2))
@@ -215,7 +215,7 @@ def files(tmp_path):
     return Trained(write_study(folder, FILES, "files.yaml"), tmp_path / "results")
 
 
-def test_one_s_own_text_is_trained_on_in_every_form_and_not_mixed_with_other_text(files):
+def test_text_files_in_every_format_are_trained_on_and_not_mixed_with_other_text(files):
     done = files.run()
     assert done.code == 0
     assert "199 pairs, 1 left out (empty), dev 20, test 20" in done.out
@@ -256,12 +256,12 @@ def test_a_trained_run_translates_line_by_line(calm):
     assert [text for text in out if text] == expected
 
 
-def test_nothing_is_translated_to_nothing(calm):
+def test_empty_input_translates_to_empty_output(calm):
     done = inside("translate", calm.folder("base").id, "--results", calm.root)
     assert (done.code, done.out, done.err) == (0, "", "")
 
 
-def test_a_sentence_that_is_too_long_is_a_line(calm):
+def test_a_sentence_that_is_too_long_is_one_error_line(calm):
     long = b"word " * 1100
     done = inside("translate", calm.folder("base").id, "--results", calm.root, stdin=b"a b\n" + long + b"\n")
     assert (done.code, done.out) == (2, "")
@@ -269,23 +269,23 @@ def test_a_sentence_that_is_too_long_is_a_line(calm):
     assert len(done.err.splitlines()) == 1
 
 
-def test_a_budget_on_an_unknown_machine_begins_with_base_and_leaves_what_does_not_fit(fresh):
+def test_a_budget_on_an_unknown_machine_trains_base_first_and_leaves_the_rest(fresh):
     done = fresh.run("--budget", "1s")
     assert (done.code, done.err) == (0, "")
     assert "--budget 1s: no run has finished on this machine yet; base is trained first." in done.out
     assert "--budget 1s: nothing new fits; 3 runs remain." in done.out
     assert len(list(fresh.root.glob("runs/*/result.json"))) == 1
-    assert (fresh.root / "tiny" / "table.md").exists()  # of the whole study, with what is left as pending
+    assert (fresh.root / "tiny" / "table.md").exists()  # of the whole study; the rest is pending
     assert "1 of 2 seeds done" in (fresh.root / "tiny" / "table.md").read_text()
 
 
-def test_a_budget_for_a_study_that_is_done_trains_nothing(copy, no_workers):
+def test_a_budget_for_a_finished_study_trains_nothing(copy, no_workers):
     done = copy.run("--budget", "1s")
     assert done.code == 0
     assert "--budget 1s: the whole study fits, about 0 s." in done.out
 
 
-def test_a_logger_is_brought_up_to_date_and_changes_nothing_of_the_runs(copy, no_workers):
+def test_a_logger_receives_finished_runs_and_does_not_change_them(copy, no_workers):
     pytest.importorskip("tensorboard")
     before = stamps(copy.root / "runs")
     done = copy.run("--log", "tensorboard")
@@ -296,20 +296,20 @@ def test_a_logger_is_brought_up_to_date_and_changes_nothing_of_the_runs(copy, no
     assert stamps(copy.root / "runs") == before
 
 
-def test_a_worker_has_reported_its_device_and_the_memory_that_it_held(calm):
+def test_workers_report_their_device_and_memory(calm):
     for path in calm.root.glob("runs/*/progress.json"):
         progress = Progress.read(path)
         assert progress.device == "cpu"
         assert 50e6 < progress.memory.held < progress.memory.total  # torch alone takes more
 
 
-def test_another_test_side_is_translated_by_runs_that_are_done(files):
+def test_finished_runs_decode_another_test_split(files):
     assert files.run().code == 0
     run = files.folder("base")
     first, weights = run.read_result(), stamps(run.checkpoints)
     table = files.ask("table", "--format", "json").out
 
-    rows = (files.file.parent / "test.tsv").read_text().split("\n")  # a line may hold another kind of line end
+    rows = (files.file.parent / "test.tsv").read_text().split("\n")  # a line may contain other kinds of line ends
     (files.file.parent / "other.tsv").write_text("\n".join(rows[:7]) + "\n")
     other = Trained(write_study(files.file.parent, FILES.replace("test.tsv", "other.tsv"), "other.yaml"), files.root)
     said = other.run().out
@@ -321,7 +321,7 @@ def test_another_test_side_is_translated_by_runs_that_are_done(files):
     assert second.steps == first.steps
     assert [d.predictions for d in second.decodings.values()] == [20, 7]
     assert len({d.corpus for d in second.decodings.values()}) == 2
-    assert len({d.scores["ppl"].value for d in second.decodings.values()}) == 1  # which is of dev
+    assert len({d.scores["ppl"].value for d in second.decodings.values()}) == 1  # perplexity is measured on dev
 
     assert files.ask("table", "--format", "json").out == table
     assert json.loads(other.ask("table", "--format", "json").out)["rows"][0]["state"] == "done"
@@ -330,7 +330,7 @@ def test_another_test_side_is_translated_by_runs_that_are_done(files):
     assert stamps(run.path) == again
 
 
-def test_text_that_changes_under_the_name_of_a_test_side_is_refused(files):
+def test_a_changed_test_split_with_the_same_name_is_refused(files):
     assert files.run().code == 0
     before = stamps(files.root / "runs")
     with (files.file.parent / "test.tsv").open("a") as file:
@@ -341,8 +341,8 @@ def test_text_that_changes_under_the_name_of_a_test_side_is_refused(files):
     assert stamps(files.root / "runs") == before
 
 
-def test_every_verb_says_that_results_are_of_other_text(files, tmp_path):
-    """Two studies whose data differ in the folder alone want the same runs."""
+def test_every_command_warns_of_results_made_from_other_text(files, tmp_path):
+    """Two studies whose data settings differ only in `folder` have the same runs."""
     assert files.run().code == 0
     for verb in ("plan", "status", "table"):
         assert files.ask(verb).err == ""

@@ -1,8 +1,8 @@
-"""The fault suite: break it in every way that there is, and print what came of it.
+"""The fault suite: inject faults into runs and studies, and print a table of the outcomes.
 
-python -m tests.faults            every fault at every place; about an hour on two cores
-python -m tests.faults --quick    what the tests run: one place of each kind
-python -m tests.faults kills eio  these alone
+python -m tests.faults            every fault at every point; about an hour on two cores
+python -m tests.faults --quick    the part that the tests run: one point of each kind
+python -m tests.faults kills eio  only these
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.faults.tally import Tally
 
 
 def cases(folder: Path, quick: bool) -> dict[str, Callable[[], Tally]]:
-    """Every fault by its name."""
+    """Every fault by name."""
     small: list[Small] = []
 
     def of_one_run(case: Callable[[Small, bool], Tally]) -> Tally:
@@ -41,17 +41,17 @@ def cases(folder: Path, quick: bool) -> dict[str, Callable[[], Tally]]:
 
 
 def main() -> int:
-    """Run what is asked for; 1 where something was lost or wrong."""
+    """Run the selected faults; 1 if work was lost or an output is wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one place of each kind")
-    parser.add_argument("--json", action="store_true", help="for the tests")
-    parser.add_argument("faults", nargs="*", help="these alone")
+    parser.add_argument("--quick", action="store_true", help="one point of each kind")
+    parser.add_argument("--json", action="store_true", help="print JSON, for the tests")
+    parser.add_argument("faults", nargs="*", help="only these")
     arguments = parser.parse_args()
     tallies = []
     with tempfile.TemporaryDirectory() as folder:
         known = cases(Path(folder), arguments.quick)
         if unknown := set(arguments.faults) - set(known):
-            parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+            parser.error(f"unknown: {', '.join(sorted(unknown))}; choose from {', '.join(known)}")
         if not arguments.json:
             print(f"{'fault':48} {'tries':>6} {'lost':>5} {'wrong':>6} {'seconds':>8}", flush=True)
         for name in arguments.faults or known:

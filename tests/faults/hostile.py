@@ -1,4 +1,4 @@
-"""Study files that nobody meant: read, or refused in lines that say where; never a traceback."""
+"""Random and malformed study files: each is read, or refused with the place of the error; never a traceback."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PIECES = ["{", "}", "[", "]", ":", ", ", "- ", "\n", "\n  ", "&a ", "*a", "!!py
 
 
 def fuzz(folder: Path, inputs: int, seed: int = 1) -> Tally:
-    """A third of them a valid study with slips, a third pieces of the language at random, a third bytes."""
+    """Inputs: one third mutated valid studies, one third random tokens of the language, one third random bytes."""
     tally, draw = Tally("hostile study files"), random.Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
     path, pieces = folder / "hostile.yaml", [*_PIECES, *field_names()]

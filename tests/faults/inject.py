@@ -1,8 +1,8 @@
-"""Faults of the disk and sudden ends, at the n-th file operation of a process.
+"""Inject disk errors and kills at the n-th file operation of a process.
 
-An operation is named by what it does and to what: `rename 000000004.json`, `fsync result.json (new)`. Python's own
-audit events report every opening, renaming, linking and removing, whoever does it; only `os.write` and `os.fsync`
-have none and are wrapped. Nothing in the package knows of this.
+An operation is named by its kind and its file: `rename 000000004.json`, `fsync result.json (new)`. Python's own
+audit events report every opening, renaming, linking and removing, in any library; `os.write` and `os.fsync`
+have no event and are wrapped. The package contains no code for this.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-SPACE = ("create", "write", "fsync", "rename", "link", "mkdir")  # what a full disk refuses
+SPACE = ("create", "write", "fsync", "rename", "link", "mkdir")  # operations that fail on a full disk
 EVENTS = {"os.rename": "rename", "os.link": "link", "os.remove": "remove", "os.mkdir": "mkdir", "os.rmdir": "rmdir"}
 _TEMPORARY = re.compile(r"^\.(.*)\.[0-9a-f]{8}\.tmp$")
-# Written by the clock, and only a report; and the library's own, which has tests of its own.
+# Progress is written by the clock and nothing depends on it; the lease belongs to filelock, which has its own tests.
 NOT_COUNTED = re.compile(r"progress\.json|lease")
 
 
 @dataclass
 class Fault:
-    """What happens at one operation: `kill`, or the name of an error. `lasting`: at all from there on."""
+    """A fault at one operation: `kill`, or the name of an errno. `lasting`: at all later operations too."""
 
     what: str
     at: int
@@ -33,7 +33,7 @@ class Fault:
 
 @dataclass
 class Disk:
-    """Counts the operations of this process below a folder, and makes one of them go wrong."""
+    """Counts the operations of this process below a folder, and lets one of them fail."""
 
     root: str
     fault: Fault | None = None
@@ -41,10 +41,10 @@ class Disk:
     busy: bool = False
 
     def happens(self, operation: str, path: object, half: tuple[int, bytes] | None = None) -> None:
-        """An operation is about to be done; `half`: a descriptor and what may still reach it before a kill."""
+        """Called before an operation; `half`: a descriptor and the bytes that are written to it before a kill."""
         if self.busy or not isinstance(path, (str, os.PathLike)) or not os.fspath(path).startswith(self.root):
             return
-        if operation == "mkdir" and Path(path).is_dir():  # which does nothing
+        if operation == "mkdir" and Path(path).is_dir():  # has no effect
             return
         name = _named(Path(path).name)
         if NOT_COUNTED.search(name):
@@ -72,7 +72,7 @@ _disk: Disk | None = None
 
 
 def install(disk: Disk) -> None:
-    """From here on, in this process; there is no way back."""
+    """Install the hooks in this process; they cannot be removed."""
     global _disk
     _disk = disk
     sys.addaudithook(_hook)

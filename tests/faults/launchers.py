@@ -1,4 +1,4 @@
-"""What is done to whole studies: several launchers at once, signals, kills at random moments."""
+"""Faults of whole studies: several launchers at once, signals, kills at random moments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.end_to_end.kills import compare
 from tests.end_to_end.studies import ablate, command, outcome, write_study
 from tests.faults.tally import Tally
 
-TERM = 3.0  # seconds of a lease here
+TERM = 3.0  # seconds; the lease's term in these tests
 SITE = Path(__file__).parent / "site"
 
 MANY = """\
@@ -31,7 +31,7 @@ seeds: [%s]
 
 
 def several_launchers(folder: Path, runs: int, launchers: int = 4, stops: int = 6) -> Tally:
-    """Launchers at one results root, with workers that are stopped for longer than their lease lasts."""
+    """Several launchers at one results root, with workers suspended for longer than the lease's term."""
     tally, draw = Tally(f"{launchers} launchers, some workers stopped"), random.Random(1)
     study = write_study(folder, MANY % ", ".join(map(str, range(1, runs + 1))), "many.yaml")
     root = folder / "many"
@@ -73,7 +73,7 @@ def several_launchers(folder: Path, runs: int, launchers: int = 4, stops: int = 
 
 
 def _holders(root: Path) -> list[int]:
-    """The processes that hold a lease of a run."""
+    """Ids of the processes that hold the lease of a run."""
     found = []
     for lease in root.glob("runs/*/lease"):
         with suppress(OSError):
@@ -82,7 +82,7 @@ def _holders(root: Path) -> list[int]:
 
 
 def random_kills(folder: Path, kills: int, seed: int = 1) -> Tally:
-    """Kill -9 of launcher or workers at random moments, against an undisturbed study."""
+    """Kill launcher or workers with SIGKILL at random moments, and compare with an undisturbed study."""
     tally = Tally("kill -9 of launcher or worker, at random")
     folder.mkdir(parents=True, exist_ok=True)
     done, differing = compare(kills, seed, folder)
@@ -94,7 +94,7 @@ def random_kills(folder: Path, kills: int, seed: int = 1) -> Tally:
 
 
 def signals(folder: Path, tries: int, seed: int = 1) -> Tally:
-    """SIGTERM to the launcher at random moments: saved and gone within a step and 5 s, no worker left."""
+    """SIGTERM or SIGINT to the launcher at random moments: state saved, exit within 5 s, no worker left."""
     tally, draw = Tally("SIGTERM or SIGINT, at random"), random.Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
     study, root = write_study(folder), folder / "rough"

@@ -1,4 +1,4 @@
-"""What is done to one run: kills, errors of the disk, damage, interruptions, want of memory."""
+"""Faults of one run: kills, disk errors, damaged files, interruptions, lack of memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHANGES = ("create", "write", "rename", "link", "remove")  # between two of thes
 
 
 def kills(small: Small, quick: bool) -> Tally:
-    """Kill -9 before every operation of a run, and in the middle of every write; then the same command again."""
+    """SIGKILL before every operation of a run and in the middle of every write, then the same command again."""
     tally, operations = Tally("kill -9 at each file operation of a run"), small.operations()
     for n in _points(operations, CHANGES if quick else (), each_kind=quick):
         run = small.lay_out()
@@ -36,7 +36,7 @@ def kills(small: Small, quick: bool) -> Tally:
 
 
 def disk_errors(small: Small, quick: bool, what: str, lasting: bool) -> Tally:
-    """An error of the disk at every operation, once or from there on; then the same command again on a good disk."""
+    """A disk error at every operation, once or lasting, then the same command again on a good disk."""
     tally, operations = Tally(f"{what} {'from the n-th operation on' if lasting else 'at the n-th operation'}"), []
     operations = small.operations()
     for n in _points(operations, SPACE if what == "ENOSPC" else (), each_kind=quick):
@@ -48,7 +48,7 @@ def disk_errors(small: Small, quick: bool, what: str, lasting: bool) -> Tally:
 
 
 def _told(came: Came, tally: Tally, where: str) -> None:
-    """A run that fails says why in one line; one that goes on need not."""
+    """Check that a failed run gives a reason of one line."""
     if came.code == FAILED and (not came.reason or "\n" in came.reason):
         tally.note(f"{where}: failed without a line: {came.reason!r}", lost=True)
     elif came.code not in (0, FAILED):
@@ -57,7 +57,7 @@ def _told(came: Came, tally: Tally, where: str) -> None:
 
 
 def _again(small: Small, run: RunFolder, tally: Tally, operations: list[str], n: int) -> None:
-    """The same command once more: it must go on from the newest whole generation, and end as calm would."""
+    """Run the same command again: it must resume at the newest whole checkpoint and give the expected files."""
     tally.tries += 1
     where, done = f"{n} {operations[n - 1]}", run.result.exists()
     came = small.attempt(run)
@@ -77,7 +77,7 @@ def _compare(small: Small, run: RunFolder, tally: Tally, where: str) -> None:
 
 
 def _points(operations: list[str], kinds: tuple[str, ...], each_kind: bool) -> Iterator[int]:
-    """The numbers of operations of these kinds, or of all; with `each_kind` the last of each name alone."""
+    """Numbers of the operations of these kinds, or of all; with `each_kind` only the last of each name."""
     last = {re.sub(r"\d{9}", "STEP", name): n for n, name in enumerate(operations, 1)}
     for n, name in enumerate(operations, 1):
         if kinds and name.split()[0] not in kinds:
@@ -87,7 +87,7 @@ def _points(operations: list[str], kinds: tuple[str, ...], each_kind: bool) -> I
 
 
 def publishing(small: Small, quick: bool) -> Tally:
-    """Kill -9 at every operation of preparing a corpus and of publishing a table; then the same again."""
+    """SIGKILL at every operation of preparing a corpus and of publishing a table, then the same again."""
     tally = Tally("kill -9 while preparing, and publishing")
     table = small.table()
     for what, work, outcome in (
@@ -112,7 +112,7 @@ def publishing(small: Small, quick: bool) -> Tally:
 
 
 def interruptions(small: Small, quick: bool) -> Tally:
-    """A stop at each step, with dropout, between evaluations and log lines or on them; then on to the end."""
+    """A stop after each step, on and between evaluations and log lines, with dropout; then a resume to the end."""
     tally = Tally("stopped at step k, resumed")
     for step in range(1, STEPS):
         run, asked = small.lay_out(), iter(range(1, 10_000))
@@ -125,9 +125,9 @@ def interruptions(small: Small, quick: bool) -> Tally:
 
 
 def takeovers(small: Small, quick: bool) -> Tally:
-    """A worker that is stopped in a step until another has waited out its lease and done the run, and then goes on."""
+    """A worker is suspended in a step until another has taken over its lease and finished the run, then continues."""
     tally = Tally("stopped in step k beyond its lease, then woken")
-    for step in (3, STEPS) if quick else range(1, STEPS + 3):  # the last ones while it measures and translates
+    for step in (3, STEPS) if quick else range(1, STEPS + 3):  # the last ones during evaluation and decoding
         run = small.lay_out()
         codes = small.taken_over(run, step)
         tally.tries += 1
@@ -139,7 +139,7 @@ def takeovers(small: Small, quick: bool) -> Tally:
 
 
 def out_of_memory(small: Small, quick: bool) -> Tally:
-    """Memory runs out in each step: as if the smaller micro-batches had been asked for from that step on."""
+    """Memory runs out in each step: the result equals that of smaller micro-batches from that step on."""
     tally = Tally("out of memory in step k")
     for step in (1, 6, STEPS) if quick else range(1, STEPS + 1):
         run, like = small.lay_out(), small.lay_out()
@@ -163,7 +163,7 @@ def out_of_memory(small: Small, quick: bool) -> Tally:
 
 
 def _scarce(step: int) -> None:
-    """Memory for one micro-batch of this step and not for the next, once."""
+    """Let the second micro-batch of this step run out of memory, once."""
     real, accumulate = Translation.loss_terms, Trainer._accumulate
     current, seen, left = [0], [0], [True]
 
@@ -184,7 +184,7 @@ def _scarce(step: int) -> None:
 
 
 def corruption(small: Small, quick: bool) -> Tally:
-    """Bytes flipped and files cut: each is found by its hash, and what comes of the run is as if nothing had been."""
+    """Flipped bytes and truncated files: each is found by its hash, and the final files are the expected ones."""
     tally, draw = Tally("a byte flipped, or a file cut"), random.Random(1)
     begun, asked = small.lay_out(), iter(range(1, 10_000))
     assert small.attempt(begun, stop=lambda: next(asked) >= 10).code == 130
@@ -209,9 +209,9 @@ def corruption(small: Small, quick: bool) -> Tally:
 
 
 def _damaged_runs(small: Small, begun: RunFolder, newest: checkpoints.Checkpoint, tally: Tally) -> None:
-    """One damage of each file of a run, and the run carried out over it."""
+    """Damage each file of a run, then execute the run."""
     ended = [small.calm.result, small.calm.execution]
-    before = checkpoints.valid(begun.checkpoints)[-2]  # which averaging needs
+    before = checkpoints.valid(begun.checkpoints)[-2]  # averaging needs its weights
     for path in (
         newest.weights, newest.state, newest.manifest, before.weights, before.state, before.manifest,
         begun.metrics, begun.execution, *ended,
@@ -252,7 +252,7 @@ def _changed(path: Path, content: bytes) -> Iterator[None]:
 
 
 def _damages(path: Path, draw: random.Random, flips: int) -> Iterator[str]:
-    """The file with one byte changed at so many random places, then cut every 4 KiB; whole again afterwards."""
+    """Change one byte of the file at `flips` random places, then truncate it at every 4 KiB; restored afterwards."""
     whole = path.read_bytes()
     for at in sorted(draw.sample(range(len(whole)), min(flips, len(whole)))):
         with _changed(path, whole[:at] + bytes([whole[at] ^ 1 << draw.randrange(8)]) + whole[at + 1 :]):

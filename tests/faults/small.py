@@ -1,4 +1,4 @@
-"""One small run, carried out as a worker does, in a process of its own that is forked and so starts at once."""
+"""One small run, executed as by a worker, in a forked process that starts at once."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import sacrebleu  # noqa: F401  # loaded here, so that no process of ours loads it again
+import sacrebleu  # noqa: F401  # loaded here once for all forked processes
 import torch
-import torch._dynamo  # which the optimizer loads
+import torch._dynamo  # as above: the optimizer loads it
 
 from ablate.config import DecodingConfig, resolve_data, resolve_row
 from ablate.config.identity import NOT_IDENTITY, decoding_id
@@ -39,13 +39,13 @@ ROW = {
     "train_steps": STEPS, "batch_tokens": 200, "warmup_steps": 5, "eval_every": 5, "checkpoint_every": 4,
     "beam": 1, "max_extra_length": 2, "average_checkpoints": 2,
 }  # fmt: skip
-FITTING = 64  # tokens of a micro-batch: several of them make a step
+FITTING = 64  # tokens of a micro-batch; a step has several
 FAILED = 3
-TERM = 1.0  # seconds of a lease, where one is waited out
+TERM = 1.0  # seconds; the lease's term where a test waits for its end
 
 
 def forked(work: Callable[[], int]) -> int:
-    """The exit status of this work in a process of its own: negative for the signal that ended it."""
+    """Run work in a forked process; returns its exit status, negative for a signal."""
     sys.stdout.flush()
     pid = os.fork()
     if pid:
@@ -60,12 +60,12 @@ def forked(work: Callable[[], int]) -> int:
 
 
 def nothing() -> None:
-    """What is done to a process that is left alone."""
+    """Do nothing."""
 
 
 @dataclass(frozen=True)
 class Came:
-    """What came of an attempt: `code` is 0 where the run is done, 130 interrupted, FAILED, or minus a signal."""
+    """Outcome of an attempt. `code`: 0 done, 130 interrupted, FAILED, or minus a signal."""
 
     code: int
     reason: str
@@ -73,7 +73,7 @@ class Came:
 
 @dataclass
 class Small:
-    """A corpus, a run on it, and what comes of the run when nothing happens to it."""
+    """A corpus, a run on it, and the files of that run without any fault."""
 
     folder: Path
 
@@ -81,7 +81,7 @@ class Small:
         torch.set_num_threads(1)
         trainer.LOG_EVERY = 3
         provenance = a_provenance(threads=1)
-        execution.provenance = lambda device, threads: provenance  # the real one asks git, which takes long
+        execution.provenance = lambda device, threads: provenance  # the real one calls git, which is slow
         self.count = 0
         self.files = Files(self.folder / "text", self.folder / "corpora").write()
         self.corpus = self.files.prepare()
@@ -91,13 +91,13 @@ class Small:
         self.expected = self.outcome(self.calm)
 
     def lay_out(self) -> RunFolder:
-        """A run of which nothing is done."""
+        """Create a run that has not begun."""
         run = self._place()
         a_run(ID, config=self.config, data={}).write(run.run, durable=False)
         return run
 
     def copy(self, run: RunFolder) -> RunFolder:
-        """The same run elsewhere."""
+        """Copy a run."""
         place = self._place()
         shutil.copytree(run.path, place.path)
         return place
@@ -109,7 +109,7 @@ class Small:
     def attempt(
         self, run: RunFolder, before: Callable[[], None] = nothing, stop: Callable[[], bool] = lambda: False
     ) -> Came:
-        """Carry it out, after `before` in the same process."""
+        """Execute the run in a forked process, after calling `before` there."""
         job = self._job(run)
         said = run.path.parent / "reason"
 
@@ -124,9 +124,7 @@ class Small:
         return Came(code, said.read_text() if said.exists() else "")
 
     def taken_over(self, run: RunFolder, step: int) -> list[int]:
-        """The exit statuses of one that is stopped in this step, of one that waits out its lease, and of the first
-        once it goes on.
-        """
+        """Suspend a worker in this step, let another take over, and wake the first; returns the exit status of each."""
         lease.TERM_SECONDS, usual = TERM, lease.TERM_SECONDS
         asked = iter(range(1, 10_000))
 
@@ -161,14 +159,14 @@ class Small:
         return Job(runs=(request,), devices=("cpu",), threads=1, micro_batch_tokens=FITTING)
 
     def operations(self) -> list[str]:
-        """What an undisturbed run does to the disk, in order."""
+        """File operations of an undisturbed run, in order."""
         run = self.lay_out()
         return self.noted(
             Disk(str(run.path)), lambda: FAILED * (execute_if_free(self._job(run), _never, {}).outcome != "done")
         )
 
     def noted(self, disk: Disk, work: Callable[[], int]) -> list[str]:
-        """What some work does to the disk, in order."""
+        """File operations of some work, in order."""
         names = self.folder / "names"
 
         def work_noted() -> int:
@@ -182,25 +180,25 @@ class Small:
         return found
 
     def prepare(self, corpora: Path, fault: Fault | None = None) -> int:
-        """Prepare the corpus there."""
+        """Prepare the corpus in a folder."""
         if fault is not None:
             install(Disk(str(corpora), fault))
         prepare(resolve_data(SETTINGS), self.files.folder, corpora).verify()
         return 0
 
     def prepared(self, corpora: Path) -> dict[str, bytes]:
-        """All that a reader finds there. What a kill leaves of a file has a dot before its name, or is a dead lease."""
+        """All files that readers use. Leftovers of a kill begin with a dot, or are a dead lease."""
         files = [path for path in corpora.rglob("[!.]*") if path.is_file() and path.suffix != ".lease"]
         return {path.relative_to(corpora).as_posix(): path.read_bytes() for path in files}
 
     def table(self) -> Published:
-        """A study whose results were written by hand, to be published."""
+        """A study with hand-written results, to be published."""
         folder = self.folder / "study"
         folder.mkdir()
         return Published(Fake(folder / "results", study_from(folder)).all_done())
 
     def outcome(self, run: RunFolder) -> dict[str, bytes]:
-        """All that must come out the same, and whatever lies about that should not."""
+        """Everything that must not differ, including files that should not exist."""
         found = {}
         for path in sorted(run.path.rglob("*")):
             name = path.relative_to(run.path).as_posix()
@@ -217,25 +215,25 @@ class Small:
 
 @dataclass
 class Published:
-    """A table, and what publishing it leaves."""
+    """A table, and the files that publishing it writes."""
 
     fake: Fake
 
     def publish(self, root: Path, fault: Fault | None = None) -> int:
-        """Publish it below this root."""
+        """Publish the table below this root."""
         if fault is not None:
             install(Disk(str(root), fault))
         publish(self.fake.table(), _Elsewhere(self.fake.results.root, root))
         return 0
 
     def published(self, root: Path) -> dict[str, bytes]:
-        """What a reader of the published finds; what a kill leaves beside it, no reader takes for a part of it."""
+        """The published files; leftovers of a kill begin with a dot and are left out."""
         return {path.name: path.read_bytes() for path in root.rglob("[!.]*") if path.is_file()}
 
 
 @dataclass(frozen=True)
 class _Elsewhere(Results):
-    """Results that are published in another place than they are read from."""
+    """Results that are published in another folder than they are read from."""
 
     place: Path
 
@@ -248,17 +246,17 @@ def _never() -> bool:
 
 
 def faulty(run: RunFolder, fault: Fault) -> Callable[[], None]:
-    """Makes a process meet a fault in a run's folder."""
+    """Function that installs a fault in a run's folder in the calling process."""
     return lambda: install(Disk(str(run.path), fault))
 
 
 def resumed_at(run: RunFolder) -> int:
-    """The step from which a run last went on; 0 where it began anew."""
+    """The step at which a run was last resumed; 0 if it started anew."""
     found = re.findall(r"resumed at step (\d+)", run.log.read_text() if run.log.exists() else "")
     return int(found[-1]) if found else 0
 
 
 def saved_before(operations: list[str], n: int) -> int:
-    """The step of the newest generation that is whole before the n-th operation, counted from 1."""
+    """The step of the newest checkpoint that is complete before the n-th operation, counted from 1."""
     steps = [int(name.split()[1][:9]) for name in operations[: n - 1] if re.fullmatch(r"rename \d{9}\.json", name)]
     return max(steps, default=0)

@@ -1,4 +1,4 @@
-"""What a fault came to."""
+"""Outcomes of one kind of fault."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Tally:
-    """Of one kind of fault: how often it was tried, and how often work was lost or something came out wrong.
+    """Counts for one kind of fault: tries, lost work, and wrong output.
 
-    lost: a run was not done afterwards, went further back than its newest whole generation, or did not say why.
-    wrong: a file, a table or an answer differs from what it is without the fault.
+    lost: a run was not done afterwards, resumed before its newest whole checkpoint, or gave no reason.
+    wrong: a file, a table or a message differs from the one without the fault.
     """
 
     fault: str
@@ -23,11 +23,11 @@ class Tally:
     counts: Counter[str] = field(default_factory=Counter)
 
     def note(self, line: str, lost: bool = False, wrong: bool = False) -> None:
-        """Note what went wrong."""
+        """Add a line about a failure."""
         self.lost += lost
         self.wrong += wrong
         self.notes.append(line)
 
     def count(self, what: str) -> None:
-        """Count something that is neither."""
+        """Count an outcome that is neither."""
         self.counts[what] += 1

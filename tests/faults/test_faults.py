@@ -1,7 +1,7 @@
-"""A part of the fault suite, at each commit: `python -m tests.faults` is the whole.
+"""The quick part of the fault suite (`python -m tests.faults`), run at each commit.
 
-All crash points of a run are killed at, each kind of file and operation once; damage, want of memory, and a worker
-that is stopped beyond its lease. A disk that refuses, signals, and launchers that fight over runs take minutes.
+It kills a run at one operation of each kind and file, damages files, lets memory run out, and suspends a worker beyond
+its lease. Disk errors, signals and several launchers take minutes, and are left to the whole suite.
 """
 
 import json
@@ -28,7 +28,7 @@ def tallies():
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_nothing_is_lost_and_nothing_comes_out_wrong(tallies, fault):
+def test_no_work_is_lost_and_no_output_is_wrong(tallies, fault):
     tally = tallies[fault]
     assert tally["tries"] > 0
     assert (tally["lost"], tally["wrong"], tally["notes"]) == (0, 0, [])

@@ -10,7 +10,7 @@ _layers = st.integers(1, 3)
 _size = st.integers(1, 8)
 _rate = st.sampled_from([0.0, 0.1, 0.6])
 _kv_heads = st.sampled_from([None, 1, 2])
-# Each field by itself. Small numbers, so that windows and clips are met; and often such that combinations are possible.
+# Values of each field: small, so that windows and clips matter, and chosen so that many combinations are valid.
 FIELDS = {
     "architecture": st.sampled_from(["encoder-decoder", "decoder-only"]),
     "n_layers": _layers,
@@ -43,7 +43,7 @@ FIELDS = {
 
 
 def resolved(settings):
-    """The configuration, or None where the settings cannot go together."""
+    """The configuration, or None if the settings cannot be combined."""
     try:
         return resolve_row(settings)
     except ValueError:
@@ -51,12 +51,12 @@ def resolved(settings):
 
 
 def shapes(**fixed):
-    """Configurations that a study may have, all fields drawn but these."""
+    """Strategy for the configurations of a study; all fields but these are random."""
     drawn = {name: values for name, values in FIELDS.items() if name not in fixed}
     given = {name: st.just(value) for name, value in fixed.items()}
     return st.fixed_dictionaries({**drawn, **given}).map(resolved).filter(lambda config: config is not None)
 
 
 def names():
-    """The fields that a configuration of the model has."""
+    """Names of all fields of the model."""
     return set(ModelConfig.model_fields)

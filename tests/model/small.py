@@ -16,32 +16,32 @@ ENCODINGS = ("sinusoidal", "learned", "none", "rope", "relative", "t5", "alibi")
 
 
 def shape(**fields):
-    """A configuration of `SIZES`, but for these fields."""
+    """A configuration with the fields of `SIZES`, changed by `fields`."""
     return resolve_row({**SIZES, **fields})
 
 
 def parts(**fields):
-    """What makes the parts of a model of this shape; they are drawn with seed 1."""
+    """A ModelBuilder for this configuration, with seed 1."""
     return ModelBuilder(shape(**fields), V, torch.Generator().manual_seed(1), torch.Generator().manual_seed(1))
 
 
 def places(count, first=0):
-    """The places of so many tokens in their sentence."""
+    """The positions of `count` tokens in their sentence."""
     return torch.arange(first, first + count)
 
 
 def real(*lengths):
-    """True at tokens, as attention takes it: (B, 1, 1, S)."""
+    """Key mask of sentences of these lengths, True at tokens: (B, 1, 1, S)."""
     return (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None])[:, None, None, :]
 
 
 def small_model(vocab_size=V, seed=1, **fields):
-    """An evaluating model; every parameter drawn, gains and biases too, so that none is without effect."""
+    """A model in evaluation mode with random gains and biases too, so that every parameter has an effect."""
     return drawn(build(shape(**fields), vocab_size, seed), seed).eval()
 
 
 def drawn(module, seed=1):
-    """The module, with noise on its gains and biases: at 1 and 0 they would hide being left out."""
+    """The module, with noise on its gains and biases: at 1 and 0 a missing one would go unnoticed."""
     random = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in module.parameters():
@@ -58,12 +58,12 @@ def sentences(*lengths, seed=1, vocab_size=V):
 
 
 def normal(*size, seed=1):
-    """Drawn from N(0, 1)."""
+    """Numbers from N(0, 1)."""
     return torch.randn(size, generator=torch.Generator().manual_seed(seed))
 
 
 def diverse_model(vocab_size=V, seed=1, ends=0.0, **fields):
-    """An untrained model that says different things of different sources and pasts.
+    """An untrained model whose predictions differ by source and by earlier tokens.
 
     The untrained tied matrix repeats the last token for ever; this one has a product with the vocabulary of its own,
     over nats enough to have preferences, and `ends` added to the logit of the end mark.
@@ -74,12 +74,12 @@ def diverse_model(vocab_size=V, seed=1, ends=0.0, **fields):
     model.logits = lambda states: states @ matrix.T + bias
     for name, parameter in model.named_parameters():
         if "W_Q" in name:
-            parameter *= 5  # attention that chooses
+            parameter *= 5  # sharp attention weights
     return model
 
 
 def unigram_model(probabilities):
-    """A model of which token i comes next with probability i, whatever the source and the tokens before it.
+    """A model that predicts token i with `probabilities[i]`, whatever the source and the earlier tokens.
 
     The embedding is the identity, and the last normalisation has no gain, and the log-probabilities for its bias.
     """

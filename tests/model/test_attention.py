@@ -20,7 +20,7 @@ def attention(**fields):
 
 
 def over(module, x, y, seen=None):
-    """Attention of all of x over all of y, or what of it is `seen` (B, 1, 1, S)."""
+    """Attention of x over y, limited to the keys that the mask `seen` (B, 1, 1, S) allows."""
     memory = module.key_values(y, AttentionContext(places(y.shape[1]), places(y.shape[1])))
     return module.cross_attend(x, memory, AttentionContext(places(x.shape[1]), places(y.shape[1]), seen))
 
@@ -85,7 +85,7 @@ def test_biases_are_added_to_all_four_projections():
     torch.testing.assert_close(over(module, x, y), by_the_formula(module, x, y, lambda b, t, s: True))
 
 
-def test_scores_are_multiplied_by_one_where_the_scale_is_left_out():
+def test_attention_scale_1_leaves_scores_unscaled():
     module, (x, y) = attention(attention_scale=1), x_and_y()
     expected = by_the_formula(module, x, y, lambda b, t, s: True, scale=1.0)
     torch.testing.assert_close(over(module, x, y), expected)
@@ -122,7 +122,7 @@ def test_projections_have_the_papers_sizes_and_no_biases():
     }
 
 
-def test_heads_of_keys_and_values_are_as_many_as_asked_for():
+def test_the_number_of_key_and_value_heads_follows_the_configuration():
     assert sizes(attention(n_heads=6, n_kv_heads=2, attention_bias=True)) == {
         "W_Q.weight": (6 * D_K, D_MODEL),
         "W_Q.bias": (6 * D_K,),
@@ -142,7 +142,7 @@ def test_grouped_heads_attend_by_the_formula(kv_heads):
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 3])
-def test_grouped_attention_is_multi_head_attention_whose_groups_have_copies_of_a_projection(kv_heads):
+def test_grouped_attention_equals_multi_head_attention_with_repeated_projections(kv_heads):
     grouped = attention(n_heads=6, n_kv_heads=kv_heads, attention_bias=True)
     whole = attention(n_heads=6, attention_bias=True)
     assert (grouped.g, whole.g) == (kv_heads, 6)
@@ -159,14 +159,14 @@ def test_grouped_attention_is_multi_head_attention_whose_groups_have_copies_of_a
 
 
 @pytest.mark.parametrize(("self_heads", "cross_heads"), [(3, 1), (2, 6), (1, 4)])
-def test_attention_over_the_source_may_have_another_number_of_heads(self_heads, cross_heads):
+def test_cross_attention_may_have_another_number_of_heads(self_heads, cross_heads):
     made = parts(n_heads=self_heads, n_cross_heads=cross_heads)
     cross, own = made.cross_attention(), made.token_mixer(made.positions(causal=True), causal=True)
     assert (cross.h, cross.g, own.h, own.g) == (cross_heads, cross_heads, self_heads, self_heads)
 
 
 @pytest.mark.parametrize("split", [1, 3, 6])
-def test_keys_and_values_may_come_in_two_parts(split):
+def test_keys_and_values_split_in_two_parts_give_the_same_output(split):
     module, (x, y) = attention(), x_and_y()
     before, after = (
         AttentionContext(places(split), places(split)),
@@ -177,7 +177,7 @@ def test_keys_and_values_may_come_in_two_parts(split):
 
 
 @pytest.mark.parametrize("kv_heads", [1, 3])
-def test_what_the_past_leaves_is_gone_on_from(kv_heads):
+def test_attention_continues_from_cached_keys_and_values(kv_heads):
     module, x = attention(n_kv_heads=kv_heads), normal(2, S, D_MODEL)
     whole, left = causal(module, x)
     out, past = causal(module, x[:, :4])
@@ -189,27 +189,27 @@ def test_what_the_past_leaves_is_gone_on_from(kv_heads):
     torch.testing.assert_close((past.K, past.V), (left.K, left.V))
 
 
-def test_rows_of_keys_and_values_are_selected_in_the_order_asked_for():
+def test_selected_rows_of_keys_and_values_keep_the_requested_order():
     K, V = normal(3, 2, 5, 7), normal(3, 2, 5, 11, seed=2)
     some = KeyValues(K, V).select(torch.tensor([2, 0, 2, 1]))
     assert torch.equal(some.K, torch.stack([K[2], K[0], K[2], K[1]]))
     assert torch.equal(some.V, torch.stack([V[2], V[0], V[2], V[1]]))
 
 
-def test_attention_is_computed_in_fp32_on_a_cpu_whatever_the_products_around_it():
+def test_attention_is_computed_in_fp32_on_a_cpu_under_bf16_autocast():
     module, x, shown = attention(), normal(2, S, D_MODEL), []
     expected, _ = causal(module, x)
     module.on_weights = shown.append
     with torch.autocast("cpu", torch.bfloat16):
         out, _ = causal(module, x)
     assert shown[0].dtype == torch.float32
-    torch.testing.assert_close(shown[0].sum(-1), torch.ones(2, H, S))  # which rounded weights would not make
+    torch.testing.assert_close(shown[0].sum(-1), torch.ones(2, H, S))  # rounded weights would not sum to 1
     torch.testing.assert_close(out.float(), expected, atol=0.03, rtol=0.03)
 
 
-# Watching and gating heads
+# Reported weights and gates of heads
 
-# What a mechanism does with a positional encoding, one a way of forming the weights.
+# One configuration for each way in which a kind of attention and an encoding form the weights.
 WATCHED = [
     {},
     {"n_kv_heads": 1},
@@ -231,7 +231,7 @@ def self_attention(**fields):
 
 
 def watched(module, *args):
-    """What comes out, and the weights that are shown."""
+    """The output, and the reported weights."""
     shown = []
     module.on_weights = shown.append
     out = module(*args)
@@ -241,7 +241,7 @@ def watched(module, *args):
 
 
 @every_watched
-def test_watched_weights_sum_to_one_see_nothing_ahead_and_give_the_heads(fields):
+def test_reported_weights_sum_to_one_are_causal_and_reproduce_the_output(fields):
     module, positions = self_attention(**fields)
     x, context = (
         normal(2, S, D_MODEL),
@@ -259,7 +259,7 @@ def test_watched_weights_sum_to_one_see_nothing_ahead_and_give_the_heads(fields)
     torch.testing.assert_close(module.W_O(heads.transpose(1, 2).flatten(2)), out, **CLOSE)
 
 
-def test_watched_weights_are_none_on_padding():
+def test_reported_weights_are_zero_on_padding():
     module, shown = attention(), []
     module.on_weights = shown.append
     x, y = x_and_y()
@@ -272,7 +272,7 @@ def test_watched_weights_are_none_on_padding():
 
 @pytest.mark.parametrize("fields", WATCHED[:4], ids=str)
 @pytest.mark.parametrize("head", range(H))
-def test_a_gate_of_zero_removes_a_head_and_of_one_leaves_it(head, fields):
+def test_a_gate_of_zero_removes_a_head_and_a_gate_of_one_keeps_it(head, fields):
     module, positions = self_attention(**fields)
     x, context = (
         normal(2, S, D_MODEL),
@@ -286,7 +286,7 @@ def test_a_gate_of_zero_removes_a_head_and_of_one_leaves_it(head, fields):
     module.gate = gate
     gated, _ = module(x, None, context)
     module.gate = None
-    module.W_O.weight[:, head * D_V : (head + 1) * D_V] = 0.0  # what the head's output is multiplied by
+    module.W_O.weight[:, head * D_V : (head + 1) * D_V] = 0.0  # the columns that read this head
     torch.testing.assert_close(gated, module(x, None, context)[0], **CLOSE)
     assert not torch.allclose(gated, whole, atol=0.01)
 
@@ -316,7 +316,7 @@ def test_dropout_acts_on_attention_weights_after_the_softmax():
     assert bool(((dropped.mean(0) - weights[0]).abs() < 5 * deviation).all())
 
 
-def test_dropout_on_weights_is_nothing_when_evaluating_and_draws_nothing():
+def test_attention_dropout_is_the_identity_in_evaluation_and_draws_no_numbers():
     module, plain = revealing(0.5), revealing(0.0)
     before = module.dropout.random.get_state()
     x, y = normal(1, T, S), torch.eye(S)[None]
@@ -324,7 +324,7 @@ def test_dropout_on_weights_is_nothing_when_evaluating_and_draws_nothing():
     assert torch.equal(module.dropout.random.get_state(), before)
 
 
-def test_whoever_watches_sees_the_weights_before_dropout():
+def test_reported_weights_are_those_before_dropout():
     module, shown = revealing(0.5).train(), []
     x, y = normal(1, T, S), torch.eye(S)[None]
     module.on_weights = shown.append
@@ -333,8 +333,8 @@ def test_whoever_watches_sees_the_weights_before_dropout():
     assert (out == 0).any()
 
 
-def test_queries_side_by_side_see_each_its_own_keys():
-    """As hypotheses of one sentence do."""
+def test_the_query_mask_limits_each_query_to_its_keys():
+    """Hypotheses of one sentence are decoded in this way."""
     module, x = attention(), normal(2, S, D_MODEL)
     seen = torch.rand(2, S, S, generator=torch.Generator().manual_seed(1)) < 0.6
     seen |= torch.eye(S, dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""One causal stack over source and target in a row."""
+"""Decoder-only models: one causal stack over the concatenated source and target."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from ablate.model.attention_context import AttentionContext
 from tests.model.small import ENCODINGS, V, normal, places, sentences, small_model
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
-# Every way in which a place can matter, and recurrence, where none does.
+# Every kind of positional encoding, and the LSTM, which has none.
 VARIANTS = [
     *({"positional_encoding": encoding} for encoding in ENCODINGS),
     {"mixer": "lstm"},
@@ -34,7 +34,7 @@ def language_model(model, tokens):
 
 
 @every_variant
-def test_states_are_those_of_the_target_in_the_sequence_of_both_run_alone(fields):
+def test_states_equal_those_of_the_concatenated_sequence_without_padding(fields):
     model = decoder_only(**fields)
     sources, targets = sentences(*SOURCE_LENGTHS), sentences(*TARGET_LENGTHS, seed=2)
     together = model(sources, targets)
@@ -45,15 +45,15 @@ def test_states_are_those_of_the_target_in_the_sequence_of_both_run_alone(fields
 
 
 @every_variant
-def test_nothing_but_their_tokens_tells_source_from_target(fields):
-    """What the marks between the sides are for: moving the border moves no state."""
+def test_moving_the_border_between_source_and_target_changes_no_state(fields):
+    """Only the begin and end marks separate the two."""
     model, sequence = decoder_only(**fields), sentences(11)
     expected = language_model(model, sequence)
     for S in (1, 5, 10):
         torch.testing.assert_close(model(sequence[:, :S], sequence[:, S:]), expected[:, S:], **CLOSE)
 
 
-def test_the_marks_are_what_tells_where_the_source_ends():
+def test_begin_and_end_marks_separate_source_and_target():
     model = decoder_only()
     words, end, begin = [5, 7, 11, 13], 3, 2
     one = model(torch.tensor([[*words[:1], end]]), torch.tensor([[begin, *words[1:]]]))
@@ -61,7 +61,7 @@ def test_the_marks_are_what_tells_where_the_source_ends():
     assert not torch.allclose(one[0, -1], other[0, -1], atol=0.1)
 
 
-def test_a_target_depends_on_all_of_its_source_and_on_its_own_past():
+def test_a_target_state_depends_on_the_whole_source_and_on_earlier_target_tokens():
     model = decoder_only()
     embedded = []
     model.embedding_dropout.register_forward_hook(lambda module, args, out: embedded.append(out.requires_grad_()))
@@ -73,7 +73,7 @@ def test_a_target_depends_on_all_of_its_source_and_on_its_own_past():
             assert not gradient[1 - b].any()
 
 
-def test_there_is_one_stack_as_deep_as_the_decoder():
+def test_the_model_has_one_stack_with_the_depth_of_the_decoder():
     model = decoder_only(n_layers=3)
     assert [name for name, _ in model.named_children() if name in ("encoder", "decoder")] == ["decoder"]
     assert len(model.decoder) == 3
@@ -81,8 +81,8 @@ def test_there_is_one_stack_as_deep_as_the_decoder():
 
 
 @every_variant
-def test_decoding_begins_where_each_source_ends(fields):
-    """The first step of every hypothesis is the state of the target's first place."""
+def test_the_first_decoding_step_equals_the_state_of_the_first_target_position(fields):
+    """For every hypothesis of every sentence."""
     model, K = decoder_only(**fields), 2
     sources = sentences(*SOURCE_LENGTHS)
     first = torch.tensor([[2, 5], [7, 2], [11, 13]])
@@ -94,7 +94,7 @@ def test_decoding_begins_where_each_source_ends(fields):
 
 
 @pytest.mark.parametrize("fields", [{}, {"mixer": "lstm"}, {"positional_encoding": "learned"}], ids=str)
-def test_no_gradient_goes_through_padding(fields):
+def test_padding_receives_no_gradient(fields):
     model = small_model(architecture="decoder-only", **fields)
     source, target = sentences(2, 7), sentences(5, 3, seed=2)
     model(source, target)[target != 0].sum().backward()

@@ -1,4 +1,4 @@
-"""Encodings that act inside attention, against their papers' formulas written out."""
+"""Positional encodings inside attention: rope, relative, t5 and alibi against the formulas of their papers."""
 
 import cmath
 import math
@@ -23,7 +23,7 @@ def positions_of(encoding, causal, **fields):
 
 
 def attended(encoding, causal, lengths, layer=1, **fields):
-    """Self-attention of sentences of these lengths: the module, its positions, the input and what came out of it."""
+    """Self-attention of sentences of these lengths: the module, its positions, the input and the output."""
     made = parts(positional_encoding=encoding, **{**SIZES, **fields})
     positions = made.positions(causal).requires_grad_(False)
     module = drawn(made.token_mixer(positions, causal)).requires_grad_(False).eval()
@@ -37,7 +37,7 @@ def attended(encoding, causal, lengths, layer=1, **fields):
 
 
 def by_the_formula(module, x, lengths, causal, score, value):
-    """Attention, one number at a time; `score(i, j, head, q, k)`, `value(i, j, v)` are the encoding's own."""
+    """Attention, one number at a time; `score(i, j, head, q, k)` and `value(i, j, v)` are functions of the encoding."""
     out = torch.zeros(x.shape, dtype=torch.float64)
     W_Q, W_K, W_V = (w.weight.double().unflatten(0, (-1, d)) for w, d in
                      ((module.W_Q, D_K), (module.W_K, D_K), (module.W_V, D_V)))  # fmt: skip
@@ -67,7 +67,7 @@ LENGTHS = (9, 2, 5)  # the first is longer than any clip
 
 
 @pytest.mark.parametrize("d_k", [2, 6, 64])
-def test_rope_multiplies_pairs_of_entries_as_complex_numbers(d_k):
+def test_rope_rotates_pairs_of_entries_like_complex_numbers(d_k):
     x = normal(1, 1, 7, d_k)
     out = positions_of("rope", True, d_k=d_k).rotate(x, places(7, first=40))
     for t, pos in enumerate(range(40, 47)):
@@ -78,13 +78,13 @@ def test_rope_multiplies_pairs_of_entries_as_complex_numbers(d_k):
             torch.testing.assert_close(out[0, 0, t, 2 * i : 2 * i + 2], expected, atol=1e-5, rtol=1e-5)
 
 
-def test_rope_turns_each_sentence_by_its_own_places():
+def test_rope_rotates_each_sentence_by_its_positions():
     rope, x = positions_of("rope", True), normal(2, H, 3, D_K)
     together = rope.rotate(x, torch.tensor([[7, 8, 9], [2, 3, 4]]))
     assert torch.equal(together, torch.cat([rope.rotate(x[:1], places(3, 7)), rope.rotate(x[1:], places(3, 2))]))
 
 
-def test_scores_under_rope_depend_on_distance_alone_and_do_depend_on_it():
+def test_rope_scores_are_a_function_of_the_distance_and_differ_between_distances():
     rope = positions_of("rope", True)
     Q, K = normal(1, 1, 1, D_K), normal(1, 1, 1, D_K, seed=2)
 
@@ -100,7 +100,7 @@ def test_scores_under_rope_depend_on_distance_alone_and_do_depend_on_it():
 
 @both_ways
 @pytest.mark.parametrize("kv_heads", [None, 1])
-def test_rope_turns_queries_and_keys_and_no_values(causal, kv_heads):
+def test_rope_rotates_queries_and_keys_but_not_values(causal, kv_heads):
     module, _, x, out = attended("rope", causal, LENGTHS, n_kv_heads=kv_heads)
 
     def score(i, j, head, q, k):
@@ -113,7 +113,7 @@ def test_rope_turns_queries_and_keys_and_no_values(causal, kv_heads):
     assert_equal(out, by_the_formula(module, x, LENGTHS, causal, score, lambda i, j, v: v), LENGTHS)
 
 
-def test_rope_keeps_the_type_and_the_length_of_vectors():
+def test_rope_preserves_dtype_and_norm():
     rope, x = positions_of("rope", True), normal(2, H, 11, D_K)
     turned = rope.rotate(x, places(11))
     torch.testing.assert_close(turned.norm(dim=-1), x.norm(dim=-1))
@@ -145,15 +145,15 @@ def test_relative_positions_are_added_to_keys_and_to_values(causal, layer, field
     assert_equal(out, by_the_formula(module, x, LENGTHS, causal, score, value), LENGTHS)
 
 
-def test_each_layer_has_relative_vectors_of_its_own():
+def test_each_layer_has_separate_relative_vectors():
     positions = positions_of("relative", False)
     Q = normal(1, H, 5, D_K)
     one, other = (positions.bias(layer, Q, places(5), places(5)) for layer in (0, 1))
     assert not torch.allclose(one, other, atol=0.1)
 
 
-def test_relative_vectors_are_those_of_each_sentences_own_places():
-    """The second sentence's third key is padding, with a place of no meaning."""
+def test_relative_vectors_follow_the_positions_of_each_sentence():
+    """The third key of the second sentence is padding; its position is arbitrary."""
     positions = positions_of("relative", True)
     queries, keys = torch.tensor([[4], [3]]), torch.tensor([[0, 1, 2, 3, 4], [0, 1, 2, 2, 3]])
     Q, weights = normal(2, H, 1, D_K), normal(2, H, 1, 5)
@@ -170,7 +170,7 @@ DISTANCES = range(-1000, 1001)
 
 
 def bucket_by_the_rule(distance, causal, count=32, farthest=128):
-    """T5's rule, in whole numbers: distance is the key's place minus the query's.
+    """T5's rule, in whole numbers: distance is the key's position minus the query's.
 
     Half of the buckets are for keys ahead, where there are any. Of those for one direction, the first half hold a
     distance each. The others share the logarithm between there and `farthest`: n is in the m-th of M of them, counted
@@ -189,13 +189,13 @@ def bucket_by_the_rule(distance, causal, count=32, farthest=128):
 
 
 @both_ways
-def test_the_bucket_of_a_distance_is_that_of_t5s_rule(causal):
+def test_buckets_of_distances_follow_the_rule_of_t5(causal):
     found = buckets(torch.tensor(DISTANCES), causal).tolist()
     assert found == [bucket_by_the_rule(distance, causal) for distance in DISTANCES]
 
 
 @both_ways
-def test_buckets_are_exact_near_by_grow_with_distance_and_are_all_used(causal):
+def test_buckets_are_exact_for_small_distances_monotonic_and_all_used(causal):
     behind = buckets(-torch.arange(1000), causal).tolist()
     exact = 16 if causal else 8
     assert behind[:exact] == list(range(exact))
@@ -207,7 +207,7 @@ def test_buckets_are_exact_near_by_grow_with_distance_and_are_all_used(causal):
 
 
 @both_ways
-def test_t5_adds_a_scalar_a_head_to_scores_by_the_bucket_of_the_distance(causal):
+def test_t5_adds_a_scalar_per_head_and_bucket_to_the_scores(causal):
     module, positions, x, out = attended("t5", causal, LENGTHS)
 
     def score(i, j, head, q, k):
@@ -227,18 +227,18 @@ def test_t5_adds_a_scalar_a_head_to_scores_by_the_bucket_of_the_distance(causal)
         (4, [2, 4, 6, 8]),
         (8, [1, 2, 3, 4, 5, 6, 7, 8]),
         (16, [i / 2 for i in range(1, 17)]),
-        (3, [4, 8, 2]),  # those of 2, and the first of 4
-        (6, [2, 4, 6, 8, 1, 3]),  # those of 4, and the first and third of 8
+        (3, [4, 8, 2]),  # the slopes of 2 heads, and the first one of 4
+        (6, [2, 4, 6, 8, 1, 3]),  # the slopes of 4 heads, and the first and third of 8
         (12, [1, 2, 3, 4, 5, 6, 7, 8, 0.5, 1.5, 2.5, 3.5]),
     ],
 )
-def test_slopes_are_geometric_from_their_ratio_on_and_else_of_the_powers_around(n_heads, exponents):
+def test_alibi_slopes_are_geometric_and_interleaved_for_other_numbers_of_heads(n_heads, exponents):
     assert slopes(n_heads) == pytest.approx([2**-exponent for exponent in exponents], rel=1e-12)
 
 
 @both_ways
 @pytest.mark.parametrize("fields", [{}, {"n_heads": 4, "n_kv_heads": 2}], ids=str)
-def test_alibi_takes_a_slope_times_the_distance_off_unscaled_by_the_root_of_d_k(causal, fields):
+def test_alibi_subtracts_slope_times_distance_after_the_scaling(causal, fields):
     module, _, x, out = attended("alibi", causal, LENGTHS, **fields)
     of_heads = slopes(module.h)
 
@@ -249,7 +249,7 @@ def test_alibi_takes_a_slope_times_the_distance_off_unscaled_by_the_root_of_d_k(
 
 
 @pytest.mark.parametrize("encoding", ["t5", "alibi"])
-def test_a_bias_is_that_of_each_sentences_own_places(encoding):
+def test_the_bias_follows_the_positions_of_each_sentence(encoding):
     positions, Q = positions_of(encoding, True), normal(2, H, 1, D_K)
     queries, keys = torch.tensor([[4], [3]]), torch.tensor([[0, 1, 2, 3, 4], [0, 1, 2, 2, 3]])
     bias = positions.bias(0, Q, queries, keys)
@@ -260,8 +260,8 @@ def test_a_bias_is_that_of_each_sentences_own_places(encoding):
 
 @both_ways
 @pytest.mark.parametrize("encoding", ["relative", "t5", "alibi"])
-def test_local_attention_takes_the_same_biases_within_its_window(causal, encoding):
-    """Full attention to which a band of minus infinity is added."""
+def test_local_attention_adds_the_same_biases_within_its_window(causal, encoding):
+    """Equal to full attention with minus infinity added outside of the window."""
     window, T = 2, 9
     positions = positions_of(encoding, causal)
     Q, K, V = normal(2, H, T, D_K), normal(2, H, T, D_K, seed=2), normal(2, H, T, D_V, seed=3)

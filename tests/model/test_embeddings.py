@@ -1,4 +1,4 @@
-"""One matrix or several: which exist, and what depends on each."""
+"""Tied and untied embeddings: which matrices exist, and which outputs depend on each."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ def tied_model(architecture, tied):
 
 
 @every_tie
-def test_there_are_as_many_matrices_as_are_not_tied(architecture, tied):
+def test_the_number_of_matrices_follows_tied_embeddings(architecture, tied):
     model = tied_model(architecture, tied)
     names = {name for name, parameter in model.named_parameters() if V in parameter.shape}
     assert names == {f"{name}.weight" for name in DEPENDENCE[architecture, tied]}
@@ -35,7 +35,7 @@ def test_there_are_as_many_matrices_as_are_not_tied(architecture, tied):
 
 
 @every_tie
-def test_what_depends_on_a_matrix_is_what_it_is_for(architecture, tied):
+def test_each_matrix_affects_only_what_it_embeds_or_predicts(architecture, tied):
     model, states = tied_model(architecture, tied), normal(5, D_MODEL)
     matrices = {name: model.get_parameter(f"{name}.weight") for name in DEPENDENCE[architecture, tied]}
     found = {name: set() for name in matrices}
@@ -53,7 +53,7 @@ def test_what_depends_on_a_matrix_is_what_it_is_for(architecture, tied):
 
 
 @every_tie
-def test_a_logit_is_the_product_with_its_tokens_row_of_the_output_matrix(architecture, tied):
+def test_a_logit_is_the_product_of_the_state_and_the_tokens_row(architecture, tied):
     model, states = tied_model(architecture, tied), normal(2, 5, D_MODEL)
     output = model.output if tied == "none" else model.embedding
     assert model.output_matrix is output.weight
@@ -61,13 +61,13 @@ def test_a_logit_is_the_product_with_its_tokens_row_of_the_output_matrix(archite
 
 
 @every_tie
-def test_matrices_are_drawn_apart(architecture, tied):
+def test_matrices_have_different_initial_values(architecture, tied):
     model = tied_model(architecture, tied).requires_grad_(False)
     first = {float(model.get_parameter(f"{name}.weight")[3, 5]) for name in DEPENDENCE[architecture, tied]}
     assert len(first) == len(DEPENDENCE[architecture, tied])
 
 
-def test_one_matrix_embeds_the_source_and_the_target_and_makes_the_logits():
+def test_a_tied_matrix_embeds_source_and_target_and_gives_the_logits():
     model, states = tied_model("encoder-decoder", "all"), normal(5, D_MODEL)
     before = model.encode(SOURCE).layers[0].V, model(SOURCE, TARGET), model.logits(states)
     with torch.no_grad():
@@ -78,7 +78,7 @@ def test_one_matrix_embeds_the_source_and_the_target_and_makes_the_logits():
     assert not torch.equal(before[2][:, 5], after[2][:, 5])
 
 
-def test_untied_models_of_equal_matrices_are_the_tied_one():
+def test_an_untied_model_with_equal_matrices_equals_the_tied_one():
     tied = tied_model("encoder-decoder", "all")
     source, target = sentences(7, 4), sentences(5, 3, seed=2)
     for kind in ("decoder", "none"):
@@ -90,7 +90,7 @@ def test_untied_models_of_equal_matrices_are_the_tied_one():
         assert torch.equal(untied.logits(states), tied.logits(states))
 
 
-def test_embeddings_reach_the_first_layer_scaled_and_with_positions_added():
+def test_the_first_layer_receives_scaled_embeddings_plus_positions():
     model = small_model(d_model=16, positional_encoding="learned", tied_embeddings="none")
     seen = []
     model.embedding_dropout.register_forward_hook(lambda module, args, out: seen.append(args[0]))

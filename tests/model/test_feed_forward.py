@@ -54,7 +54,7 @@ def test_the_network_is_its_formula_at_every_position(activation):
 
 
 @pytest.mark.parametrize(("activation", "matrices"), [("relu", 2), ("gelu", 2), ("swiglu", 3)])
-def test_matrices_are_two_and_of_a_gated_network_three(activation, matrices):
+def test_a_network_has_two_matrices_and_a_gated_one_three(activation, matrices):
     module = feed_forward(activation=activation)
     inner = round(2 * D_FF / 3) if matrices == 3 else D_FF
     assert [tuple(p.shape) for p in module.parameters() if p.dim() == 2] == [
@@ -65,7 +65,7 @@ def test_matrices_are_two_and_of_a_gated_network_three(activation, matrices):
 
 
 @pytest.mark.parametrize(("d_model", "d_ff"), [(512, 2048), (1024, 4096), (64, 256), (26, 19), (100, 1), (8, 3)])
-def test_a_gated_network_has_as_many_weights_as_a_plain_one_within_rounding(d_model, d_ff):
+def test_a_gated_network_has_the_number_of_weights_of_a_plain_one_up_to_rounding(d_model, d_ff):
     """Three matrices of 2/3 of the width; the width is whole, so they may be off by half a column each."""
     config = resolve_row({"d_model": d_model, "d_ff": d_ff, "n_heads": 1})
     plain, gated = 2 * d_model * config.inner_width(False), 3 * d_model * config.inner_width(True)
@@ -75,7 +75,7 @@ def test_a_gated_network_has_as_many_weights_as_a_plain_one_within_rounding(d_mo
 
 
 def test_dropout_acts_between_the_activation_and_the_second_product():
-    """With W_2 the identity, what comes out less b_2 is what is kept of the activation."""
+    """With W_2 the identity, the output minus b_2 is the activation after dropout."""
     rate, n = 0.3, 2000
     module = feed_forward(activation_dropout=rate, d_ff=D_MODEL)
     module.W_2.weight.copy_(torch.eye(D_MODEL))
@@ -92,7 +92,7 @@ def test_dropout_acts_between_the_activation_and_the_second_product():
     assert bool(((dropped.mean(1)[0] - whole[0, 0]).abs() <= 5 * deviation + 1e-4).all())
 
 
-def test_dropout_after_the_activation_is_nothing_when_evaluating_and_draws_nothing():
+def test_activation_dropout_is_the_identity_in_evaluation_and_draws_no_numbers():
     module, plain = feed_forward(activation_dropout=0.5), feed_forward()
     before = module.dropout.random.get_state()
     x = normal(2, 3, D_MODEL)
@@ -100,7 +100,7 @@ def test_dropout_after_the_activation_is_nothing_when_evaluating_and_draws_nothi
     assert torch.equal(module.dropout.random.get_state(), before)
 
 
-def test_every_activation_of_the_language_is_built():
+def test_every_activation_of_a_study_can_be_built():
     assert tuple(ACTIVATIONS) == tuple(FUNCTIONS)
     assert {name: ACTIVATIONS[name]().gated for name in ACTIVATIONS} == {"relu": False, "gelu": False, "swiglu": True}
     assert all(shape(activation=name).activation == name for name in ACTIVATIONS)
@@ -108,8 +108,8 @@ def test_every_activation_of_the_language_is_built():
 
 @pytest.mark.parametrize("activation", FUNCTIONS)
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_in_bf16_value_and_gradients_are_near_those_of_fp32(activation, dropout):
-    """And the same masks are drawn, none of them for the rows that products are filled up with."""
+def test_bf16_values_and_gradients_are_close_to_fp32(activation, dropout):
+    """The dropout masks are the same, because none is drawn for the rows that pad a product."""
     found = []
     for low in (False, True):
         module = drawn(parts(activation=activation, activation_dropout=dropout).feed_forward()).train()
@@ -124,7 +124,7 @@ def test_in_bf16_value_and_gradients_are_near_those_of_fp32(activation, dropout)
     assert torch.equal(found[0][-1], found[1][-1])
 
 
-def test_relu_has_the_gradient_of_every_number_that_bf16_knows():
+def test_the_gradient_of_relu_is_exact_for_every_bf16_number():
     y = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(torch.bfloat16)
     y = y[~y.isnan()]
     grad = normal(len(y)).bfloat16()
@@ -133,7 +133,7 @@ def test_relu_has_the_gradient_of_every_number_that_bf16_knows():
     assert torch.equal(grad, expected)
 
 
-def test_in_fp32_the_network_is_its_layers_one_after_another_to_the_bit():
+def test_fp32_output_equals_the_composed_layers_bit_for_bit():
     module, x = drawn(parts().feed_forward()), normal(3, 5, D_MODEL).requires_grad_()
     given, upstream = [x, *module.parameters()], normal(3, 5, D_MODEL, seed=2)
     ways = module(x), module.W_2(torch.relu(module.W_1(x)))
@@ -143,8 +143,8 @@ def test_in_fp32_the_network_is_its_layers_one_after_another_to_the_bit():
 
 
 @pytest.mark.parametrize("bf16", [True, False])
-def test_in_bf16_the_kernel_is_the_layers_one_after_another(monkeypatch, bf16):
-    """Rounded where they are rounded, so values agree where a sum is not rounded to the other side."""
+def test_the_bf16_kernel_equals_the_composed_layers(monkeypatch, bf16):
+    """Both round at the same places, so that values differ only where a sum is near the middle of two numbers."""
     monkeypatch.setattr(cpu_matmul, "_has_bf16", lambda: bf16)
     module, x = drawn(parts().feed_forward()), normal(3, 5, D_MODEL).requires_grad_()
     given, upstream = [x, *module.parameters()], normal(3, 5, D_MODEL, seed=2)
@@ -158,8 +158,8 @@ def test_in_bf16_the_kernel_is_the_layers_one_after_another(monkeypatch, bf16):
         assert (one - other).norm() <= 0.01 * other.norm()
 
 
-def test_an_activation_that_is_not_elementwise_meets_no_padding_rows():
-    """They would be 0 after the first layer, where a root has no gradient."""
+def test_an_activation_that_is_not_elementwise_receives_no_padding_rows():
+    """Padding rows would be 0 after the first layer, where a square root has no gradient."""
     given = []
 
     class Root(Activation):

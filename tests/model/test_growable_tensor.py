@@ -1,4 +1,4 @@
-"""A series is the concatenation of its parts, whatever memory it has."""
+"""GrowableTensor equals the concatenation of its parts, whatever its capacity."""
 
 import torch
 from hypothesis import given
@@ -14,7 +14,7 @@ def normal(n, seed):
 
 
 @given(parts=st.lists(st.integers(1, MIN_CAPACITY + 3), min_size=1, max_size=6))
-def test_a_series_is_its_parts_one_after_another(parts):
+def test_a_growable_tensor_equals_the_concatenation_of_its_parts(parts):
     drawn = [normal(n, seed) for seed, n in enumerate(parts)]
     series = GrowableTensor.of(drawn[0])
     for i, later in enumerate(drawn[1:], 2):
@@ -22,15 +22,15 @@ def test_a_series_is_its_parts_one_after_another(parts):
         assert torch.equal(series.tensor, torch.cat(drawn[:i], dim=2))
 
 
-def test_a_series_that_grows_leaves_the_one_before_it_as_it_was():
+def test_appending_leaves_the_earlier_tensor_unchanged():
     first, second = normal(2, 1), normal(3, 2)
     series = GrowableTensor.of(first)
     grown = series.append(second)
     assert torch.equal(series.tensor, first)
-    assert grown.buffer.data_ptr() == series.buffer.data_ptr()  # and no memory was asked for
+    assert grown.buffer.data_ptr() == series.buffer.data_ptr()  # no allocation
 
 
-def test_rows_are_selected_in_the_order_asked_for_and_grow_apart():
+def test_selected_rows_keep_the_requested_order_and_grow_independently():
     first, second = normal(4, 1), normal(1, 2)
     rows = torch.tensor([2, 0, 2])
     series = GrowableTensor.of(first)

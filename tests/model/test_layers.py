@@ -1,4 +1,4 @@
-"""The layers everything is made of: against closed forms, and dropout against the law of large numbers."""
+"""Linear, embedding and dropout layers: against closed forms, and dropout against the law of large numbers."""
 
 import math
 
@@ -35,7 +35,7 @@ def test_weights_are_xavier_uniform_and_biases_zero(d_in, d_out):
     assert not layer.bias.any()
 
 
-def test_a_looked_up_vector_is_the_row_times_the_root_of_d_model():
+def test_an_embedding_is_the_row_times_the_square_root_of_d_model():
     embedding = Embedding(7, 16, generator())
     tokens = torch.tensor([[3, 0, 6], [5, 5, 1]])
     assert torch.equal(embedding(tokens), embedding.weight[tokens] * 4.0)
@@ -60,8 +60,8 @@ def test_dropout_drops_at_its_rate_and_keeps_the_expectation(rate):
 
 
 @pytest.mark.parametrize("added", [False, True])
-def test_in_bf16_the_expectation_is_kept_too(added):
-    """Where no product of a kept element can be off by its own rounding alone: of many different ones."""
+def test_dropout_in_bf16_keeps_the_expectation(added):
+    """The mean is over many different numbers, so that the rounding of each cancels out."""
     x = normal(N).abs().bfloat16()
     out = Dropout(0.1, generator())(x, residual=torch.zeros(N) if added else None)
     kept = out != 0
@@ -70,8 +70,8 @@ def test_in_bf16_the_expectation_is_kept_too(added):
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.2, 1 / 3, 0.7, 0.99, 1 - 1e-9])
-def test_what_is_kept_is_scaled_by_the_rate_that_is_applied(rate):
-    """The rate is a whole number of 65536ths; kept times its probability is 1 exactly."""
+def test_kept_entries_are_scaled_by_the_rate_that_is_applied(rate):
+    """The rate is a whole number of 65536ths; the scale times the probability of being kept is exactly 1."""
     out = Dropout(rate, generator())(torch.ones(N))
     scale = float(out.max())
     assert scale > 0
@@ -81,14 +81,14 @@ def test_what_is_kept_is_scaled_by_the_rate_that_is_applied(rate):
 
 
 @pytest.mark.parametrize("apart", [1, 2, 3, 4])
-def test_elements_of_one_draw_are_dropped_independently(apart):
+def test_entries_of_one_draw_are_dropped_independently(apart):
     rate = 0.3
     dropped = Dropout(rate, generator())(torch.ones(N)) == 0
     both = float((dropped[apart:] & dropped[:-apart]).double().mean())
     assert both == pytest.approx(rate**2, abs=5 * math.sqrt(rate**2 / N))
 
 
-def test_each_call_draws_a_mask_of_its_own_and_shape_has_no_part_in_it():
+def test_each_call_draws_a_new_mask_that_is_independent_of_the_shape():
     dropout = Dropout(0.5, generator())
     first, second = dropout(torch.ones(7, 11, 13)), dropout(torch.ones(7, 11, 13))
     assert not torch.equal(first, second)
@@ -106,7 +106,7 @@ def test_the_same_generator_state_draws_the_same_mask():
 
 
 @pytest.mark.parametrize(("rate", "training"), [(0.3, False), (0.0, True)])
-def test_dropout_is_the_identity_when_evaluating_or_at_rate_zero_and_draws_nothing(rate, training):
+def test_dropout_is_the_identity_in_evaluation_or_at_rate_zero_and_draws_no_numbers(rate, training):
     random = generator()
     before = random.get_state()
     x = normal(5, 7)
@@ -114,7 +114,7 @@ def test_dropout_is_the_identity_when_evaluating_or_at_rate_zero_and_draws_nothi
     assert torch.equal(random.get_state(), before)
 
 
-def test_the_gradient_goes_through_what_was_kept_and_nothing_else():
+def test_only_kept_entries_receive_a_gradient():
     x = torch.ones(3, 5, 7, requires_grad=True)
     out = Dropout(0.4, generator())(x)
     upstream = normal(3, 5, 7)
@@ -123,7 +123,7 @@ def test_the_gradient_goes_through_what_was_kept_and_nothing_else():
     torch.testing.assert_close(x.grad, out.detach() * upstream)  # x is 1, so out is mask times scale
 
 
-def test_dropout_follows_its_own_generator_and_leaves_the_global_one_alone():
+def test_dropout_uses_its_generator_and_not_the_global_one():
     torch.manual_seed(3)
     before = torch.get_rng_state()
     first = Dropout(0.5, generator())(torch.ones(101))
@@ -133,7 +133,7 @@ def test_dropout_follows_its_own_generator_and_leaves_the_global_one_alone():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_dropout_keeps_the_type(dtype):
+def test_dropout_keeps_the_dtype(dtype):
     x = torch.ones(11, dtype=dtype, requires_grad=True)
     out = Dropout(0.5, generator())(x)
     out.sum().backward()
@@ -142,7 +142,7 @@ def test_dropout_keeps_the_type(dtype):
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_dropout_onto_a_residual_is_their_sum_with_its_gradients(dtype, training):
+def test_dropout_with_a_residual_equals_the_sum_in_values_and_gradients(dtype, training):
     residual, x = normal(3, 5, 7).requires_grad_(), normal(3, 5, 7, seed=2).to(dtype).requires_grad_()
     upstream = normal(3, 5, 7, seed=3)
     out = Dropout(0.4, generator()).train(training)(x, residual=residual)

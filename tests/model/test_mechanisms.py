@@ -52,7 +52,7 @@ def kernel(q, k):
 
 
 def watch_nothing(weights):
-    """Makes a mechanism form its weights."""
+    """Callback that makes a kind of attention compute its weights."""
 
 
 every_way = pytest.mark.parametrize("watch", [None, watch_nothing], ids=["fused", "formed"])
@@ -61,7 +61,7 @@ every_way = pytest.mark.parametrize("watch", [None, watch_nothing], ids=["fused"
 @every_way
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("window", [1, 2, 5, 10, 11, 40])
-def test_local_attention_reaches_so_many_tokens_to_either_side_and_no_further(watch, causal, window):
+def test_local_attention_reaches_exactly_its_window_on_both_sides(watch, causal, window):
     T = 11
     Q, K, V = queries_keys_values(T, T)
     context = AttentionContext(places(T), places(T), causal=causal, scale=SCALE, on_weights=watch)
@@ -73,8 +73,8 @@ def test_local_attention_reaches_so_many_tokens_to_either_side_and_no_further(wa
 
 
 @every_way
-def test_local_attention_sees_no_padding_and_padding_never_makes_anything_nan(watch):
-    """Of 11 places the first sentence has 4: from the fifth on, a window of 2 reaches none of its tokens."""
+def test_local_attention_ignores_padding_and_never_gives_nan(watch):
+    """The first sentence has 4 of 11 positions: from the seventh on, a window of 2 reaches none of its tokens."""
     T, lengths, window = 11, (4, 11), 2
     Q, K, V = queries_keys_values(T, T)
     context = AttentionContext(places(T), places(T), real(*lengths), scale=SCALE, on_weights=watch)
@@ -90,8 +90,8 @@ def test_local_attention_sees_no_padding_and_padding_never_makes_anything_nan(wa
 
 
 @every_way
-def test_local_attention_goes_by_places_and_not_by_columns(watch):
-    """As in a decoder-only model's step: each sentence's query has a place of its own, and there are gaps."""
+def test_the_window_of_local_attention_is_measured_in_positions_and_not_in_columns(watch):
+    """As in a decoding step of a decoder-only model: the position of the query differs by sentence, and has gaps."""
     keys = torch.tensor([[0, 1, 2, 3, 4], [0, 1, 2, 2, 3]])  # the second sentence's third column is padding
     queries = torch.tensor([[4], [3]])
     seen = torch.tensor([[True] * 5, [True, True, False, True, True]])
@@ -115,7 +115,7 @@ def test_linear_attention_is_its_quadratic_form(watch, T):
 
 @every_way
 @pytest.mark.parametrize("chunk", [1, 2, 3, 5, 10, 11, 12, 64])
-def test_causal_linear_attention_is_its_quadratic_form_however_it_is_cut(monkeypatch, watch, chunk):
+def test_causal_linear_attention_is_its_quadratic_form_for_every_chunk_size(monkeypatch, watch, chunk):
     T = 11
     monkeypatch.setattr(attention, "LINEAR_CHUNK", chunk)
     Q, K, V = queries_keys_values(T, T)
@@ -124,7 +124,7 @@ def test_causal_linear_attention_is_its_quadratic_form_however_it_is_cut(monkeyp
     torch.testing.assert_close(mechanism("linear")(Q, K, V, context), expected.float(), atol=1e-5, rtol=1e-5)
 
 
-def test_causal_linear_attention_leaves_padding_out_too(monkeypatch):
+def test_causal_linear_attention_ignores_padding(monkeypatch):
     monkeypatch.setattr(attention, "LINEAR_CHUNK", 3)
     T, lengths = 7, (4, 7)
     Q, K, V = queries_keys_values(T, T)
@@ -134,8 +134,8 @@ def test_causal_linear_attention_leaves_padding_out_too(monkeypatch):
 
 
 @pytest.mark.parametrize("T", [LINEAR_CHUNK - 1, LINEAR_CHUNK, LINEAR_CHUNK + 1, 2 * LINEAR_CHUNK + 2])
-def test_the_chunks_of_a_long_sequence_join(T):
-    """The quadratic form in matrices, which the one above is for a few numbers."""
+def test_causal_linear_attention_is_exact_across_chunks(T):
+    """Here the quadratic form is computed with matrices, because the loop above is slow."""
     Q, K, V = queries_keys_values(T, T, torch.float64)
     out = mechanism("linear")(Q, K, V, AttentionContext(places(T), places(T), causal=True))
     phi_Q, phi_K = (torch.where(x > 0, x + 1, x.exp()) for x in (Q, K))
@@ -146,7 +146,7 @@ def test_the_chunks_of_a_long_sequence_join(T):
 
 @every_way
 @pytest.mark.parametrize("causal", [False, True])
-def test_linear_weights_that_are_all_zero_give_zeros_and_finite_gradients(watch, causal):
+def test_linear_attention_with_zero_weights_gives_zeros_and_finite_gradients(watch, causal):
     """In fp32 elu(x) + 1 is 0 below -17, and a mean under such weights would be 0 / 0."""
     T = 5
     Q, K, V = queries_keys_values(T, T)
@@ -162,7 +162,7 @@ def test_linear_weights_that_are_all_zero_give_zeros_and_finite_gradients(watch,
     [("full", "none"), ("full", "relative"), ("full", "t5"), ("full", "alibi"), ("local", "none"), ("local", "t5"),
      ("linear", "none")],
 )  # fmt: skip
-def test_queries_keys_and_values_in_bf16_give_heads_in_bf16(name, encoding):
+def test_bf16_queries_keys_and_values_give_bf16_heads(name, encoding):
     """As on a GPU, where attention is computed in the type that the projections have."""
     config = shape(n_heads=H, d_k=D_K, d_v=D_V, attention=name, positional_encoding=encoding)
     order = POSITIONS[encoding](config, True, torch.Generator().manual_seed(1)).requires_grad_(False)
@@ -176,8 +176,8 @@ def test_queries_keys_and_values_in_bf16_give_heads_in_bf16(name, encoding):
 
 
 @pytest.mark.parametrize(("attention", "reach"), [("full", 9), ("local", 2), ("linear", 9)])
-def test_a_layer_reaches_as_far_as_its_attention(attention, reach):
-    """Which source tokens a state of the first encoder layer depends on."""
+def test_an_encoder_layer_depends_on_the_tokens_within_reach_of_its_attention(attention, reach):
+    """Checks which source tokens a state of the first encoder layer depends on."""
     model = small_model(attention=attention, attention_window=2, n_layers=1).requires_grad_(False)
     embedded, out = [], []
     layer = model.encoder[0]
@@ -188,7 +188,7 @@ def test_a_layer_reaches_as_far_as_its_attention(attention, reach):
     assert (gradient[0].abs().sum(1) > 0).tolist() == [abs(s - 4) <= reach for s in range(10)]
 
 
-def test_attention_over_the_source_is_full_whatever_self_attention_is():
+def test_cross_attention_is_full_for_every_kind_of_self_attention():
     for name in ("local", "linear"):
         model = small_model(attention=name, attention_window=1)
         kinds = {type(layer.cross_attention.mechanism) for layer in model.decoder}

@@ -1,4 +1,4 @@
-"""Normalisation by its formula, and where it stands around a sub-layer, by hand."""
+"""Norms against their formulas, and their position around a sub-layer against values computed by hand."""
 
 import math
 
@@ -15,7 +15,7 @@ GAIN = torch.tensor([1.0, 2.0, 3.0, 5.0])
 BIAS = torch.tensor([7.0, 11.0, 13.0, 17.0])
 
 
-def test_layer_norm_has_mean_bias_and_deviation_gain():
+def test_layer_norm_output_has_the_bias_as_mean_and_the_gain_as_deviation():
     norm = LayerNorm(4, eps=0.0).requires_grad_(False)
     norm.weight.copy_(GAIN)
     norm.bias.copy_(BIAS)
@@ -38,7 +38,7 @@ def test_rms_norm_divides_by_the_root_mean_square_and_multiplies_by_its_gain():
     assert [name for name, _ in norm.named_parameters()] == ["weight"]
 
 
-def test_rms_norm_takes_no_notice_of_scale_and_leaves_zeros_alone():
+def test_rms_norm_is_invariant_to_scale_and_maps_zeros_to_zeros():
     norm = RMSNorm(7)
     x = normal(3, 5, 7)
     torch.testing.assert_close(norm(1000 * x), norm(x))
@@ -46,20 +46,20 @@ def test_rms_norm_takes_no_notice_of_scale_and_leaves_zeros_alone():
 
 
 @pytest.mark.parametrize("norm", [LayerNorm, RMSNorm])
-def test_a_vector_too_small_to_see_is_not_blown_up(norm):
-    """eps stands inside the root: at a mean square of eps, the value is the input over sqrt(2 eps)."""
+def test_epsilon_keeps_tiny_vectors_small(norm):
+    """eps is inside the root: at a mean square of eps, the value is the input over sqrt(2 eps)."""
     x = math.sqrt(EPS) * torch.tensor([1.0, -1.0, 1.0, -1.0])
     torch.testing.assert_close(norm(4)(x), x / math.sqrt(2 * EPS))
 
 
 @pytest.mark.parametrize("norm", [LayerNorm, RMSNorm])
-def test_what_products_in_bf16_give_is_normalised_in_fp32(norm):
+def test_bf16_inputs_are_normalized_in_fp32(norm):
     x = 100 * normal(3, 5, D_MODEL).bfloat16()
     torch.testing.assert_close(norm(D_MODEL)(x).float(), norm(D_MODEL)(x.float()), atol=0.01, rtol=0.01)
 
 
 class Doubled(nn.Module):
-    """Stands for a norm."""
+    """A stand-in for a norm."""
 
     def forward(self, x):
         return 2 * x
@@ -78,15 +78,15 @@ def around(kind, residual):
         (PreNorm, False, 2 * 3.0, 50.0),  # Sublayer(Norm(x))
     ],
 )
-def test_the_norm_stands_where_the_formula_says(kind, residual, given, out):
+def test_the_norm_is_applied_at_its_position_in_the_formula(kind, residual, given, out):
     module = around(kind, residual)
     assert float(module.before(torch.tensor(3.0))) == given
     assert float(module.after(torch.tensor(3.0), torch.tensor(50.0))) == out
 
 
 @pytest.mark.parametrize("kind", [PostNorm, PreNorm])
-def test_dropout_is_on_the_sublayer_before_it_is_added_and_never_on_the_residual(kind):
-    """With all of the sub-layer dropped, what is left is that of a sub-layer of zeros."""
+def test_dropout_acts_on_the_sublayer_output_and_never_on_the_residual(kind):
+    """With everything dropped, the output is that for a sub-layer of zeros."""
     x, sublayer = normal(3, 5, D_MODEL), normal(3, 5, D_MODEL, seed=2)
     module = kind(LayerNorm(D_MODEL), True, 1 - 1e-9, torch.Generator().manual_seed(1)).train()
     torch.testing.assert_close(module.after(x, sublayer), module.after(x, torch.zeros_like(x)))
@@ -100,7 +100,7 @@ def sublayer(x):
 @pytest.mark.parametrize("norm", ["layernorm", "rmsnorm"])
 @pytest.mark.parametrize("residual", [True, False])
 @pytest.mark.parametrize("position", ["post", "pre", "none"])
-def test_a_configuration_gives_the_formula_of_its_fields(norm, residual, position):
+def test_the_fields_select_norm_position_and_residual(norm, residual, position):
     module, x = parts(norm=norm, residual=residual, norm_position=position).residual(), normal(3, 5, D_MODEL)
 
     def f(y):
@@ -118,7 +118,7 @@ def test_a_configuration_gives_the_formula_of_its_fields(norm, residual, positio
 @pytest.mark.parametrize(
     ("fields", "norms"),
     [
-        ({}, 2 * 2 + 2 * 3),  # one a sub-layer, of two encoder and two decoder layers
+        ({}, 2 * 2 + 2 * 3),  # one for each sub-layer of two encoder and two decoder layers
         ({"norm_position": "pre"}, 2 * 2 + 2 * 3 + 2),  # and one at the end of each stack
         ({"norm_position": "none"}, 0),
         ({"architecture": "decoder-only"}, 2 * 2),
@@ -126,14 +126,14 @@ def test_a_configuration_gives_the_formula_of_its_fields(norm, residual, positio
     ],
 )
 @pytest.mark.parametrize(("norm", "kind"), [("layernorm", LayerNorm), ("rmsnorm", RMSNorm)])
-def test_there_are_as_many_norms_as_there_are_places_for_them(fields, norms, norm, kind):
+def test_the_number_of_norms_follows_the_configuration(fields, norms, norm, kind):
     model = small_model(norm=norm, **fields)
     assert sum(isinstance(module, kind) for module in model.modules()) == norms
     assert sum(isinstance(module, (LayerNorm, RMSNorm)) for module in model.modules()) == norms
 
 
 @pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
-def test_pre_norm_stacks_end_normalised_though_their_residual_stream_never_is(architecture):
+def test_pre_norm_stacks_end_with_a_norm(architecture):
     model = small_model(norm_position="pre", architecture=architecture).requires_grad_(False)
     streams = []
     model.decoder_norm.register_forward_hook(lambda module, args, out: streams.append((args[0], out)))
@@ -146,7 +146,7 @@ def test_pre_norm_stacks_end_normalised_though_their_residual_stream_never_is(ar
     assert torch.equal(states, out[:, -3:])
 
 
-def test_without_residuals_and_norms_a_layer_is_its_sublayers_one_after_another(monkeypatch):
+def test_a_layer_without_residuals_and_norms_is_the_composition_of_its_sublayers(monkeypatch):
     model = small_model(norm_position="none", residual=False, n_layers=1).requires_grad_(False)
     seen = {}
     layer = model.encoder[0]

@@ -10,12 +10,12 @@ from ablate.model.stack import Layer
 from tests.model.small import drawn, normal, parts, places, real, sentences, small_model
 
 EQUAL = {"atol": 1e-5, "rtol": 1e-5}
-HEADS = {"d_model": 26, "n_heads": 2, "d_k": 13, "d_v": 13, "d_ff": 19}  # torch.nn knows d_k = d_model / h alone
+HEADS = {"d_model": 26, "n_heads": 2, "d_k": 13, "d_v": 13, "d_ff": 19}  # torch.nn supports only d_k = d_model / h
 S, T = 7, 5
 SOURCE_LENGTHS = (4, 7, 1)
 B = len(SOURCE_LENGTHS)
 
-# What torch.nn can be as well as the paper's.
+# Variants that torch.nn has beside the paper's.
 VARIANTS = [
     {},
     {"norm_position": "pre"},
@@ -72,7 +72,7 @@ def torch_decoder_layer(ours, fields):
 
 
 def torch_norm(ours):
-    """What torch's stack ends with: a norm for pre-norm; nothing where layers end normalised, as in the paper."""
+    """The last module of torch's stack: a norm for pre-norm, else None, because the last layer ends with one."""
     if isinstance(ours, nn.Identity):
         return None
     theirs = nn.LayerNorm(HEADS["d_model"], eps=1e-6)
@@ -89,7 +89,7 @@ def stack(kind, theirs, norm):
 
 
 def not_ahead(length):
-    """torch's masks are true where attention may not go."""
+    """torch's masks are True for pairs that attention must not see."""
     return torch.triu(torch.ones(length, length, dtype=torch.bool), 1)
 
 
@@ -100,7 +100,7 @@ def padded():
 
 
 def assert_gradients_equal(ours, theirs, *inputs):
-    """Two outputs have equal gradients for every one of these inputs."""
+    """Assert that two outputs have equal gradients with respect to each of these inputs."""
     upstream = normal(*ours.shape, seed=7)
     first = torch.autograd.grad(ours, inputs, upstream)
     second = torch.autograd.grad(theirs, inputs, upstream)
@@ -115,7 +115,7 @@ def embedded(model, tokens, positions):
 
 @every_variant
 @pytest.mark.parametrize("with_padding", [False, True])
-def test_the_encoder_layer_is_torchs(padded, with_padding, fields):
+def test_the_encoder_layer_equals_torchs(padded, with_padding, fields):
     made = parts(**HEADS, **fields)
     ours = drawn(Layer(made, made.positions(causal=False), causal=False))
     theirs = torch_encoder_layer(ours, fields)
@@ -130,7 +130,7 @@ def test_the_encoder_layer_is_torchs(padded, with_padding, fields):
 
 @every_variant
 @pytest.mark.parametrize("with_padding", [False, True])
-def test_the_decoder_layer_is_torchs(padded, with_padding, fields):
+def test_the_decoder_layer_equals_torchs(padded, with_padding, fields):
     made = parts(**HEADS, **fields)
     ours = drawn(DecoderLayer(made, made.positions(causal=True)))
     theirs = torch_decoder_layer(ours, fields)
@@ -149,7 +149,7 @@ def test_the_decoder_layer_is_torchs(padded, with_padding, fields):
 
 @every_variant
 @pytest.mark.parametrize("encoding", ["sinusoidal", "learned", "none"])
-def test_the_whole_model_is_a_stack_of_torchs_layers(encoding, fields):
+def test_the_whole_model_equals_stacks_of_torchs_layers(encoding, fields):
     model = small_model(encoder_layers=3, decoder_layers=2, positional_encoding=encoding, **HEADS, **fields)
     encoder = [torch_encoder_layer(layer, fields) for layer in model.encoder]
     decoder = [torch_decoder_layer(layer, fields) for layer in model.decoder]
@@ -172,8 +172,8 @@ def test_the_whole_model_is_a_stack_of_torchs_layers(encoding, fields):
 
 
 @every_variant
-def test_the_decoder_only_model_is_torchs_encoder_under_a_causal_mask(fields):
-    """As torch.nn has it: a stack without attention over another sequence, run on source and target in a row."""
+def test_the_decoder_only_model_equals_torchs_encoder_with_a_causal_mask(fields):
+    """torch.nn's encoder has no cross-attention; it runs on the concatenated source and target."""
     model = small_model(architecture="decoder-only", n_layers=3, **HEADS, **fields)
     layers = [torch_encoder_layer(layer, fields) for layer in model.decoder]
     theirs = stack(nn.TransformerEncoder, layers, torch_norm(model.decoder_norm))

@@ -1,4 +1,4 @@
-"""A class of the user's own: tried before anything is trained, and told in one line what is wrong with it."""
+"""Plug-in classes are checked before anything is trained; each fault is one line."""
 
 import os
 import textwrap
@@ -24,7 +24,7 @@ ARCHITECTURES = ("encoder-decoder", "decoder-only")
 
 @pytest.fixture
 def kept(tmp_path):
-    """Keeps a source as a run does; gives what pins the class `Mine` in it."""
+    """Store a source as a run does; returns the pinned reference to the class `Mine` in it."""
 
     def keep(source):
         content = (IMPORTS + textwrap.dedent(source)).encode()
@@ -36,7 +36,7 @@ def kept(tmp_path):
 
 @pytest.fixture
 def refused(tmp_path, kept):
-    """The one line with which a class is refused in the place of this field."""
+    """The one error line for a class in this field."""
 
     def line(field, source, error=StudyError, **fields):
         with pytest.raises(error) as caught:
@@ -91,19 +91,19 @@ both = pytest.mark.parametrize("architecture", ARCHITECTURES)
 @both
 @every_field
 @pytest.mark.parametrize("others", [{}, {"positional_encoding": "alibi"}, {"norm_position": "pre"}], ids=str)
-def test_a_good_one_passes(tmp_path, kept, field, architecture, others):
+def test_a_correct_class_passes(tmp_path, kept, field, architecture, others):
     check_plugins(shape(architecture=architecture, **{**others, field: kept(GOOD[field])}), tmp_path)
 
 
 @both
-def test_all_four_may_be_ones_own_at_once(tmp_path, kept, architecture):
+def test_classes_for_all_four_fields_pass_together(tmp_path, kept, architecture):
     fields = {field: kept(source) for field, source in GOOD.items()}
     check_plugins(shape(architecture=architecture, max_positions=8, n_layers=5, dropout=0.5, **fields), tmp_path)
 
 
 @every_field
-def test_what_it_does_is_what_the_model_does(tmp_path, kept, field):
-    """Its parameters are the model's, and its code has a part in every state."""
+def test_the_model_uses_the_code_and_the_parameters_of_the_class(tmp_path, kept, field):
+    """Its parameters are among the model's, and every state depends on its code."""
     config = shape(**{field: kept(GOOD[field])})
     model, plain = build(config, V, 1, sources=tmp_path).eval(), build(shape(), V, 1).eval()
     assert type(next(m for m in model.modules() if type(m).__name__ == "Mine")).__module__.startswith("ablate_plugin_")
@@ -115,14 +115,14 @@ def test_what_it_does_is_what_the_model_does(tmp_path, kept, field):
 
 
 @pytest.mark.parametrize(("method", "asked"), [("embed", False), ("rotate", False), ("bias", True), ("values", True)])
-def test_what_an_encoding_has_to_say_on_scores_is_asked_for_where_it_is_defined(tmp_path, kept, method, asked):
-    """And nothing else says that it is there, which might be forgotten."""
+def test_acts_on_scores_follows_from_the_methods_that_an_encoding_defines(tmp_path, kept, method, asked):
+    """An author need not declare it, and so cannot forget to."""
     pinned = kept(f"class Mine(PositionalEncoding):\n    def {method}(self, *given):\n        raise AssertionError\n")
     model = build(shape(positional_encoding=pinned), V, 1, sources=tmp_path)
     assert (model.source_positions.acts_on_scores, model.target_positions.acts_on_scores) == (asked, asked)
 
 
-def test_a_class_derived_from_one_of_ours_is_a_variant_too(tmp_path, kept):
+def test_a_class_may_derive_from_a_built_in_variant(tmp_path, kept):
     source = """
         class Mine(FullAttention):
             def forward(self, Q, K, V, context):
@@ -132,7 +132,7 @@ def test_a_class_derived_from_one_of_ours_is_a_variant_too(tmp_path, kept):
         check_plugins(shape(attention=kept(source), positional_encoding=encoding), tmp_path)
 
 
-# What is wrong with it
+# Faults
 
 FUTURE = "lets a token depend on later ones; `context.mask()` has the allowed keys"
 PADDING = "lets padding change a sentence; `context.mask()` has the allowed keys"
@@ -156,7 +156,7 @@ def test_attention_that_sees_the_future_is_refused(refused, architecture):
 
 
 @both
-def test_a_norm_over_the_tokens_of_a_sentence_sees_the_future(refused, architecture):
+def test_a_norm_over_the_tokens_of_a_sentence_is_refused(refused, architecture):
     source = """
         class Mine(nn.Module):
             def __init__(self, d_model):
@@ -188,11 +188,11 @@ FORMULA = "context.weights(Q @ K.transpose(-1, -2)) @ V"
         ),
     ],
 )
-def test_attention_that_would_not_learn_or_not_be_the_same_again_is_refused(refused, heads, fault):
+def test_attention_without_gradient_or_with_unrepeatable_output_is_refused(refused, heads, fault):
     assert refused("attention", ATTENTION.format(heads)) == f"mymodule:Mine: {fault}"
 
 
-def test_a_parameter_that_nothing_asks_for_is_refused(refused):
+def test_an_unused_parameter_is_refused(refused):
     source = """
         class Mine(nn.Module):
             def __init__(self, d_model):
@@ -207,12 +207,12 @@ def test_a_parameter_that_nothing_asks_for_is_refused(refused):
 
 
 @pytest.mark.parametrize("body", ["    pass\n", "    def embedd(self, x, positions):\n        return x + 1\n"])
-def test_a_positional_encoding_that_says_nothing_is_refused(refused, body):
+def test_a_positional_encoding_without_effect_is_refused(refused, body):
     expected = "mymodule:Mine: defines none of embed, rotate, bias, values, so it has no effect"
     assert refused("positional_encoding", "class Mine(PositionalEncoding):\n" + body) == expected
 
 
-def test_what_it_draws_by_torchs_own_generator_follows_from_the_seed(tmp_path, kept):
+def test_numbers_drawn_from_torchs_global_generator_follow_from_the_seed(tmp_path, kept):
     source = """
         class Mine(nn.Module):
             def __init__(self, d_model):
@@ -228,12 +228,12 @@ def test_what_it_draws_by_torchs_own_generator_follows_from_the_seed(tmp_path, k
     gains = [name for name in one if name.endswith("gain")]
     assert gains
     assert not any(torch.equal(one[name], other[name]) for name in gains)
-    assert torch.equal(torch.get_rng_state(), before)  # and nothing else is drawn otherwise
+    assert torch.equal(torch.get_rng_state(), before)  # the check restores the global generator
 
 
 @both
-def test_attention_that_says_it_takes_what_is_seen_and_does_not_is_refused(refused, tmp_path, kept, architecture):
-    """Hypotheses side by side would see one another."""
+def test_attention_that_declares_query_masks_but_ignores_them_is_refused(refused, tmp_path, kept, architecture):
+    """Hypotheses decoded side by side would see one another."""
     source = """
         class Mine(AttentionMechanism):
             supports_query_masks = {}
@@ -271,7 +271,7 @@ def test_attention_that_ignores_padding_is_refused(refused, architecture):
 
 
 @both
-def test_positions_that_are_counted_from_what_comes_at_once_are_refused(refused, architecture):
+def test_an_encoding_that_counts_positions_within_the_call_is_refused(refused, architecture):
     source = """
         class Mine(PositionalEncoding):
             def embed(self, x, positions):
@@ -306,19 +306,19 @@ def test_a_wrong_shape_is_refused(refused, field, body, error):
 
 
 @pytest.mark.parametrize(("method", "body"), [("rotate", "return given[0][:, :, 1:]"), ("bias", "return given[1]")])
-def test_what_does_not_fit_queries_or_scores_is_refused(refused, method, body):
+def test_a_rotation_or_a_bias_of_a_wrong_shape_is_refused(refused, method, body):
     source = f"class Mine(PositionalEncoding):\n    def {method}(self, *given):\n        {body}\n"
     assert refused("positional_encoding", source).startswith("mymodule:Mine: RuntimeError: ")
 
 
-def test_states_of_a_wrong_shape_or_that_are_no_numbers_are_told_with_the_right_one(refused):
+def test_the_message_about_wrong_states_names_the_expected_shape(refused):
     nan = "class Mine(Activation):\n    def forward(self, x):\n        return x.sqrt()\n"
     expected = "mymodule:Mine: gives states that are not finite"
     assert refused("activation", nan) == expected
 
 
 @every_field
-def test_what_it_raises_is_told_in_one_line_with_its_place(refused, field):
+def test_an_exception_of_the_class_becomes_one_line_with_its_source_line(refused, field):
     source = BODIES[field] + "        raise ValueError('first\\nsecond')\n"
     line = len((IMPORTS + textwrap.dedent(source)).splitlines())
     assert refused(field, source) == f"mymodule:Mine: ValueError (line {line} of mymodule): first second"
@@ -328,7 +328,7 @@ def test_what_it_raises_is_told_in_one_line_with_its_place(refused, field):
     assert refused(field, source).startswith(f"mymodule:Mine: RuntimeError (line {line} of mymodule): ")
 
 
-def test_a_constructor_that_does_not_take_what_it_is_given_is_told(refused):
+def test_a_constructor_with_other_parameters_is_refused(refused):
     source = "class Mine(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
     line = refused("norm", source)
     assert line.startswith("mymodule:Mine: TypeError: ")
@@ -344,20 +344,20 @@ def test_a_constructor_that_does_not_take_what_it_is_given_is_told(refused):
         ("norm", "torch.nn.Module"),
     ],
 )
-def test_a_wrong_base_class_is_told_with_the_right_one(refused, field, interface):
+def test_the_message_about_a_wrong_base_class_names_the_right_one(refused, field, interface):
     source = "class Mine:\n    pass\n"
     assert refused(field, source) == f"mymodule:Mine does not derive from {interface}"
     if field != "norm":
         assert refused(field, "class Mine(nn.Module):\n    pass\n") == f"mymodule:Mine does not derive from {interface}"
 
 
-def test_a_name_that_is_no_class_any_more_is_told(refused):
+def test_a_name_that_no_longer_names_a_class_is_refused(refused):
     source = "class Mine(AttentionMechanism):\n    pass\n\ndel Mine\n"
     assert refused("attention", source) == "mymodule:Mine does not derive from ablate.components.AttentionMechanism"
 
 
 @pytest.mark.parametrize("encoding", ["relative", "t5", "alibi"])
-def test_attention_that_takes_no_bias_is_refused_beside_an_encoding_that_has_one(refused, encoding):
+def test_attention_without_bias_is_refused_with_an_encoding_that_has_one(refused, encoding):
     source = GOOD["attention"].replace("supports_bias = True", "supports_bias = False")
     line = refused("attention", source, positional_encoding=encoding)
     assert line.startswith("attention=mymodule:Mine adds no bias")
@@ -367,7 +367,7 @@ def test_attention_that_takes_no_bias_is_refused_beside_an_encoding_that_has_one
 
 
 @pytest.mark.parametrize("encoding", ["sinusoidal", "rope"])
-def test_attention_that_takes_no_bias_goes_with_an_encoding_that_has_none(tmp_path, kept, encoding):
+def test_attention_without_bias_passes_with_an_encoding_that_has_none(tmp_path, kept, encoding):
     source = GOOD["attention"].replace("supports_bias = True", "supports_bias = False")
     check_plugins(shape(attention=kept(source), positional_encoding=encoding), tmp_path)
 
@@ -383,18 +383,18 @@ def test_attention_that_takes_no_bias_goes_with_an_encoding_that_has_none(tmp_pa
         ),
     ],
 )
-def test_a_module_that_does_not_load_is_told_each_time(refused, first, expected):
+def test_a_module_that_does_not_load_is_refused_each_time(refused, first, expected):
     source = first + "class Mine(AttentionMechanism):\n    pass\n"
-    for _ in range(2):  # and what has half loaded is not taken for loaded
+    for _ in range(2):  # the half-loaded module must not count as loaded
         assert refused("attention", source) == f"mymodule:Mine: {expected.format(IMPORTS.count(chr(10)) + 1)}"
 
 
-# Its source
+# The source of the class
 
 
 @pytest.mark.parametrize("change", ["tampered", "removed"])
-def test_a_source_that_is_not_the_one_that_was_pinned_is_refused(tmp_path, kept, change):
-    """Also where it has been loaded before."""
+def test_a_source_with_another_hash_than_pinned_is_refused(tmp_path, kept, change):
+    """A module that is already loaded changes nothing about it."""
     pinned = kept(GOOD["attention"])
     (path,) = tmp_path.iterdir()
     config = shape(attention=pinned)
@@ -419,8 +419,8 @@ def test_two_versions_of_a_module_are_two_classes(tmp_path, kept):
     assert not first.allclose(second, atol=0.01)
 
 
-def test_what_was_compiled_before_is_neither_read_nor_written(tmp_path, kept):
-    """The hash is of the source; compiled code beside it could be of another."""
+def test_compiled_files_are_neither_read_nor_written(tmp_path, kept):
+    """The hash covers the source only; compiled code beside it could come from another."""
     import importlib.util
     import py_compile
     import sys

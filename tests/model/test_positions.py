@@ -1,4 +1,4 @@
-"""Positional encodings: closed forms of section 3.5, and what an encoding is to the rest of the model."""
+"""Positional encodings: closed forms of section 3.5, and the interface to the rest of the model."""
 
 import math
 
@@ -17,7 +17,7 @@ def positions_of(encoding, causal=True, **fields):
     return POSITIONS[encoding](config, causal, torch.Generator().manual_seed(1)).requires_grad_(False)
 
 
-def test_every_encoding_of_the_language_is_built():
+def test_every_encoding_of_a_study_can_be_built():
     assert tuple(POSITIONS) == ENCODINGS == tuple(POSITIONAL_ENCODINGS)
 
 
@@ -35,7 +35,7 @@ def test_position_zero_is_zeros_and_ones():
     assert sinusoids(1, D_MODEL)[0].tolist() == [0.0, 1.0] * (D_MODEL // 2)
 
 
-def test_far_positions_are_as_exact_as_near_ones():
+def test_large_positions_are_as_exact_as_small_ones():
     """65535 radians and more: in fp32 the angle itself would be wrong in its third decimal."""
     table = sinusoids(65_536, D_MODEL)
     assert float(table[65_535, 0]) == pytest.approx(math.sin(65_535), abs=1e-7)
@@ -44,7 +44,7 @@ def test_far_positions_are_as_exact_as_near_ones():
 
 @pytest.mark.parametrize("k", [1, 5, 31])
 def test_a_shift_by_k_is_one_rotation_for_all_positions(k):
-    """PE(pos + k) is a linear function of PE(pos), the same for every pos: why the paper chose sinusoids."""
+    """PE(pos + k) is the same linear function of PE(pos) for every pos; the paper chose sinusoids for this (3.5)."""
     table = sinusoids(POSITION_COUNT, D_MODEL).double()
     rotation = torch.zeros(D_MODEL, D_MODEL, dtype=torch.float64)
     for i in range(D_MODEL // 2):
@@ -55,7 +55,7 @@ def test_a_shift_by_k_is_one_rotation_for_all_positions(k):
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_tokens_know_their_places_whichever_of_them_come_together(encoding):
+def test_encodings_of_a_sequence_in_parts_equal_those_of_the_whole(encoding):
     positions, x = positions_of(encoding), normal(2, 11, D_MODEL)
     whole = positions.embed(x, places(11))
     parts = [
@@ -65,8 +65,8 @@ def test_tokens_know_their_places_whichever_of_them_come_together(encoding):
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_each_sentence_may_have_places_of_its_own(encoding):
-    """As in a decoder-only model, where a target begins where its own source ends."""
+def test_each_sentence_may_have_different_positions(encoding):
+    """As in a decoder-only model, where each target begins at the end of its source."""
     positions, x = positions_of(encoding), normal(2, 3, D_MODEL)
     together = positions.embed(x, torch.tensor([[7, 8, 9], [2, 3, 4]]))
     apart = [positions.embed(x[:1], places(3, 7)), positions.embed(x[1:], places(3, 2))]
@@ -74,7 +74,7 @@ def test_each_sentence_may_have_places_of_its_own(encoding):
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_a_position_adds_the_same_to_every_token_that_stands_there(encoding):
+def test_a_position_adds_the_same_vector_to_every_token(encoding):
     positions, x = positions_of(encoding), normal(3, 7, D_MODEL)
     added = positions.embed(torch.zeros(1, 7, D_MODEL), places(7))
     torch.testing.assert_close(positions.embed(x, places(7)) - x, added.expand(3, -1, -1), atol=1e-6, rtol=0)
@@ -82,7 +82,7 @@ def test_a_position_adds_the_same_to_every_token_that_stands_there(encoding):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_parameters_are_those_of_the_papers_that_have_them_and_nothing_else_is_saved(causal):
+def test_each_encoding_has_the_parameters_of_its_paper_and_saves_nothing_else(causal):
     clip, layers = 5, 2 if causal else 3
     fields = {"n_heads": 3, "d_k": 4, "d_v": 7, "relative_clip": clip, "encoder_layers": 3, "decoder_layers": 2}
     distances = clip + 1 if causal else 2 * clip + 1
@@ -103,7 +103,7 @@ def test_parameters_are_those_of_the_papers_that_have_them_and_nothing_else_is_s
 
 
 @pytest.mark.parametrize("encoding", ["sinusoidal", "learned", "rope"])
-def test_the_last_position_can_be_used_and_none_beyond_it(encoding):
+def test_max_positions_is_the_largest_usable_length(encoding):
     positions = positions_of(encoding)
 
     def place(at):
@@ -116,7 +116,7 @@ def test_the_last_position_can_be_used_and_none_beyond_it(encoding):
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_an_encoding_says_whether_it_has_something_to_say_on_scores(encoding):
+def test_acts_on_scores_is_true_for_encodings_with_a_bias_or_values(encoding):
     positions = positions_of(encoding, d_k=10)
     bias = positions.bias(0, normal(2, 3, 5, 10), places(5), places(7))
     assert (bias is not None) == positions.acts_on_scores == (encoding in ("relative", "t5", "alibi"))

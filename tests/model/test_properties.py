@@ -1,4 +1,4 @@
-"""What holds for every configuration that a study may have, whatever its parts.
+"""Properties of every configuration that a study may have.
 
 Models are run in double precision, so that what is equal is equal to nine digits however deep a stack without norms
 and residuals lets its states grow or shrink; differences are measured against the largest state.
@@ -28,7 +28,7 @@ a_few_of_each = settings(max_examples=60, deadline=None)
 
 
 def model_of(config, seed=1):
-    """An evaluating model in double precision, whose gains and biases are drawn too."""
+    """A model in evaluation mode and double precision, with random gains and biases."""
     return drawn(build(config, V, seed), seed).double().requires_grad_(False).eval()
 
 
@@ -45,7 +45,7 @@ def test_every_field_of_the_model_is_drawn():
 
 @a_few_of_each
 @given(config=shapes(), source=several, T=st.integers(2, LONGEST), border=st.data(), seed=seeds)
-def test_the_future_does_not_change_the_past(config, source, T, border, seed):
+def test_later_tokens_do_not_change_earlier_states(config, source, T, border, seed):
     t = border.draw(st.integers(1, T - 1))
     model, sources = model_of(config), sentences(*source, seed=seed)
     target = sentences(*[T] * len(source), seed=seed + 1)
@@ -56,7 +56,7 @@ def test_the_future_does_not_change_the_past(config, source, T, border, seed):
 @a_few_of_each
 @given(config=shapes(), source=several, target=st.data(), further=st.integers(0, 3), seed=seeds)
 def test_padding_changes_nothing(config, source, target, further, seed):
-    """A pair beside others, both sides padded to more than the longest, is what it is alone."""
+    """A pair in a batch, padded beyond the longest sentence, gives the states that it gives alone."""
     of_target = target.draw(st.lists(lengths, min_size=len(source), max_size=len(source)))
     model, sources = model_of(config), sentences(*source, seed=seed)
     targets = sentences(*of_target, seed=seed + 1)
@@ -69,8 +69,8 @@ def test_padding_changes_nothing(config, source, target, further, seed):
 
 @a_few_of_each
 @given(config=shapes(), source=several, K=st.integers(1, 3), seed=seeds)
-def test_decoding_step_by_step_is_decoding_at_once(config, source, K, seed):
-    """As a beam does: hypotheses are replaced by others of their sentence, and sentences leave."""
+def test_incremental_decoding_equals_the_full_forward_pass(config, source, K, seed):
+    """As in beam search, hypotheses are replaced by others of their sentence, and finished sentences leave."""
     model, random = model_of(config), torch.Generator().manual_seed(seed)
     sources = sentences(*source, seed=seed)
     cache = model.start(sources, K)
@@ -99,8 +99,8 @@ def test_the_closed_form_counts_the_parameters_of_the_module(config, vocab_size)
 
 @a_few_of_each
 @given(config=shapes(), seed=seeds)
-def test_weights_come_back_from_a_checkpoint_to_the_bit(config, seed):
-    """What is saved is all that the states depend on: the model that it is loaded into is another one."""
+def test_weights_survive_a_checkpoint_bit_for_bit(config, seed):
+    """They are loaded into a model with other initial weights, so that nothing unsaved can matter."""
     model, other = (drawn(build(config, V, s), s).requires_grad_(False).eval() for s in (seed, seed + 1))
     weights = {name: value.detach() for name, value in model.state_dict().items()}
     assert weights.keys() == dict(model.named_parameters()).keys()
@@ -133,7 +133,7 @@ def test_one_step_of_training_is_finite(precision, config, optimizer, clipping, 
         loss = smoothed_cross_entropy(states, model.output_matrix, target[target != 0], row.label_smoothing)
     assert bool(loss.isfinite())
     (loss / 8).backward()
-    assert [name for name, p in model.named_parameters() if p.grad is None] == []  # nothing is without a part in it
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []  # every parameter takes part
     assert all(bool(p.grad.isfinite().all()) for p in model.parameters())
     step.step(learning_rate(row, 1, 10))
     assert all(bool(p.isfinite().all()) for p in model.parameters())

@@ -1,4 +1,4 @@
-"""Recurrence in the place of self-attention is torch's LSTM on each sentence by itself."""
+"""mixer=lstm: equal to torch's LSTM on each sentence alone."""
 
 import pytest
 import torch
@@ -21,14 +21,14 @@ def recurrence(causal):
 
 
 def torchs(ours, causal):
-    """An LSTM of torch with the same weights: of one direction, or of two that have half of the width each."""
+    """torch's LSTM with the same weights: one direction, or two of half the width."""
     theirs = nn.LSTM(D_MODEL, D_MODEL if causal else D_MODEL // 2, batch_first=True, bidirectional=not causal)
     theirs.load_state_dict(ours.cells.state_dict())
     return theirs.requires_grad_(False)
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_padded_sentences_come_out_as_torchs_lstm_gives_them_one_by_one(causal):
+def test_padded_sentences_equal_torchs_lstm_on_each_sentence(causal):
     ours, x = recurrence(causal), normal(len(LENGTHS), T, D_MODEL)
     theirs = torchs(ours, causal)
     seen = real(*LENGTHS)
@@ -43,14 +43,14 @@ def test_padded_sentences_come_out_as_torchs_lstm_gives_them_one_by_one(causal):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_without_padding_it_is_torchs_lstm(causal):
+def test_without_padding_the_lstm_equals_torchs(causal):
     ours, x = recurrence(causal), normal(3, T, D_MODEL)
     out, _ = ours(x, None, AttentionContext(places(T), places(T), causal=causal))
     torch.testing.assert_close(out, torchs(ours, causal)(x)[0], **CLOSE)
 
 
 @pytest.mark.parametrize("split", [1, 4, 8])
-def test_what_the_past_leaves_is_gone_on_from(split):
+def test_the_lstm_continues_from_its_state(split):
     ours, x = recurrence(causal=True), normal(3, T, D_MODEL)
     whole, end = ours(x, None, AttentionContext(places(T), places(T), causal=True))
     first, left = ours(x[:, :split], None, AttentionContext(places(split), places(split), causal=True))
@@ -59,7 +59,7 @@ def test_what_the_past_leaves_is_gone_on_from(split):
     torch.testing.assert_close((both.hidden, both.cell), (end.hidden, end.cell), **CLOSE)
 
 
-def test_rows_of_the_past_are_selected_in_the_order_asked_for():
+def test_selected_rows_of_the_state_keep_the_requested_order():
     state, cell = normal(1, 3, 5), normal(1, 3, 5, seed=2)
     some = RecurrentState(state, cell).select(torch.tensor([2, 0, 2, 1]))
     assert torch.equal(some.hidden[0], torch.stack([state[0, i] for i in (2, 0, 2, 1)]))
@@ -67,7 +67,7 @@ def test_rows_of_the_past_are_selected_in_the_order_asked_for():
 
 
 @pytest.mark.parametrize(("causal", "expected"), [(True, lambda s: s <= 4), (False, lambda s: True)])
-def test_an_encoder_looks_both_ways_and_a_decoder_back(causal, expected):
+def test_an_encoder_is_bidirectional_and_a_decoder_causal(causal, expected):
     ours, x = recurrence(causal), normal(1, T, D_MODEL).requires_grad_()
     out, _ = ours(x, None, AttentionContext(places(T), places(T), causal=causal))
     (gradient,) = torch.autograd.grad(out[0, 4] @ normal(D_MODEL), x)
@@ -75,7 +75,7 @@ def test_an_encoder_looks_both_ways_and_a_decoder_back(causal, expected):
 
 
 @pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
-def test_it_stands_in_the_place_of_self_attention_and_of_nothing_else(architecture):
+def test_the_lstm_replaces_self_attention_only(architecture):
     model = small_model(mixer="lstm", architecture=architecture)
     names = {kind: [name for name, module in model.named_modules() if isinstance(module, kind)]
              for kind in (LSTM, MultiHeadAttention)}  # fmt: skip
@@ -86,8 +86,8 @@ def test_it_stands_in_the_place_of_self_attention_and_of_nothing_else(architectu
         assert names == {LSTM: ["decoder.0.mixer", "decoder.1.mixer"], MultiHeadAttention: []}
 
 
-def test_weights_are_drawn_from_the_seeds_generator_within_their_bound():
-    """torch's own rule: uniform within the inverse root of a direction's width."""
+def test_initial_weights_follow_from_the_seed_and_use_torchs_bound():
+    """torch's rule: uniform within the inverse square root of the width of a direction."""
     torch.manual_seed(3)
     ours = recurrence(causal=False)
     torch.manual_seed(5)
@@ -99,7 +99,7 @@ def test_weights_are_drawn_from_the_seeds_generator_within_their_bound():
 
 
 @pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
-def test_a_model_of_recurrence_trains_in_bf16_near_what_it_is_in_fp32(architecture):
+def test_an_lstm_model_in_bf16_is_close_to_fp32_and_has_finite_gradients(architecture):
     model = small_model(mixer="lstm", architecture=architecture)
     source, target = sentences(4, 9, 1), sentences(5, 3, 7, seed=2)
     expected = model(source, target)

@@ -1,4 +1,4 @@
-"""What `cost` says of a model in closed form is what torch counts on the model that is built.
+"""Parameters and FLOPs in closed form (`config/cost.py`) equal those that torch counts on the built model.
 
 Parameters of any shape are in test_properties.py.
 """
@@ -18,7 +18,7 @@ from tests.model.random_shapes import LONGEST, shapes
 from tests.model.small import ENCODINGS, V, sentences, small_model
 
 WMT = 37_000
-# Table 3 with V = 37,000, biases in the feed-forward network and two vectors a LayerNorm, computed apart from us.
+# Table 3 with V = 37,000, biases in the feed-forward network and two vectors a LayerNorm, computed independently.
 TABLE_3 = [
     ("base", {}, 63_045_632),
     ("A h=1", {"n_heads": 1}, 63_045_632),
@@ -44,7 +44,7 @@ TABLE_3 = [
 
 
 def built_on_paper(config, vocab_size):
-    """A model without memory behind its weights."""
+    """A model on torch's meta device, without memory for its weights."""
     with torch.device("meta"):
         generator = torch.Generator("cpu")
         return ARCHITECTURES[config.architecture](ModelBuilder(config, vocab_size, generator, generator))
@@ -55,7 +55,7 @@ def counted(model):
 
 
 @pytest.mark.parametrize(("row", "settings", "count"), TABLE_3, ids=[row for row, _, _ in TABLE_3])
-def test_each_row_of_the_papers_table_3_has_its_exact_number_of_parameters(row, settings, count):
+def test_rows_of_the_papers_table_3_have_their_exact_number_of_parameters(row, settings, count):
     config = resolve_row(settings)
     assert parameters(config, WMT) == count
     assert counted(built_on_paper(config, WMT)) == count
@@ -63,7 +63,7 @@ def test_each_row_of_the_papers_table_3_has_its_exact_number_of_parameters(row, 
 
 @pytest.fixture(scope="module", autouse=True)
 def without_onednn():
-    """With it, an LSTM is one kernel of which torch counts nothing; without, it is products like any other."""
+    """With oneDNN, an LSTM is one kernel that torch counts as no FLOPs; without, it consists of matrix products."""
     before = torch.backends.mkldnn.enabled
     torch.backends.mkldnn.enabled = False
     yield
@@ -71,7 +71,7 @@ def without_onednn():
 
 
 def pair(S, T):
-    """Sums over one pair of these lengths."""
+    """Length sums of a corpus of one pair."""
     return Lengths(
         pairs=1,
         source_tokens=S,
@@ -84,7 +84,7 @@ def pair(S, T):
 
 
 def counted_flops(model, S, T):
-    """What torch counts in a forward pass: its matrix products, where no fused kernel takes attention's over."""
+    """FLOPs that torch counts in a forward pass, with attention unfused: its matrix products."""
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         model.logits(model(sentences(S), sentences(T, seed=2)))
     return counter.get_total_flops()
@@ -126,7 +126,7 @@ def test_the_closed_form_counts_the_flops_of_any_shape(config, S, T):
 
 @pytest.mark.parametrize("chunks", [1, 2, 5])
 @pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
-def test_linear_attention_costs_a_chunks_weights_however_many_chunks_there_are(monkeypatch, architecture, chunks):
+def test_causal_linear_attention_costs_one_chunk_of_weights_per_chunk(monkeypatch, architecture, chunks):
     for module in (variants, attention):
         monkeypatch.setattr(module, "LINEAR_CHUNK", 7)
     T = 7 * chunks
@@ -135,7 +135,7 @@ def test_linear_attention_costs_a_chunks_weights_however_many_chunks_there_are(m
 
 
 @pytest.mark.parametrize("T", [8, 10, 13, 20])
-def test_a_last_chunk_that_is_not_full_is_counted_as_if_it_were(monkeypatch, T):
+def test_a_partial_last_chunk_is_counted_as_a_full_one(monkeypatch, T):
     for module in (variants, attention):
         monkeypatch.setattr(module, "LINEAR_CHUNK", 7)
     model = small_model(attention="linear")

@@ -1,4 +1,4 @@
-"""Properties of the whole model: what may change what."""
+"""Properties of the whole model: causality, padding, incremental decoding, seeds and dropout."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ every_encoding = pytest.mark.parametrize("encoding", ENCODINGS)
 
 
 @every_encoding
-def test_the_future_cannot_change_the_past(encoding):
+def test_later_tokens_cannot_change_earlier_states(encoding):
     model = small_model(positional_encoding=encoding)
     source, target = sentences(7, 5), sentences(11, 11, seed=2)
     states = model(source, target)
@@ -24,7 +24,7 @@ def test_the_future_cannot_change_the_past(encoding):
 
 
 @every_encoding
-def test_every_state_depends_on_its_own_token_and_on_all_before_it(encoding):
+def test_every_state_depends_on_its_token_and_on_all_earlier_ones(encoding):
     model = small_model(positional_encoding=encoding).requires_grad_(False)
     embedded = []
     model.embedding_dropout.register_forward_hook(lambda module, args, out: embedded.append(out.requires_grad_()))
@@ -47,7 +47,7 @@ def test_padding_changes_nothing(encoding):
 
 
 @every_encoding
-def test_a_sentence_is_encoded_alike_alone_and_beside_others(encoding):
+def test_a_sentence_is_encoded_the_same_alone_and_in_a_batch(encoding):
     model = small_model(positional_encoding=encoding)
     sources, targets = sentences(2, 11, 7), sentences(5, 3, 1, seed=2)
     together = model(sources, targets)
@@ -56,8 +56,8 @@ def test_a_sentence_is_encoded_alike_alone_and_beside_others(encoding):
         torch.testing.assert_close(together[i : i + 1, :T], alone, **CLOSE)
 
 
-def test_padding_of_the_source_changes_nothing_in_bf16_either():
-    """To the rounding of bf16: products of other sizes round otherwise."""
+def test_padding_of_the_source_changes_nothing_in_bf16():
+    """Up to the rounding of bf16, which differs between products of different sizes."""
     model, source, target = small_model(), sentences(2, 7, 4), sentences(5, 5, 5, seed=2)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         together = model(source, target)
@@ -66,7 +66,7 @@ def test_padding_of_the_source_changes_nothing_in_bf16_either():
             assert (together[i] - alone).norm() < 0.02 * alone.norm()
 
 
-def test_no_gradient_goes_through_padding():
+def test_padding_receives_no_gradient():
     model = small_model()
     model(sentences(2, 7), sentences(5, 5, seed=2)).sum().backward()
     assert not model.embedding.weight.grad[0].any()
@@ -75,7 +75,7 @@ def test_no_gradient_goes_through_padding():
 
 @every_encoding
 @pytest.mark.parametrize("K", [1, 3])
-def test_decoding_step_by_step_equals_the_whole_at_once(encoding, K):
+def test_incremental_decoding_equals_the_full_forward_pass(encoding, K):
     model = small_model(positional_encoding=encoding)
     source = sentences(7, 4)
     target = sentences(*[11] * (2 * K), seed=2)
@@ -88,8 +88,8 @@ def test_decoding_step_by_step_equals_the_whole_at_once(encoding, K):
 
 @every_encoding
 @pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
-def test_the_cache_follows_hypotheses_that_are_reordered_and_sentences_that_leave(architecture, encoding):
-    """As a beam does: each step, K hypotheses of a sentence are replaced by any of them, with repetition."""
+def test_the_cache_follows_reordered_hypotheses_and_finished_sentences(architecture, encoding):
+    """As in beam search: at each step, any of the K hypotheses of a sentence may take the place of any other."""
     model, K = small_model(architecture=architecture, positional_encoding=encoding), 3
     source = sentences(7, 4, 5)
     cache = model.start(source, K)
@@ -101,7 +101,7 @@ def test_the_cache_follows_hypotheses_that_are_reordered_and_sentences_that_leav
         whole = model(source[left].repeat_interleave(K, 0), histories.flatten(0, 1))[:, -1]
         torch.testing.assert_close(states.flatten(0, 1), whole, **CLOSE)
 
-        stay = torch.arange(len(left)) if position != 3 else torch.tensor([0, 2])  # the second sentence leaves
+        stay = torch.arange(len(left)) if position != 3 else torch.tensor([0, 2])  # the second sentence is finished
         origins = torch.randint(0, K, (len(left), K), generator=drawn)
         cache.select(stay, origins)
         histories = torch.stack([histories[b, origins[b]] for b in stay.tolist()])
@@ -117,8 +117,8 @@ def test_the_cache_follows_hypotheses_that_are_reordered_and_sentences_that_leav
 )  # fmt: skip
 @pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
 @pytest.mark.parametrize("K", [3, MAX_SIDE_BY_SIDE + 1])
-def test_a_reordering_moves_no_past_where_hypotheses_are_side_by_side(architecture, fields, beside, K):
-    """And where they are many, or a mixer cannot be shown less than all, each has a row."""
+def test_reordering_moves_no_cached_keys_where_hypotheses_are_side_by_side(architecture, fields, beside, K):
+    """With many hypotheses, or a mixer without query masks, each hypothesis is a row of the batch."""
     model = small_model(architecture=architecture, **fields).eval()
     cache = model.start(sentences(7, 4), K)
     for _ in range(2):
@@ -128,7 +128,7 @@ def test_a_reordering_moves_no_past_where_hypotheses_are_side_by_side(architectu
         assert [now is then for now, then in zip(cache.past, before, strict=True)] == [beside and K == 3] * len(before)
 
 
-def test_hypotheses_do_not_become_more_or_fewer_by_themselves():
+def test_a_step_with_another_number_of_hypotheses_is_an_error():
     model = small_model().eval()
     cache = model.start(sentences(7, 4), 3)
     model.step(torch.full((2, 3), 5), cache)
@@ -136,7 +136,7 @@ def test_hypotheses_do_not_become_more_or_fewer_by_themselves():
         model.step(torch.full((2, 2), 5), cache)
 
 
-def test_the_mask_is_none_where_no_sentence_is_padded_and_survives_selection():
+def test_the_key_mask_is_none_without_padding_and_survives_selection():
     model = small_model()
     assert model.encode(sentences(7, 7)).key_mask is None
     assert model.encode(sentences(7, 7)).select(torch.tensor([1])).key_mask is None
@@ -144,7 +144,7 @@ def test_the_mask_is_none_where_no_sentence_is_padded_and_survives_selection():
     assert seen[:, 0, 0].sum(1).tolist() == [7, 3, 3]
 
 
-def test_without_positions_the_encoder_sees_a_bag_of_words():
+def test_without_positional_encoding_the_encoder_ignores_the_order_of_tokens():
     source = sentences(11)
     order = torch.randperm(11, generator=torch.Generator().manual_seed(1))
     moved = {}
@@ -156,7 +156,7 @@ def test_without_positions_the_encoder_sees_a_bag_of_words():
     assert min(difference for encoding, difference in moved.items() if encoding != "none") > 0.1
 
 
-def test_source_and_target_learn_positions_of_their_own():
+def test_source_and_target_have_separate_learned_positions():
     model = small_model(positional_encoding="learned")
     source, target = model.source_positions.weight, model.target_positions.weight
     assert source.data_ptr() != target.data_ptr()
@@ -171,7 +171,7 @@ def parameters(seed, **fields):
 
 
 @every_encoding
-def test_weights_follow_from_the_seed_alone(encoding):
+def test_initial_weights_follow_from_the_seed_alone(encoding):
     torch.manual_seed(3)
     first = parameters(1, positional_encoding=encoding)
     torch.manual_seed(5)
@@ -179,13 +179,13 @@ def test_weights_follow_from_the_seed_alone(encoding):
     assert not torch.equal(parameters(2, positional_encoding=encoding), first)
 
 
-def test_no_two_matrices_are_drawn_alike():
+def test_no_two_matrices_have_the_same_initial_values():
     model = build(shape(), V, 1)
     first_values = [float(p.detach().flatten()[0]) for p in model.parameters() if p.dim() == 2]
     assert len(set(first_values)) == len(first_values)
 
 
-def test_building_and_training_leave_torchs_global_generator_alone():
+def test_building_and_training_do_not_use_torchs_global_generator():
     before = torch.get_rng_state()
     model = build(shape(dropout=0.3), V, 1).train()
     model(sentences(5), sentences(7)).sum().backward()
@@ -202,7 +202,7 @@ DROPPING = [
 
 
 @pytest.mark.parametrize("fields", DROPPING, ids=str)
-def test_dropout_follows_from_the_seed_and_evaluation_draws_nothing_from_it(fields):
+def test_dropout_follows_from_the_seed_and_evaluation_draws_no_numbers(fields):
     source, target = sentences(5, 7), sentences(7, 3, seed=2)
     one, other = (build(shape(**fields), V, seed=1) for _ in range(2))
     first = one.train()(source, target)
@@ -214,7 +214,7 @@ def test_dropout_follows_from_the_seed_and_evaluation_draws_nothing_from_it(fiel
     assert not torch.equal(one(source, target), first)
 
 
-def test_evaluating_is_training_without_any_dropout():
+def test_evaluation_equals_training_without_dropout():
     source, target = sentences(5, 7), sentences(7, 3, seed=2)
     rates = {"dropout": 0.3, "attention_dropout": 0.2, "activation_dropout": 0.1}
     with_dropout, without = build(shape(**rates), V, seed=1), build(shape(), V, seed=1)
@@ -222,7 +222,7 @@ def test_evaluating_is_training_without_any_dropout():
 
 
 def names_of_dropout(monkeypatch, **fields):
-    """Where dropout acts in one forward pass, in this order."""
+    """Names of the modules whose dropout acts in one forward pass, in order."""
     acted = []
 
     def recorded(self, x, residual=None):
@@ -236,7 +236,7 @@ def names_of_dropout(monkeypatch, **fields):
     return acted
 
 
-def test_dropout_is_on_every_sublayer_and_on_both_embedding_sums_and_nowhere_else(monkeypatch):
+def test_dropout_acts_on_every_sublayer_and_both_embedding_sums_only(monkeypatch):
     """Section 5.4: with N = 2 that is 2 sums, 2 * 2 sub-layers of the encoder and 2 * 3 of the decoder."""
     encoder = [f"encoder.{i}.around_{part}.dropout" for i in (0, 1) for part in ("mixer", "feed_forward")]
     decoder = [
@@ -247,7 +247,7 @@ def test_dropout_is_on_every_sublayer_and_on_both_embedding_sums_and_nowhere_els
     assert names_of_dropout(monkeypatch, dropout=0.1, norm_position="pre") == expected
 
 
-def test_dropout_on_weights_is_in_every_attention_and_in_nothing_else(monkeypatch):
+def test_attention_dropout_acts_in_every_attention_only(monkeypatch):
     expected = ["encoder.0.mixer", "encoder.1.mixer"]
     for i in (0, 1):
         expected += [f"decoder.{i}.mixer", f"decoder.{i}.cross_attention"]
@@ -258,12 +258,12 @@ def test_dropout_on_weights_is_in_every_attention_and_in_nothing_else(monkeypatc
     ]  # fmt: skip
 
 
-def test_dropout_on_activations_is_in_every_feed_forward_network_and_in_nothing_else(monkeypatch):
+def test_activation_dropout_acts_in_every_feed_forward_network_only(monkeypatch):
     acted = names_of_dropout(monkeypatch, activation_dropout=0.1)
     assert acted == [f"{stack}.{i}.feed_forward.dropout" for stack in ("encoder", "decoder") for i in (0, 1)]
 
 
-def test_stacks_are_as_deep_as_each_is_asked_to_be():
+def test_each_stack_has_its_configured_depth():
     def depths(**fields):
         model = small_model(**fields)
         return len(model.encoder), len(model.decoder)

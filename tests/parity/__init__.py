@@ -1,4 +1,4 @@
-"""Our models against implementations that this project did not write, weights copied and inputs drawn.
+"""Our models against independent implementations, with copied weights and random inputs.
 
 `python -m tests.parity` prints the table.
 """

@@ -1,4 +1,4 @@
-"""Print the parity table; exit with 1 where something differs by more than it may.
+"""Print the parity table; exit with 1 if a difference is above the limit.
 
 `python -m tests.parity`
 """
@@ -15,7 +15,7 @@ HEADINGS = ("oracle", "compared", "numbers", "their rms", "largest difference")
 
 
 def line(row: Row) -> tuple[tuple[str, ...], bool]:
-    """The cells of a row, and whether it holds."""
+    """The cells of a row, and whether its difference is within the limit."""
     found = row.compare()
     cells = (f"{found.numbers:,}", f"{found.rms:.2f}", f"{found.difference:.1e}")
     return (row.oracle, row.what, *cells), found.holds
@@ -29,7 +29,7 @@ def main() -> int:
         padded = (f"{cell:{side}{width}}" for cell, side, width in zip(row, "<<>>>", widths, strict=True))
         print(*padded, sep="  ")
     held = sum(holds for _, holds in lines)
-    print("\nLogits are ours twice: all places at once, and token by token with a cache.")
+    print("\nOur logits are computed twice: for all positions at once, and token by token with a cache.")
     by = f"torch {torch.__version__}, transformers {transformers.__version__}"
     print(f"{held} of {len(lines)} within {LIMIT:.0e}; {by}")
     return 0 if held == len(lines) else 1

@@ -1,4 +1,4 @@
-"""Random small models of ours with random padded sentences, and their logits at the target's tokens."""
+"""Small random models with random padded sentences, and their logits at the target tokens."""
 
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
@@ -27,10 +27,10 @@ class Case:
         self.model = build(self.config, self.V, seed=draw.randrange(1000)).requires_grad_(False).eval()
         random = torch.Generator().manual_seed(draw.randrange(1000))
         for parameter in self.model.parameters():
-            if parameter.dim() == 1:  # gains and biases are 1 and 0 at first, and would hide being left out
+            if parameter.dim() == 1:  # at 1 and 0, a missing gain or bias would go unnoticed
                 parameter += 0.5 * torch.randn(parameter.shape, generator=random)
         some, others = ([draw.randint(2, longest - 1) for _ in range(2)] for _ in range(2))
-        self.source = _drawn(draw, self.V, [longest, 1, *some])  # the longest meets the longest, one token meets more
+        self.source = _drawn(draw, self.V, [longest, 1, *some])  # longest with longest, and one token with several
         self.target = _drawn(draw, self.V, [longest, *others, 1])
 
     @property
@@ -40,25 +40,25 @@ class Case:
         return list(zip(*sides, strict=True))
 
     def logits(self) -> Tensor:
-        """Of all places at once: (tokens of the target, V)."""
+        """Logits of all positions at once: (target tokens, V)."""
         return self.of_tokens(self.model.logits(self.model(self.source, self.target)))
 
     def logits_by_step(self) -> Tensor:
-        """Token by token, with a cache: (tokens of the target, V)."""
+        """Logits token by token, with a cache: (target tokens, V)."""
         cache = self.model.start(self.source, 1)
         states = [self.model.step(tokens, cache) for tokens in self.target.split(1, dim=1)]
         return self.of_tokens(self.model.logits(torch.cat(states, dim=1)))
 
     def of_tokens(self, logits: Tensor) -> Tensor:
-        """(B, T, V) -> those of tokens, (n, V)."""
+        """Select the logits of tokens, without padding: (B, T, V) -> (n, V)."""
         return logits[self.target != 0]
 
     def in_a_row(self) -> Tensor:
-        """Each source with its target behind it, then padding (B, L)."""
+        """Each source followed by its target, then padding: (B, L)."""
         return pad([[*source, *target] for source, target in self.pairs])
 
     def of_targets(self, logits: Tensor) -> Tensor:
-        """Logits of `in_a_row` (B, L, V) -> those of the target's tokens (n, V)."""
+        """Select the logits of target tokens from those of `in_a_row`: (B, L, V) -> (n, V)."""
         places = (slice(len(source), len(source) + len(target)) for source, target in self.pairs)
         return torch.cat([row[place] for row, place in zip(logits, places, strict=True)])
 
@@ -70,7 +70,7 @@ def compared(
     longest: int = LONGEST,
     double: bool = False,
 ) -> Callable[[], Pairs]:
-    """Of a case a seed, our logits, at once and by steps, beside the oracle's; `double`: ours in double precision."""
+    """For one case per seed, our logits, at once and step by step, with the oracle's; `double`: ours in fp64."""
 
     def pairs() -> Iterator[tuple[Tensor, Tensor]]:
         for seed in seeds:
@@ -86,7 +86,7 @@ def compared(
 
 
 def depths(draw: Random) -> Settings:
-    """Layers of either stack."""
+    """Random depths of both stacks."""
     return {"encoder_layers": draw.choice((1, 2)), "decoder_layers": draw.choice((1, 2, 3))}
 
 
@@ -98,14 +98,14 @@ def free_sizes(draw: Random) -> Settings:
 
 
 def usual_sizes(draw: Random) -> Settings:
-    """Sizes for implementations that know d_k = d_v = d_model / h alone."""
+    """Sizes for implementations that support only d_k = d_v = d_model / h."""
     d_head, d_ff = draw.sample(PRIMES, 2)
     heads = draw.choice((2, 4, 6))
     return {**depths(draw), "n_heads": heads, "d_model": heads * d_head, "d_ff": d_ff}
 
 
 def pad(rows: Sequence[Sequence[int]]) -> Tensor:
-    """Token ids, with 0 behind them up to the longest."""
+    """Token ids, padded with 0 at the end to the longest."""
     width = max(map(len, rows))
     return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows])
 

@@ -1,4 +1,4 @@
-"""How parity is tested: on one thread, and without a network."""
+"""Parity is tested on one thread and without a network."""
 
 import socket
 
@@ -14,7 +14,7 @@ def one_thread():
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch):
-    """Models are built and never fetched."""
+    """Fail if a test uses the network: models are built from configurations."""
 
     def refuse(*_):
         raise AssertionError("a parity test reached for the network")

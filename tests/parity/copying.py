@@ -1,4 +1,4 @@
-"""Weights from our names and layouts into another library's."""
+"""Convert weights from our names and layouts to those of other libraries."""
 
 import re
 from collections.abc import Mapping
@@ -12,12 +12,12 @@ Weights = dict[str, Tensor]
 
 
 def weights_of(model: Transformer) -> Weights:
-    """Ours, by name."""
+    """Our weights by name."""
     return dict(model.state_dict())
 
 
 def renamed(weights: Mapping[str, Tensor], names: Mapping[str, str]) -> Weights:
-    """Weights under names in which these phrases are another's. # is a layer's number; a longer phrase goes first."""
+    """Weights under another library's names. `names` maps phrases; # is a layer's number; the longest phrase wins."""
     phrases = (phrase.replace(".", r"\.").replace("#", "[0-9]+") for phrase in sorted(names, key=len, reverse=True))
     pattern = re.compile(rf"\b(?:{'|'.join(phrases)})\b")
 
@@ -29,7 +29,7 @@ def renamed(weights: Mapping[str, Tensor], names: Mapping[str, str]) -> Weights:
 
 
 def load(theirs: nn.Module, weights: Weights) -> nn.Module:
-    """Another's model with these weights and their precision; they are all that it learns, shared ones named once."""
+    """Load these weights, in their precision, into another library's model; they must be exactly its parameters."""
     learned = {name for name, parameter in theirs.named_parameters() if parameter.requires_grad}
     assert learned == set(weights)
     theirs.to(next(iter(weights.values())).dtype).load_state_dict(weights, strict=False)
@@ -37,14 +37,14 @@ def load(theirs: nn.Module, weights: Weights) -> nn.Module:
 
 
 def with_attention_biases(weights: Weights) -> Weights:
-    """With biases of zero in projections of attention that have none."""
+    """Add biases of zero to attention projections without a bias."""
     projections = (name.removesuffix("weight") for name in weights if re.search(r"\bW_[QKVO]\.weight$", name))
     zeros = {f"{name}bias": torch.zeros(len(weights[f"{name}weight"])) for name in projections}
     return {**zeros, **weights}
 
 
 def without_biases(model: Transformer) -> Weights:
-    """For implementations that have no biases: ours are set to zero and left out."""
+    """For implementations without biases: set ours to zero and leave them out."""
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
             parameter.zero_()
@@ -52,7 +52,7 @@ def without_biases(model: Transformer) -> Weights:
 
 
 def fused(weights: Weights) -> Weights:
-    """With queries, keys and values of a self-attention or cross-attention projected by one matrix, W_QKV."""
+    """Join W_Q, W_K and W_V of every attention into one matrix, W_QKV."""
     found = {}
     for name, weight in weights.items():
         if "W_Q." in name:
@@ -64,9 +64,9 @@ def fused(weights: Weights) -> Weights:
 
 
 def unscaled(weights: Weights, d_model: int) -> Weights:
-    """For implementations that look embeddings up as they are: sqrt(d_model) times ours.
+    """For implementations that do not scale embeddings: sqrt(d_model) times ours.
 
-    Where the same matrix gives the logits, the last norm takes the factor away again.
+    If the same matrix gives the logits, the last norm is divided by the factor.
     """
     root, tied = d_model**0.5, "output.weight" not in weights
     scaled = {"embedding.weight": weights["embedding.weight"] * root}

@@ -1,7 +1,7 @@
-"""What models translate, beside transformers' own generation, and their perplexity beside its loss.
+"""Translations compared with the generation of transformers, and perplexity compared with its loss.
 
-The models have learned a little, so that they end their translations, and say something else of each
-source. Their arithmetic is in double precision, lest rounding decide between two hypotheses.
+The models are trained for a few steps, so that they end their translations, and translate each source differently.
+They compute in double precision, so that rounding does not decide between two hypotheses.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,13 +38,13 @@ Sentences = list[list[int]]
 
 @dataclass(frozen=True)
 class Taught:
-    """A case that has learned to reverse sentences, somewhat; and sentences that it has not seen."""
+    """A case trained briefly to reverse sentences, and unseen sentences."""
 
     case: Case
     sources: Sentences
 
     def translated(self, beam: int) -> list[Hypothesis]:
-        """By us."""
+        """Our translations."""
         limits = torch.full((len(self.sources),), LIMIT)
         return beam_search(self.case.model, ended(self.sources), limits, beam, alpha=0.0)
 
@@ -52,7 +52,7 @@ class Taught:
 @cache
 @torch.enable_grad()
 def taught(name: str) -> Taught:
-    """The case of these settings, after STEPS steps of Adam."""
+    """The case with these settings after STEPS steps of Adam."""
     draw = Random(1)
     case = Case(SETTINGS[name], draw)
 
@@ -72,7 +72,7 @@ def taught(name: str) -> Taught:
 
 
 def marked(sources: Sentences) -> tuple[Tensor, Tensor, Tensor]:
-    """Sources, and their reverses as what goes in and what should come out."""
+    """Sources, decoder inputs and expected outputs: the reversed sources with marks."""
     targets = [source[::-1] for source in sources]
     return ended(sources), pad([[BOS, *target] for target in targets]), ended(targets)
 
@@ -82,7 +82,7 @@ def ended(sentences: Sequence[Sequence[int]]) -> Tensor:
 
 
 class EndAt(LogitsProcessor):
-    """Leaves the end mark alone where a translation has as many tokens as it may."""
+    """Allows only the end mark once a translation has its maximum length."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -96,12 +96,12 @@ class EndAt(LogitsProcessor):
 
 
 def generated(theirs: PreTrainedModel, prompt: Tensor, begun: int, beam: int) -> tuple[Tensor, Tensor]:
-    """By transformers: tokens with an end mark, and their log-probability.
+    """Generate with transformers: tokens with an end mark, and their log-probability.
 
     Args:
         theirs: the model.
         prompt: sources (B, S).
-        begun: tokens that its translations begin with.
+        begun: number of tokens that its output repeats before the translation.
         beam: K.
     """
     search = {"num_beams": beam, "length_penalty": 0.0, "early_stopping": True} if beam > 1 else {}
@@ -115,7 +115,7 @@ def generated(theirs: PreTrainedModel, prompt: Tensor, begun: int, beam: int) ->
     )
     tokens = out.sequences[:, begun:]
     ends = tokens == EOS
-    real = ends.cumsum(1) - ends.long() == 0  # up to the first end mark; what fills the rest differs
+    real = ends.cumsum(1) - ends.long() == 0  # up to the first end mark; the padding after it differs
     return tokens * real, (log_probs * real).sum(1)
 
 
@@ -125,7 +125,7 @@ def by_marian(beam: int) -> Pairs:
 
 
 def by_llama(beam: int) -> Pairs:
-    """A sentence at a time: it would have padding in front of prompts."""
+    """One sentence at a time, because a batch would need padding before the prompts."""
     known = taught("llama")
     theirs = llama.llama(known.case)
     prompts = [torch.tensor([[*source, EOS, BOS]]) for source in known.sources]
@@ -143,7 +143,7 @@ def _wide(tokens: Tensor) -> Tensor:
 
 
 def of_marian() -> Pairs:
-    """Perplexity, and the exponential of Marian's loss."""
+    """Our perplexity, and the exponential of Marian's loss."""
     known = taught("marian")
     source, target_in, target_out = marked(known.sources)
     split = Split(

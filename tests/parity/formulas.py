@@ -1,6 +1,6 @@
-"""The model written out from the papers, in double precision: a sentence, a query, a head and a key at a time.
+"""The model written from the papers' formulas, in double precision: one sentence, query, head and key at a time.
 
-There is no batch here, hence no padding, no mask and no cache. Our weights are read by their names.
+Without batches it needs no padding, mask or cache. It reads our weights by name.
 """
 
 import math
@@ -25,7 +25,7 @@ Vectors = list[Vector]
 
 
 def logits(case: Case) -> Tensor:
-    """Of every target token, by the formulas."""
+    """Logits of every target token by the formulas."""
     weights = {name: weight.double().numpy() for name, weight in weights_of(case.model).items()}
     written = Written(case.config, weights)
     return torch.tensor(np.concatenate([written.logits(source, target) for source, target in case.pairs]))
@@ -33,7 +33,7 @@ def logits(case: Case) -> Tensor:
 
 @dataclass
 class Order:
-    """Where self-attention takes place: in which layer of which stack, seeing tokens ahead or not."""
+    """The place of a self-attention: stack, layer, and whether it is causal."""
 
     positions: str
     layer: int
@@ -42,7 +42,7 @@ class Order:
 
 @dataclass
 class Written:
-    """The model of a configuration and its weights."""
+    """The model for a configuration and weights."""
 
     c: ModelConfig
     w: dict[str, Vector]
@@ -82,14 +82,14 @@ class Written:
         return [self.norm(norm, v) for v in sums] if c.norm_position == "post" else sums
 
     def norm(self, at: str, v: Vector) -> Vector:
-        """Layer normalisation (Ba et al., 2016), or by the root mean square (Zhang and Sennrich, 2019)."""
+        """Layer normalization (Ba et al., 2016) or RMSNorm (Zhang and Sennrich, 2019)."""
         if self.c.norm == "rmsnorm":
             return v / math.sqrt((v**2).mean() + 1e-6) * self.w[f"{at}.weight"]
         spread = math.sqrt(((v - v.mean()) ** 2).mean() + 1e-6)
         return (v - v.mean()) / spread * self.w[f"{at}.weight"] + self.w[f"{at}.bias"]
 
     def linear(self, at: str, v: Vector) -> Vector:
-        """W v + b, where there is a b."""
+        """W v + b; without b if there is none."""
         return self.w[f"{at}.weight"] @ v + self.w.get(f"{at}.bias", 0.0)
 
     def feed_forward(self, at: str, x: Vectors) -> Vectors:
@@ -100,7 +100,7 @@ class Written:
         return [self.linear(f"{at}.W_2", np.array(u)) for u in inner]
 
     def place(self, positions: str, pos: int) -> Vector | float:
-        """What is added to an embedding (3.5)."""
+        """The vector that is added to an embedding (3.5)."""
         d = self.c.d_model
         if self.c.positional_encoding == "sinusoidal":
             angles = [pos / 10000 ** ((i - i % 2) / d) for i in range(d)]
@@ -108,7 +108,7 @@ class Written:
         return self.w[f"{positions}.weight"][pos] if self.c.positional_encoding == "learned" else 0.0
 
     def mixer(self, at: str, x: Vectors, order: Order) -> Vectors:
-        """Self-attention, or an LSTM; in both directions where it may look ahead."""
+        """Self-attention or an LSTM; the LSTM is bidirectional in the encoder."""
         if self.c.mixer == "attention":
             return self.attention(at, x, x, order)
         forth = self.lstm(at, "", x)
@@ -136,7 +136,7 @@ class Written:
         return out
 
     def weight(self, order: Order | None, n: int, i: int, j: int, q: Vector, k: Vector) -> float:
-        """What key j weighs for query i in head n, before the division by the sum over keys."""
+        """Weight of key j for query i in head n, before the division by the sum over keys."""
         c = self.c
         if order is None:
             return math.exp(self.scale * (q @ k))
@@ -197,7 +197,7 @@ def elu_plus_1(v: Vector) -> Vector:
 
 
 def turned(v: Vector, pos: int) -> NDArray[np.complex128]:
-    """Pairs of entries as complex numbers, turned (Su et al., 2021, eq. 12 and 15)."""
+    """Pairs of entries as complex numbers, rotated (Su et al., 2021, eq. 12 and 15)."""
     theta = 10000.0 ** (-np.arange(0, len(v), 2) / len(v))
     return (v[0::2] + 1j * v[1::2]) * np.exp(1j * pos * theta)
 
@@ -209,21 +209,21 @@ def slope(n: int, h: int) -> float:
 
 
 def bucket(distance: int, causal: bool) -> int:
-    """Of 32 buckets; where tokens ahead are seen, 16 for either direction (Raffel et al., 2020)."""
+    """Bucket of a distance: one of 32, or of 16 in each direction if not causal (Raffel et al., 2020)."""
     if causal:
         return one_way(-distance, 32)
     return one_way(abs(distance), 16) + (16 if distance > 0 else 0)
 
 
 def one_way(distance: int, count: int) -> int:
-    """Half of the buckets hold one distance each, the others wider and wider ranges."""
+    """Half of the buckets hold one distance each, the others logarithmically growing ranges."""
     exact = count // 2
     if distance < exact:
         return distance
     return min(count - 1, exact + math.floor(exact * math.log(distance / exact) / math.log(128 / exact)))
 
 
-# Every field of the core, for configurations drawn at random.
+# Values of every field of the model, for random configurations.
 FIELDS = {
     "architecture": ("encoder-decoder", "decoder-only"),
     "positional_encoding": ("sinusoidal", "learned", "none", "rope", "relative", "t5", "alibi"),
@@ -242,7 +242,7 @@ FIELDS = {
 
 
 def anything(draw: Random) -> Settings:
-    """Any configuration that a study may have."""
+    """A random valid configuration."""
     while True:
         sizes = {**free_sizes(draw), "n_heads": draw.choice((2, 4, 6)), "relative_clip": 3, "attention_window": 2}
         settings = {**sizes, **{name: draw.choice(values) for name, values in FIELDS.items()}}

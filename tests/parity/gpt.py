@@ -38,7 +38,7 @@ FIELDS = {"architecture": "decoder-only", "norm_position": "pre", "activation": 
 
 
 def gpt2(case: Case) -> Tensor:
-    """GPT-2's logits, of the target's tokens."""
+    """Logits of GPT-2 at the target tokens."""
     c = case.config
     config = GPT2Config(
         vocab_size=case.V, n_embd=c.d_model, n_layer=c.depths[1], n_head=c.n_heads, n_inner=c.d_ff,
@@ -46,13 +46,13 @@ def gpt2(case: Case) -> Tensor:
         bos_token_id=None, eos_token_id=None,
     )  # fmt: skip
     weights = unscaled(fused(weights_of(case.model)), c.d_model)
-    # Its linear layers hold what ours do, transposed.
+    # The matrices of its linear layers are the transposes of ours.
     weights = {name: weight.T if ".W_" in name and weight.dim() == 2 else weight for name, weight in weights.items()}
     return _logits(load(GPT2LMHeadModel(config), renamed(weights, GPT2)), case)
 
 
 def mpt(case: Case) -> Tensor:
-    """MPT's logits, of the target's tokens."""
+    """Logits of MPT at the target tokens."""
     c = case.config
     config = MptConfig(
         vocab_size=case.V, d_model=c.d_model, n_layers=c.depths[1], n_heads=c.n_heads, max_seq_len=c.max_positions,
@@ -73,7 +73,12 @@ def _for_gpt2(draw: Random) -> Settings:
 
 def _for_mpt(draw: Random) -> Settings:
     sizes = usual_sizes(draw)
-    return {**sizes, **FIELDS, "positional_encoding": "alibi", "d_ff": 4 * sizes["d_model"]}  # its only ratio
+    return {
+        **sizes,
+        **FIELDS,
+        "positional_encoding": "alibi",
+        "d_ff": 4 * sizes["d_model"],
+    }  # MPT supports no other ratio
 
 
 ROWS = (

@@ -44,13 +44,13 @@ def _common(case: Case) -> dict[str, object]:
 
 
 def llama(case: Case) -> PreTrainedModel:
-    """Llama with the case's weights; its feed-forward network may have biases, and its attention."""
+    """Llama with the case's weights, with biases in the feed-forward network and, if configured, in attention."""
     config = LlamaConfig(**_common(case), mlp_bias=True, attention_bias=case.config.attention_bias)
     return _loaded(LlamaForCausalLM(config), weights_of(case.model), case)
 
 
 def mistral(case: Case) -> PreTrainedModel:
-    """Mistral with the case's weights: Llama with a window, in which it counts the token itself, and no biases."""
+    """Mistral with the case's weights: Llama with a window, which includes the token itself, and no biases."""
     config = MistralConfig(**_common(case), sliding_window=case.config.attention_window + 1)
     return _loaded(MistralForCausalLM(config), without_biases(case.model), case)
 
@@ -61,7 +61,7 @@ def _loaded(theirs: PreTrainedModel, weights: Weights, case: Case) -> PreTrained
 
 
 def halves_turned(weights: Weights, d_k: int) -> Weights:
-    """With each head's queries and keys in Llama's order: it turns entry i with i + d_k / 2, we 2i with 2i + 1."""
+    """Reorder queries and keys of each head: Llama rotates entry i with i + d_k / 2, we rotate 2i with 2i + 1."""
 
     def ordered(weight: Tensor) -> Tensor:
         return weight.unflatten(0, (-1, d_k // 2, 2)).transpose(1, 2).flatten(0, 2)
@@ -70,7 +70,7 @@ def halves_turned(weights: Weights, d_k: int) -> Weights:
 
 
 def of(model: Model) -> Callable[[Case], Tensor]:
-    """The logits of the target's tokens by such a model."""
+    """Function that gives the logits of a model at the target tokens."""
 
     def logits(case: Case) -> Tensor:
         sequence = case.in_a_row()
@@ -80,7 +80,7 @@ def of(model: Model) -> Callable[[Case], Tensor]:
 
 
 def settings(draw: Random, kv_heads: int | None = None, **fields: object) -> Settings:
-    """Llama's shape, with so many heads of keys and values, each for two or three of queries; None for one each."""
+    """Llama's configuration with `kv_heads` key and value heads for two or three query heads each; None: one each."""
     half, half_head, d_ff = draw.sample(PRIMES, 3)
     heads = (kv_heads or 1) * draw.choice((2, 3))
     return {

@@ -33,7 +33,7 @@ NAMES = {
     "around_cross_attention.norm": "encoder_attn_layer_norm",
     "around_feed_forward.norm": "final_layer_norm",
 }
-# Weights with d_model on their last axis, and those without it; the others have it on their first.
+# Weights with d_model as last axis, and weights without d_model; all others have it as first axis.
 READS_D_MODEL = ("embedding.weight", "output.weight", "W_Q.weight", "W_K.weight", "W_V.weight", "W_1.weight")
 APART_FROM_D_MODEL = ("W_Q.bias", "W_K.bias", "W_V.bias", "W_1.bias")
 
@@ -62,7 +62,7 @@ def marian(case: Case) -> MarianMTModel:
 
 
 def sines_first(weights: Weights, d_model: int) -> Weights:
-    """With the entries of d_model in Marian's order: its positions have all sines before all cosines."""
+    """Reorder the entries of d_model as in Marian, whose positions have all sines before all cosines."""
     order = torch.cat([torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)])
 
     def ordered(name: str, weight: Tensor) -> Tensor:
@@ -74,7 +74,7 @@ def sines_first(weights: Weights, d_model: int) -> Weights:
 
 
 def logits(case: Case) -> Tensor:
-    """Marian's, of the target's tokens."""
+    """Logits of Marian at the target tokens."""
     source = {"input_ids": case.source, "attention_mask": case.source != PAD}
     return case.of_tokens(marian(case)(**source, decoder_input_ids=case.target).logits)
 

@@ -1,4 +1,4 @@
-"""A row of the parity table: an oracle, what is compared with it, and how far apart the two are."""
+"""A row of the parity table: an oracle, the compared numbers, and their largest difference."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -14,7 +14,7 @@ Pairs = Iterable[tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Comparison:
-    """So many numbers, the root mean square of the oracle's, and the largest difference of ours from them."""
+    """Count of compared numbers, root mean square of the oracle's, and our largest difference from them."""
 
     numbers: int
     rms: float
@@ -27,7 +27,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Row:
-    """`pairs`: of ours and the oracle's, in equal shapes."""
+    """One comparison. `pairs`: our tensors and the oracle's, of equal shapes."""
 
     oracle: str
     what: str

@@ -40,7 +40,7 @@ GATED = {"W_1": "wi_0", "W_3": "wi_1"}
 
 
 def logits(case: Case) -> Tensor:
-    """T5's, of the target's tokens."""
+    """Logits of T5 at the target tokens."""
     c = case.config
     encoder, decoder = c.depths
     gated = c.activation == "swiglu"
@@ -50,7 +50,7 @@ def logits(case: Case) -> Tensor:
         layer_norm_epsilon=EPS, attn_implementation="eager",
     )  # fmt: skip
     weights = without_biases(case.model)
-    # T5 scales before the product with the vocabulary and not at look-up: its matrix is sqrt(d_model) times ours.
+    # T5 scales the states before the logits and not the embeddings, so that its matrix is sqrt(d_model) times ours.
     weights["embedding.weight"] = weights["embedding.weight"] * c.d_model**0.5
     theirs = load(T5ForConditionalGeneration(config), renamed(weights, NAMES | (GATED if gated else PLAIN)))
     source = {"input_ids": case.source, "attention_mask": case.source != PAD}

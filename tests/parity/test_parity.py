@@ -1,4 +1,4 @@
-"""Our models are those of implementations that this project did not write, weights and inputs being the same."""
+"""Our models equal independent implementations, given the same weights and inputs."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from tests.parity.table import ROWS
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
-def test_numbers_are_those_of_the_oracle(row):
+def test_our_numbers_equal_the_oracles(row):
     found = row.compare()
     assert found.difference <= LIMIT
     assert found.rms > 0.5  # the limit is small beside them
@@ -19,14 +19,14 @@ def test_numbers_are_those_of_the_oracle(row):
 
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("beam", [1, 4])
-def test_the_translations_compared_are_of_many_kinds(name, beam):
+def test_the_compared_translations_are_diverse_and_mostly_complete(name, beam):
     translations = [hypothesis.tokens for hypothesis in taught(name).translated(beam)]
     assert len(set(map(tuple, translations))) > len(translations) / 2
     assert sum(0 < len(tokens) < LONGEST_TRANSLATION for tokens in translations) > len(translations) / 2
 
 
 @pytest.mark.parametrize(("apart", "status"), [(LIMIT / 2, 0), (LIMIT * 2, 1), (float("nan"), 1)])
-def test_the_command_prints_the_largest_difference_and_fails_where_it_is_too_large(apart, status, monkeypatch, capsys):
+def test_the_command_prints_the_largest_difference_and_fails_above_the_limit(apart, status, monkeypatch, capsys):
     near = Row("itself", "some numbers", lambda: [(torch.ones(7), torch.ones(7))])
     far = Row("itself", "other numbers", lambda: [(torch.ones(11), torch.ones(11) + apart)])
     monkeypatch.setattr(command, "ROWS", (near, far))

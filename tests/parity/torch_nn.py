@@ -1,4 +1,4 @@
-"""The whole of torch.nn.Transformer, between embeddings with positions and the product with the vocabulary."""
+"""torch.nn.Transformer, between our embeddings with positions and our output matrix."""
 
 import math
 from random import Random
@@ -31,7 +31,7 @@ NAMES = {
 
 
 def transformer(case: Case, weights: Weights) -> nn.Module:
-    """torch.nn's, ending each stack with a norm only where norms come first, as ours does."""
+    """torch.nn.Transformer with these weights; a stack ends with a norm only for pre-norm, as ours does."""
     c = case.config
     first = c.norm_position == "pre"
     shape = {
@@ -50,7 +50,7 @@ def transformer(case: Case, weights: Weights) -> nn.Module:
 
 
 def logits(case: Case) -> Tensor:
-    """E times what torch.nn.Transformer makes of sqrt(d_model) E[token] + position, of the target's tokens."""
+    """Logits at the target tokens: E times the states of torch.nn.Transformer on sqrt(d_model) E[token] + position."""
     weights = weights_of(case.model)
     ours = [weights[name] for name in ("source_embedding.weight", "embedding.weight") if name in weights]
     source, target = (
@@ -66,7 +66,7 @@ def logits(case: Case) -> Tensor:
 
 
 def positions(count: int, d_model: int) -> Tensor:
-    """Section 3.5, an entry at a time."""
+    """The sinusoids of section 3.5, one entry at a time."""
     table = torch.empty(count, d_model)
     for pos in range(count):
         for i in range(d_model // 2):

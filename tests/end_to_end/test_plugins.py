@@ -1,4 +1,4 @@
-"""A class of one's own from a study to its translations; the example of docs/components.md runs as it stands there."""
+"""Plug-in classes from a study to its translations; the example of docs/components.md runs unchanged."""
 
 import itertools
 import re
@@ -22,12 +22,12 @@ PAGE = Path(__file__).parents[2] / "docs" / "components.md"
 
 
 def runs(folder):
-    """Each run's id, and whether it uses a class of one's own."""
+    """The id of each run, and whether it uses a plug-in."""
     found = (folder / "results" / "runs").iterdir()
     return {run.name: (run / "sources").is_dir() for run in found}
 
 
-def test_the_documented_class_of_ones_own_is_trained_and_an_edit_makes_a_new_run(tmp_path):
+def test_the_documented_plugin_is_trained_and_an_edit_makes_a_new_run(tmp_path):
     text = PAGE.read_text()
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     (study,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
@@ -48,7 +48,7 @@ def test_the_documented_class_of_ones_own_is_trained_and_an_edit_makes_a_new_run
     assert all((tmp_path / "results" / "runs" / id / "result.json").exists() for id in runs(tmp_path))
 
 
-def test_a_class_that_sees_the_future_is_refused_before_anything_is_trained(tmp_path):
+def test_a_plugin_that_sees_later_tokens_is_refused_before_training(tmp_path):
     (tmp_path / "cheat.py").write_text(
         "from ablate.components import AttentionMechanism\n\n\nclass Cheat(AttentionMechanism):\n"
         "    def forward(self, Q, K, V, context):\n        return (Q @ K.transpose(-1, -2)).softmax(-1) @ V\n"
@@ -64,7 +64,7 @@ def test_a_class_that_sees_the_future_is_refused_before_anything_is_trained(tmp_
     assert "Traceback" not in done.stderr
 
 
-def test_a_class_that_does_not_go_with_one_row_is_refused_for_it_before_anything_is_trained(tmp_path):
+def test_a_plugin_that_is_incompatible_with_one_row_is_refused_before_training(tmp_path):
     (tmp_path / "plain.py").write_text(
         "from ablate.components import FullAttention\n\n\nclass Plain(FullAttention):\n    supports_bias = False\n"
     )
@@ -116,7 +116,7 @@ class Centred(nn.Module):
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory):
-    """A study with classes of its own, trained without disturbance."""
+    """A study with plug-ins, trained without interruption."""
     folder = tmp_path_factory.mktemp("own")
     (folder / "mine.py").write_text(MINE)
     (folder / "own.yaml").write_text(OWN)
@@ -128,13 +128,13 @@ def own(tmp_path_factory):
 
 @pytest.fixture
 def copied(own, tmp_path):
-    """A copy of it, source and all."""
+    """A copy of the study, with the plug-in's source."""
     shutil.copytree(own.file.parent, tmp_path, dirs_exist_ok=True)
     return Trained(tmp_path / "own.yaml", tmp_path / "results")
 
 
 def begun(trained, steps):
-    """Its run taken back, and begun again for so many steps."""
+    """Undo the end of its run, and begin it again for `steps` steps."""
     run, row = trained.folder("base"), trained.study.base
     run.result.unlink()
     shutil.rmtree(run.checkpoints)
@@ -151,7 +151,7 @@ def begun(trained, steps):
     return run
 
 
-def test_an_interrupted_run_with_it_resumes_and_ends_like_an_undisturbed_one(own, copied):
+def test_an_interrupted_run_with_a_plugin_gives_the_result_of_an_uninterrupted_one(own, copied):
     run = begun(copied, steps=13)
     assert [path.name.partition(".")[0] for path in sorted(run.checkpoints.glob("*.state.*"))][-1] == "000000013"
     done = copied.run()
@@ -160,8 +160,8 @@ def test_an_interrupted_run_with_it_resumes_and_ends_like_an_undisturbed_one(own
     assert outcome(copied.root) == outcome(own.root)
 
 
-def test_an_interrupted_run_resumes_with_the_source_that_it_began_with(own, copied):
-    """What is edited meanwhile is another run, and the old one is found again when the edit is undone."""
+def test_an_interrupted_run_resumes_with_the_plugin_source_that_it_began_with(own, copied):
+    """The edited class makes another run; undoing the edit finds the first one again."""
     begun(copied, steps=13)
     source = copied.file.parent / "mine.py"
     source.write_text(MINE.replace("torch.tensor(1.0)", "torch.tensor(2.0)"))
@@ -176,7 +176,7 @@ def test_an_interrupted_run_resumes_with_the_source_that_it_began_with(own, copi
     assert len({path.read_bytes() for path in copied.root.glob(weights)}) == 2
 
 
-def test_a_run_translates_from_the_source_that_it_keeps_after_the_original_is_gone(copied):
+def test_a_run_translates_with_its_copy_of_the_plugin_after_the_original_is_gone(copied):
     run = copied.folder("base")
     (kept,) = run.sources.iterdir()
     assert kept.read_text() == MINE
@@ -195,8 +195,8 @@ def test_a_run_translates_from_the_source_that_it_keeps_after_the_original_is_go
     assert f"{kept}: is not the source of mine:Mine@" in refused.err
 
 
-def test_its_parameters_are_counted_in_the_result(own):
-    """A gain in each of the two self-attentions, beside what the same model with norms of as many gains has."""
+def test_parameters_of_a_plugin_are_counted_in_the_result(own):
+    """One gain in each of the two self-attentions, beside the parameters of the same model without the plug-in."""
     (run,) = [Result.read(path) for path in own.root.glob("runs/*/result.json")]
     plain = own.file.parent / "plain.yaml"
     plain.write_text(OWN.replace("mine:Mine", "full").replace("mine:Centred", "rmsnorm"))
