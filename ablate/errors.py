@@ -13,8 +13,9 @@ Interrupted             a signal has stopped the process; all progress is saved 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from pathlib import Path
 
 EXIT_RUN_FAILED = 1
 EXIT_BAD_INPUT = 2
@@ -62,6 +63,22 @@ def did_you_mean(given: str, allowed: Iterable[str]) -> str:
     names = {name.lower(): name for name in allowed}
     near = get_close_matches(given.lower(), list(names), n=1, cutoff=0.6)
     return f'; did you mean "{names[near[0]]}"?' if near else ""
+
+
+def did_you_mean_path(path: Path, is_candidate: Callable[[Path], bool]) -> str:
+    """Return `; did you mean "studies/m30k.yaml"?` for the file or folder beside `path` with the most similar name.
+
+    Args:
+        path: does not exist.
+        is_candidate: whether an entry of the same folder may be meant.
+    """
+    try:
+        beside = [entry for entry in path.parent.iterdir() if is_candidate(entry)]
+    except OSError:
+        return ""
+    names = {name.lower(): entry for entry in beside for name in (entry.name, entry.stem)}
+    near = get_close_matches(path.name.lower(), names, n=1)
+    return f'; did you mean "{path.with_name(names[near[0]].name)}"?' if near else ""
 
 
 def listed(names: Iterable[object]) -> str:

@@ -67,6 +67,15 @@ def signed(value: float | None, digits: int) -> str:
     return text[1:] if float(text) == 0 else text
 
 
+def interval_text(low: float, high: float, digits: int) -> str:
+    """An interval: `[-0.3, +0.2]`; with up to four more digits where an end that is not 0 would be printed as 0."""
+    for more in range(5):
+        ends = [signed(end, digits + more) for end in (low, high)]
+        if all(float(text) != 0 or end == 0 for text, end in zip(ends, (low, high), strict=True)):
+            break
+    return f"[{ends[0]}, {ends[1]}]"
+
+
 def printable(text: str) -> str:
     r"""Text for a terminal: control and other unprintable characters escaped as Python writes them, such as `\x1b`."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

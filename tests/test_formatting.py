@@ -2,7 +2,7 @@
 
 import pytest
 
-from ablate.formatting import duration, ellipsis, middle_ellipsis, printable, scaled, setting_text, size
+from ablate.formatting import duration, ellipsis, interval_text, middle_ellipsis, printable, scaled, setting_text, size
 
 SECOND, MINUTE, HOUR, DAY = 1, 60, 3600, 86_400
 
@@ -108,3 +108,18 @@ def test_a_setting_is_written_as_in_a_study(value, text):
 @pytest.mark.parametrize(("width", "text"), [(9, "D 0.3 abc"), (8, "D 0.…abc"), (7, "D 0…abc"), (4, "D …c"), (1, "…")])
 def test_middle_ellipsis_keeps_both_ends(width, text):
     assert middle_ellipsis("D 0.3 abc", width) == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "digits", "text"),
+    [
+        (-4.25, 3.0, 1, "[-4.2, +3.0]"),
+        (0.0123, 0.0456, 1, "[+0.01, +0.05]"),
+        (-0.2, 0.0004, 1, "[-0.2000, +0.0004]"),
+        (0.0, 0.5, 1, "[0.0, +0.5]"),
+        (0.0, 0.0, 2, "[0.00, 0.00]"),
+        (1e-9, 1.0, 1, "[0.00000, +1.00000]"),
+    ],
+)
+def test_the_ends_of_an_interval_are_not_rounded_to_zero(low, high, digits, text):
+    assert interval_text(low, high, digits) == text

@@ -24,7 +24,7 @@ from ablate.cli import (
     translate,
     verify,
 )
-from ablate.cli.usage import ClickException, CommandGroup, usage_error
+from ablate.cli.usage import ClickException, Command, CommandGroup, usage_error
 
 GROUPS = {
     "Study": (init, plan, run, status),
@@ -62,7 +62,8 @@ def _options(
 for title, modules in GROUPS.items():
     for module in modules:
         name = module.__name__.rpartition(".")[2]
-        app.command(name=name, rich_help_panel=title, epilog=f"Example: [bold]{module.EXAMPLE}[/bold]")(module.command)
+        epilog = f"Example: [bold]{module.EXAMPLE}[/bold]"
+        app.command(name=name, cls=Command, rich_help_panel=title, epilog=epilog)(module.command)
 app.add_typer(data.app, name="data", rich_help_panel="Study")
 
 

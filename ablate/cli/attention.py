@@ -21,6 +21,8 @@ from ablate.errors import UsageError
 from ablate.store import Results
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from ablate.analysis.importance import Importances
     from ablate.analysis.weights import AttentionLayer
     from ablate.run.inference import LoadedRun
@@ -113,9 +115,8 @@ def _weights(
     weights = attention_weights(opened, text, translation, among)
     if out:  # before printing, which stops if the reader of a pipe exits
         from ablate.analysis.figures import draw_weights
-        from ablate.plotting import save
 
-        save(draw_weights(weights, run), out)
+        _save(draw_weights(weights, run), out)
     if format is Format.json:
         typer.echo(formats.weights_json(weights, run), nl=False)
     elif format is Format.csv:
@@ -128,15 +129,23 @@ def _weights(
         print_weights(weights, Console(highlight=False))
 
 
+def _save(figure: Figure, paths: list[Path]) -> None:
+    """Write the figure; the paths are reported on standard error, because standard output may be read by a program."""
+    from ablate.plotting import save
+
+    save(figure, paths)
+    for path in paths:
+        typer.echo(f"Wrote {path}", err=True)
+
+
 def _importance(run: str, importances: Importances, format: Format, out: list[Path]) -> None:
     """Print and draw the importance of heads."""
     from ablate.analysis import formats
 
     if out:  # before printing, which stops if the reader of a pipe exits
         from ablate.analysis.figures import draw_importances
-        from ablate.plotting import save
 
-        save(draw_importances(importances, run), out)
+        _save(draw_importances(importances, run), out)
     if format is Format.json:
         typer.echo(formats.importances_json(importances, run), nl=False)
     elif format is Format.csv:

@@ -18,13 +18,13 @@ from ablate.cli.options import (
     go_offline,
     study_and_results,
 )
-from ablate.cli.usage import CommandGroup
+from ablate.cli.usage import Command, CommandGroup
 from ablate.store import Results
 
 app = typer.Typer(help="List, describe and prepare corpora.", cls=CommandGroup, rich_markup_mode="rich")
 
 
-@app.command(name="list", epilog="Example: [bold]ablate data list[/bold]")
+@app.command(name="list", cls=Command, epilog="Example: [bold]ablate data list[/bold]")
 def list_corpora(results: ResultsRoot = DEFAULT_RESULTS, format: Format = OutputFormat.rich) -> None:
     """List named corpora, and corpora that are already prepared."""
     from ablate.config.translation_data import NAMED_CORPORA
@@ -39,7 +39,7 @@ def list_corpora(results: ResultsRoot = DEFAULT_RESULTS, format: Format = Output
     print_list(named, prepared)
 
 
-@app.command(epilog="Example: [bold]ablate data show study.yaml[/bold]")
+@app.command(cls=Command, epilog="Example: [bold]ablate data show study.yaml[/bold]")
 def show(
     study: StudyFile,
     results: ResultsRoot = DEFAULT_RESULTS,
@@ -49,7 +49,7 @@ def show(
 ) -> None:
     """Prepare a study's corpus and show its sources, sizes, lengths, vocabulary and a sample."""
     go_offline(offline)
-    content, root = study_and_results(study, results, set, None, None)
+    content, root = study_and_results(study, results, set, None, None, may_be_new=True)
     from ablate.data.prepare import prepare
     from ablate.report.data_text import describe
 
@@ -63,7 +63,7 @@ def show(
     print_description(shown)
 
 
-@app.command(epilog="Example: [bold]ablate data prepare study.yaml --offline[/bold]")
+@app.command(cls=Command, epilog="Example: [bold]ablate data prepare study.yaml --offline[/bold]")
 def prepare(
     study: StudyFile,
     results: ResultsRoot = DEFAULT_RESULTS,
@@ -73,7 +73,7 @@ def prepare(
 ) -> None:
     """Download and prepare the corpora of a study, and verify every file."""
     go_offline(offline)
-    content, root = study_and_results(study, results, set, rows, None)
+    content, root = study_and_results(study, results, set, rows, None, may_be_new=True)
     from ablate.data.prepare import prepare
 
     # Rows may have several vocabulary sizes, each of which is another corpus.

@@ -7,8 +7,9 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from ablate.errors import Interrupted
 from ablate.formatting import duration, plural
-from ablate.report.progress import ENDED, ProgressReader, StudyProgress, run_labels
+from ablate.report.progress import ENDED, ProgressReader, StudyProgress, run_labels, summary_line
 from ablate.report.run_text import progress_line
 from ablate.report.scores import describe_scores
 from ablate.store import Results
@@ -49,6 +50,9 @@ class LiveView:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.frame is not None:
+            if kind is Interrupted:  # the runs have saved their state meanwhile
+                self.rest_until = 0.0
+                self._draw(self.frame)
             self.frame.stop(keep=kind is not None)  # a launch that completes prints the final table instead
 
     def announce(self, corpus: Corpus, slots: Sequence[Slot], missing: int) -> None:
@@ -125,6 +129,8 @@ class LiveView:
         """Show the study until every run has ended, and keep the last frame. Events are changes between two looks."""
         self.begin()
         before = self._look()
+        if self.frame is None and before.ended < len(before.states):
+            self.log(summary_line(before))
         for run, state in before.states.items():
             if state == "running":
                 self.started(run)
@@ -139,6 +145,8 @@ class LiveView:
                 elif state in ENDED:
                     self.finished(run, state)
             self.tick()
+            if self.frame is None and time.monotonic() - self.last_line >= LINE_EVERY_SECONDS:
+                self.log(summary_line(now))  # no run is running
             before = now
         if self.frame is not None:
             self.rest_until = 0.0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablate.errors import StoreError, UsageError
+from ablate.errors import StoreError, UsageError, did_you_mean_path
 from ablate.store import Results, RunFolder
 
 if TYPE_CHECKING:
@@ -63,9 +63,17 @@ DEFAULT_RESULTS = Path("results")
 
 
 def study_and_results(
-    study: Path, results: Path, overrides: list[str] | None, rows: list[str] | None, seeds: str | None
+    study: Path,
+    results: Path,
+    overrides: list[str] | None,
+    rows: list[str] | None,
+    seeds: str | None,
+    *,
+    may_be_new: bool = False,
 ) -> tuple[Study, Results]:
     """Read the study, select its rows and seeds, and open its results root.
+
+    A note says if the results root does not exist; if it may be new, only where a folder has a similar name.
 
     Raises:
         StudyError: a fault in the study or in --set.
@@ -73,7 +81,12 @@ def study_and_results(
     """
     from ablate.study import Selection, read_study  # slow to import: `--help` does without
 
-    return read_study(study, Selection(overrides or (), rows or (), seeds)), Results(results)
+    content = read_study(study, Selection(overrides or (), rows or (), seeds))
+    if results != DEFAULT_RESULTS and not results.exists():
+        near = did_you_mean_path(results, Path.is_dir)
+        if near or not may_be_new:
+            typer.echo(f"note: --results {results} does not exist{near or ' yet'}", err=True)
+    return content, Results(results)
 
 
 def warn_of_changed_data(study: Study, results: Results) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -19,6 +20,11 @@ from ablate.cli.options import (
     study_and_results,
     warn_of_changed_data,
 )
+from ablate.errors import EXIT_BAD_INPUT
+
+if TYPE_CHECKING:
+    from ablate.report.budget import Budget, Fit
+    from ablate.report.plan import Plan
 
 EXAMPLE = "ablate plan study.yaml --budget 8h"
 
@@ -39,19 +45,27 @@ def command(
     from ablate.store.machine import visible_gpus
 
     limit = None if budget is None else Budget.parse(budget)
-    content, root = study_and_results(study, results, set, rows, seeds)
+    content, root = study_and_results(study, results, set, rows, seeds, may_be_new=True)
     warn_of_changed_data(content, root)
     plan = plan_of(content, root)
     fitting = None if limit is None else fit(plan, limit.available(visible_gpus()))
-    # Missing text does not prevent a plan, so it is a warning here and an error in `ablate run`.
-    for fault in source_faults(content.data, content.data_folder, root.corpora):
+    # Missing text does not prevent a plan, which is printed; the exit code is that of `ablate run`.
+    faults = source_faults(content.data, content.data_folder, root.corpora)
+    for fault in faults:
         typer.echo(f"data: {fault}", err=True)
     if format is OutputFormat.json:
         output = plan.as_json()
         if limit is not None:
             output["budget"] = {"seconds": limit.seconds, "fits": None if fitting is None else fitting.as_json()}
         typer.echo(json.dumps(output, indent=1))
-        return
+    else:
+        _print(plan, limit, fitting)
+    if faults:
+        raise typer.Exit(EXIT_BAD_INPUT)
+
+
+def _print(plan: Plan, limit: Budget | None, fitting: Fit | None) -> None:
+    """Print the plan, and the part of it that fits the budget."""
     from ablate.report.plan import print_plan
 
     print_plan(plan)

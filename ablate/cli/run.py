@@ -76,7 +76,7 @@ def command(
     # Options are checked before the study is read, and the study before anything is downloaded or trained.
     loggers = select_loggers(log or ())
     limit = None if budget is None else Budget.parse(budget)
-    content, root = study_and_results(study, results, set, rows, seeds)
+    content, root = study_and_results(study, results, set, rows, seeds, may_be_new=True)
     console = Console(highlight=False)
 
     def train(part: Study) -> Launch:
@@ -99,7 +99,10 @@ def command(
             gpus = 0 if device is Device.cpu else visible_gpus()
             outcome = _train_within(limit, min(gpus, jobs or gpus), content, root, train)
     except Interrupted:
-        console.print("Interrupted. The same command resumes.", soft_wrap=True)
+        from ablate.report.progress import saved_line
+
+        saved = saved_line(content, root)
+        console.print(f"Interrupted: {saved}. The same command resumes.", soft_wrap=True, markup=False)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     score_missing(content, root)
     table = table_of(content, root)

@@ -53,8 +53,10 @@ def command(
     """Show the state of every run, or everything known about one run."""
     # Ids have no suffix. A study file without a suffix is recognised because it exists.
     if not study.exists() and not study.suffix:
+        from ablate.study.yaml_nodes import nearest_study
+
         if not _RUN_ID.fullmatch(str(study)):
-            raise UsageError(f'"{study}" is neither a study file nor a run id')
+            raise UsageError(f'"{study}" is neither a study file nor a run id{nearest_study(study)}')
         if watch:
             raise UsageError("--watch has no effect on one run; give the study's file")
         _show_run(str(study), Results(results), format)

@@ -7,7 +7,7 @@ import typing
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from ablate.errors import UsageError, did_you_mean, listed
 from ablate.formatting import ellipsis, printable
@@ -24,8 +24,26 @@ else:
 MAX_LENGTH = 300  # characters of a message; what a user typed may be of any length
 
 
+class Command(TyperCommand):
+    """A command whose help shows no type for flags, which take no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the arguments and options of the command."""
+        return [_without_type(parameter) for parameter in super().get_params(ctx)]
+
+
+def _without_type(parameter: Any) -> Any:
+    if getattr(parameter, "is_flag", False) and parameter.metavar is None:
+        parameter.metavar = ""
+    return parameter
+
+
 class CommandGroup(TyperGroup):
     """A group of commands that reports a missing or unknown command in one line."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options of the group; flags show no type."""
+        return [_without_type(parameter) for parameter in super().get_params(ctx)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the group's options; without arguments, report the commands to choose from."""

@@ -102,7 +102,7 @@ def files_source(path: str, fields: TextFields) -> TextSource:
     """
     if suffix_of(path) in SUFFIXES:
         if not is_file(path):
-            raise DataError(f"{path} not found; set data.folder")
+            raise DataError(f"{path} not found{_looked_in(path)}; set data.folder")
         return Tables((path,), fields)
     files = [_first([f"{path}.{label}", f"{path}.{label}.gz"]) for label in fields.labels]
     if None not in files:
@@ -111,7 +111,12 @@ def files_source(path: str, fields: TextFields) -> TextSource:
     inside = files_in(path)
     if inside is not None:
         return _folder_source(path, inside, fields)
-    raise DataError(f"{path}.{fields.labels[files.index(None)]}(.gz) not found; set data.folder")
+    raise DataError(f"{path}.{fields.labels[files.index(None)]}(.gz) not found{_looked_in(path)}; set data.folder")
+
+
+def _looked_in(path: str) -> str:
+    """Return ` in FOLDER` for a relative path, whose folder is not plain from the path alone."""
+    return "" if is_address(path) or Path(path).is_absolute() else f" in {Path(path).parent.absolute()}"
 
 
 def _folder_source(path: str, inside: list[str], fields: TextFields) -> TextSource:

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from ablate.formatting import duration, millions, printable, scaled, setting_text, signed
+from ablate.formatting import duration, interval_text, millions, printable, scaled, setting_text, signed
 from ablate.report.curves import Curve, curve_of
 from ablate.report.scores import spread, verdict_json
 from ablate.report.table import Table, TableRow
@@ -184,15 +184,11 @@ def _significance(verdict: Verdict) -> Iterator[Text]:
     digits = verdict.metric.digits
     yield Text(f"{verdict.metric.title}: ").append(verdict.text, STYLES.get(verdict.word, ""))
     if verdict.seed_test:
-        interval = _interval(verdict.seed_test.low, verdict.seed_test.high, digits)
+        interval = interval_text(verdict.seed_test.low, verdict.seed_test.high, digits)
         yield Text(f"  95 % over {verdict.n} seeds {interval}, {p_text(verdict.seed_test.p)}", style="dim")
     if verdict.bootstrap:
-        interval = _interval(verdict.bootstrap.low, verdict.bootstrap.high, digits)
+        interval = interval_text(verdict.bootstrap.low, verdict.bootstrap.high, digits)
         yield Text(f"  95 % over test sentences {interval}, {p_text(verdict.bootstrap.p)}", style="dim")
-
-
-def _interval(low: float, high: float, digits: int) -> str:
-    return f"[{signed(low, digits)}, {signed(high, digits)}]"
 
 
 def _legend(comparison: Comparison) -> str:

@@ -13,11 +13,13 @@ from dataclasses import dataclass, field, replace
 from rich.text import Text
 
 from ablate.config.metrics import Metric
-from ablate.formatting import duration, middle_ellipsis, number, size, thousands
+from ablate.errors import StoreError
+from ablate.formatting import duration, middle_ellipsis, number, plural, size, thousands
 from ablate.report.plan import Plan, PlanRow, measured_rates, plan_of
+from ablate.report.run_text import PHASES
 from ablate.report.scores import Scores
 from ablate.report.terminal import STYLES
-from ablate.store import Results, RunFolder, State, state_of
+from ablate.store import Results, RunFolder, State, checkpoints, state_of
 from ablate.store.records import Progress, Result
 from ablate.store.status import STATES, read_progress
 from ablate.study import Row, Study
@@ -27,6 +29,7 @@ ENDED: tuple[State, ...] = ("done", "diverged", "failed")
 # Before that, the time left is estimated from this machine's past rates.
 PACE_SECONDS = 10.0
 PACE_SHARE = 0.02
+MOST_NAMED = 4  # runs that are named one by one after an interruption
 
 
 @dataclass(frozen=True)
@@ -298,7 +301,18 @@ def lines(progress: StudyProgress, width: int, height: int) -> list[Text]:
 
 
 def _title(progress: StudyProgress, width: int) -> Text:
-    """`tiny: 3 of 10 runs, 1 failed, about 2 min left`."""
+    """`tiny: 3 of 10 runs, 1 failed, about 2 min left`, in at most `width` columns."""
+    text = _counts(progress)
+    name = _cut(Text(progress.study.name), max(LEAST_LABEL, width - len(text) - 2))
+    return _cut(Text.assemble(name, ": ", text, style="bold"), width)
+
+
+def summary_line(progress: StudyProgress) -> str:
+    """The study in one line: `tiny: 3 of 10 runs, 1 failed, about 2 min left`."""
+    return f"{progress.study.name}: {_counts(progress)}"
+
+
+def _counts(progress: StudyProgress) -> str:
     counts = progress.counts
     parts = [f"{progress.ended} of {len(progress.states)} runs"]
     parts += [f"{counts[state]} {state}" for state in STATES if state not in ("done", "pending") and counts[state]]
@@ -306,9 +320,37 @@ def _title(progress: StudyProgress, width: int) -> Text:
         parts.append(f"about {duration(progress.seconds_left)} left")
     elif progress.ended < len(progress.states) and not counts["running"]:
         parts.append("no process is running this study")
-    text = ", ".join(parts)
-    name = _cut(Text(progress.study.name), max(LEAST_LABEL, width - len(text) - 2))
-    return _cut(Text.assemble(name, ": ", text, style="bold"), width)
+    return ", ".join(parts)
+
+
+def saved_line(study: Study, results: Results) -> str:
+    """The runs that are done, and the step from which each unfinished one resumes."""
+    labels, states = (
+        run_labels(study),
+        {run.id: _state_in_all_decodings(study, results, run.id) for run in study.runs()},
+    )
+    saved = {id: _last_checkpoint(results.run(id)) for id, state in states.items() if state not in ENDED}
+    steps = [f"{labels[id]} at step {step}" for id, step in saved.items() if step]
+    text = f"{sum(state in ENDED for state in states.values())} of {plural(len(states), 'run')} done"
+    if not steps:
+        return text
+    more = [f"{len(steps) - MOST_NAMED} more"] if len(steps) > MOST_NAMED else []
+    return f"{text}; saved: {', '.join([*steps[:MOST_NAMED], *more])}"
+
+
+def _state_in_all_decodings(study: Study, results: Results, id: str) -> State:
+    """The state of a run; it is done if every decoding is."""
+    states = [state_of(results.run(id), decoding) for decoding in study.decodings[id]]
+    return next((state for state in states if state != "done"), "done")
+
+
+def _last_checkpoint(folder: RunFolder) -> int | None:
+    """The step of the last valid checkpoint; None if there is none."""
+    try:
+        found = checkpoints.valid(folder.checkpoints)
+    except StoreError:
+        return None
+    return found[-1].step if found else None
 
 
 def _bar(progress: StudyProgress, width: int) -> Text:
@@ -438,7 +480,8 @@ def _work(reports: Sequence[Progress], long: bool) -> str:
     speed = sum(report.tokens_per_second or 0.0 for report in reports)
     several = f" x{len(reports)}" if len(reports) > 1 else ""
     if phase != "training" or not step:
-        return f"{phase}{several}"
+        at = f" at step {step}" if phase == "evaluating" else ""
+        return f"{PHASES.get(phase, phase)}{at}{several}" if long else f"{phase}{several}"
     if long:
         return f"step {step} of {steps or '?'}" + (f", {speed:,.0f} tokens/s" if speed else "") + several
     return f"{step}/{steps or '?'}" + (f" {_per_second(speed)}" if speed else "") + several

@@ -11,10 +11,14 @@ from ablate.config.plugins import without_digest
 from ablate.formatting import duration, plural
 from ablate.store import RunFolder, State
 from ablate.store.audit import Audit, RunRecords, read_records
-from ablate.store.records import Execution, Progress, Provenance, Result, RunRecord
+from ablate.store.records import Execution, Phase, Progress, Provenance, Result, RunRecord
 from ablate.store.status import last_lines, read_failure, read_progress, state_in_any_decoding
 
 LOG_LINES = 8
+# What a run does beside training, as people read it.
+PHASES: dict[Phase, str] = {
+    "evaluating": "evaluating on dev", "measuring": "evaluating on dev", "decoding": "decoding the test set"
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,7 @@ def progress_line(progress: Progress) -> str:
     """A worker's progress report: `step 120 of 450, loss 2.31, PPL 8.12, 7,300 tokens/s`."""
     parts = [f"step {progress.step} of {progress.steps or '?'}"] if progress.step else []
     if progress.phase not in ("training", "left"):
-        parts.append(progress.phase)
+        parts.append(PHASES.get(progress.phase, progress.phase))
     if progress.loss is not None:
         parts.append(f"loss {progress.loss:.2f}")
     if progress.perplexity is not None:

@@ -61,7 +61,10 @@ class _Pipeline:
         self.device = torch.device(job.device)
         self.reporter = ProgressReporter(folder, self.execution.threads, self.device)
         self.context = replace(
-            context, on_step=self.reporter.after_step, on_out_of_memory=self._remember_smaller_micro_batch
+            context,
+            on_step=self.reporter.after_step,
+            on_evaluation=lambda: self.reporter.enter("evaluating"),
+            on_out_of_memory=self._remember_smaller_micro_batch,
         )
         # The number of threads that the run began with, which may differ from the job's: it decides the order of sums.
         torch.set_num_threads(self.execution.threads)

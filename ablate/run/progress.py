@@ -50,7 +50,8 @@ class ProgressReporter:
         now = time.monotonic()
         if self.first is None:
             self.first = (now, report.tokens)
-        if now - self.written < INTERVAL_SECONDS and report.step != report.steps:
+        is_recent = now - self.written < INTERVAL_SECONDS and self.report.phase == "training"
+        if is_recent and report.step != report.steps:
             return
         elapsed, tokens = now - self.first[0], report.tokens - self.first[1]
         update = {

@@ -22,7 +22,7 @@ RESULT_FORMAT = 4  # 1 had no hash, 2 did not say which test set was decoded, 3 
 _READABLE = (3, RESULT_FORMAT)
 
 Outcome = Literal["done", "diverged"]
-Phase = Literal["starting", "training", "measuring", "decoding", "left"]
+Phase = Literal["starting", "training", "evaluating", "measuring", "decoding", "left"]
 Setting = str | int | float | bool | None
 R = TypeVar("R", bound="Record")
 

@@ -52,9 +52,35 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
     """
     selection = selection or Selection()
     text = read_file(path)
-    study = _Reader(path).read(parse_yaml(text, str(path)), selection.overrides)
+    root = parse_yaml(text, str(path))
+    try:
+        study = _Reader(path).read(root, selection.overrides)
+    except StudyError as error:
+        raise StudyError(*_blame_overrides(path, root, selection.overrides, error.lines)) from None
     study = replace(study, text=text, total_runs=len(study.rows) * len(study.seeds))
     return select(study, selection)
+
+
+def _blame_overrides(path: Path, root: Node, overrides: Sequence[str], lines: Sequence[str]) -> list[str]:
+    """Name the `--set` that causes an error at a position of the file: the file without it does not have the error."""
+    before = _error_lines(path, root, ()) if overrides else lines
+    blamed = []
+    for line in lines:
+        if line in before or line.startswith("--set"):
+            blamed.append(line)
+            continue
+        alone = [text for text in overrides if line in _error_lines(path, root, [text])]
+        position, _, message = line.partition(": ")
+        blamed.append(f"--set {' --set '.join(alone[:1] or overrides)}: {message} ({position})")
+    return blamed
+
+
+def _error_lines(path: Path, root: Node, overrides: Sequence[str]) -> tuple[str, ...]:
+    try:
+        _Reader(path).read(root, overrides)
+    except StudyError as error:
+        return error.lines
+    return ()
 
 
 @dataclass
@@ -96,9 +122,12 @@ class _Reader:
         base = self.read_base(sections.get("base"))
         rows, dropped = self.read_rows(sections.get("rows"), base, data.test if data else "")
         if task and data and not self.errors:
+            found: dict[str, str] = {}  # message -> the first row with it: one setting of base concerns every row
             for row in rows:
                 for message in task.check(data, row.config):
-                    self.report(sections["data"].mark, f'row "{row.label}": {message}')
+                    found.setdefault(message, row.label)
+            for message, label in found.items():
+                self.report(sections["data"].mark, f'row "{label}": {message}')
             runs = len(rows) * len(seeds)
             if runs > MAX_RUNS:
                 self.report(sections["seeds"].mark, f"makes {runs:,} runs; a study can have at most {MAX_RUNS:,}")

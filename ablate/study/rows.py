@@ -58,9 +58,11 @@ def _expand_mapping(group: str, mapping: Node, report: Report, max_rows: int) ->
         report(mapping.mark, f"expected a mapping with {listed(_WAYS)}; got {mapping.kind}")
         return []
     ways = [key for key in mapping.value if key in _WAYS]
-    for key, mark, _ in mapping.items():
-        if key not in (*_WAYS, "require", "where"):
-            report(mark, unknown_name("key", key, (*_WAYS, "require", "where")))
+    unknown = [(key, mark) for key, mark, _ in mapping.items() if key not in (*_WAYS, "require", "where")]
+    for key, mark in unknown:
+        report(mark, unknown_name("key", key, (*_WAYS, "require", "where")))
+    if unknown and not ways:
+        return []  # the unknown key is most likely the misspelt one
     if len(ways) != 1:
         report(mapping.mark, f"a group needs exactly one of the keys {listed(_WAYS)}; got {len(ways) or 'none'}")
         return []

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from ablate.errors import StudyError
+from ablate.errors import StudyError, did_you_mean_path
 from ablate.formatting import ellipsis, printable, setting_text
 
 MAX_BYTES = 1 << 20
@@ -93,7 +93,7 @@ def read_file(path: Path) -> str:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise StudyError(mark.error_line("no such file")) from None
+        raise StudyError(mark.error_line(f"no such file{nearest_study(path)}")) from None
     except OSError as error:
         raise StudyError(mark.error_line(f"cannot be read: {error.strerror}")) from None
     if len(content) > MAX_BYTES:
@@ -103,6 +103,11 @@ def read_file(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise StudyError(Mark(str(path), line, 1).error_line("is not valid UTF-8")) from None
+
+
+def nearest_study(path: Path) -> str:
+    """Return `; did you mean "m30k.yaml"?` for the YAML file beside `path` with the most similar name, or ""."""
+    return did_you_mean_path(path, lambda file: file.suffix in (".yaml", ".yml"))
 
 
 def parse_yaml(text: str, source: str) -> Node:

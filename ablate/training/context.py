@@ -20,6 +20,7 @@ class RunContext:
     check_lease: called before each write to the run's folder; raises LeaseLost if another process has the run.
     stop_requested: asked after every step; if true, the run saves its state and raises Interrupted.
     on_step: called after every optimizer step.
+    on_evaluation: called before every evaluation on the dev split.
     on_out_of_memory: called with the new micro-batch size, in padded tokens, before a step is repeated with it.
     """
 
@@ -27,6 +28,7 @@ class RunContext:
     check_lease: Callable[[], None] = lambda: None
     stop_requested: Callable[[], bool] = lambda: False
     on_step: Callable[[StepReport], None] = lambda report: None
+    on_evaluation: Callable[[], None] = lambda: None
     on_out_of_memory: Callable[[int], None] = lambda tokens: None
 
 

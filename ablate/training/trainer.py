@@ -107,6 +107,7 @@ class Trainer:
             if log_due or evaluation_due:
                 self._log_loss()
             if evaluation_due:
+                self.context.on_evaluation()
                 self._evaluate()
             # After the evaluation, so that the checkpoint has its outcome and its line of the log.
             save_due = is_due(self.config, step) or self._finished()

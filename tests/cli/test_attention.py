@@ -84,7 +84,7 @@ def test_kinds_and_layers_are_selected(attention):
 def test_the_suffix_of_a_figure_chooses_its_format(attention, tmp_path):
     png, svg = tmp_path / "a.png", tmp_path / "b.svg"
     done = attention(*GIVEN, "--layer", "1", "--out", png, "--out", svg)
-    assert (done.code, done.err) == (0, "")
+    assert (done.code, done.err) == (0, f"Wrote {png}\nWrote {svg}\n")
     assert png.read_bytes().startswith(b"\x89PNG")
     assert "<svg " in svg.read_text()
     done = attention("--importance", "--kind", "cross", "--out", tmp_path / "c.png")

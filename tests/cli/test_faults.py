@@ -140,6 +140,85 @@ def test_without_a_command_help_is_shown():
     assert done.out == inside("--help").out
 
 
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (["--set", "h=3"], ["--set h=3: h=3 does not divide d_model=64: set d_k, or change h or d_model (S:3:7)"]),
+        (["--set", "d_model=60", "--set", "h=7"], ["--set d_model=60 --set h=7: h=7 does not divide d_model=60: "]),
+        (["--set", "dropout=0.2", "--set", "h=3"], ["--set h=3: h=3 does not divide d_model=64"]),
+        (["--set", "d_model=63"], [
+            "--set d_model=63: h=4 does not divide d_model=63",
+        ]),
+        # A fault of the file itself stays where it is.
+        (["--set", "h=3", "--set", "beam=0"], ["--set beam=0: beam: ", "--set h=3: h=3 does not divide d_model=64"]),
+    ],
+)  # fmt: skip
+def test_an_error_that_only_set_causes_is_blamed_on_it(given, words, lines):
+    done = inside("plan", *given, *words)
+    assert (done.code, done.out) == (2, "")
+    said = done.err.replace(str(given[0]), "S").splitlines()
+    assert [any(line.startswith(start) for line in said) for start in lines] == [True] * len(lines), said
+    assert all(line.startswith("--set") for line in said)
+
+
+def test_an_error_of_the_file_is_not_blamed_on_set(here):
+    (here / "bad.yaml").write_text(BAD)
+    plain, done = (inside("plan", "bad.yaml", *words) for words in ([], ["--set", "dropout=0.2"]))
+    assert done.err == plain.err
+
+
+def test_a_row_that_set_breaks_is_blamed_on_it(here):
+    (here / "a.yaml").write_text(
+        "study: a\ndata: {corpus: toy, vocab_size: 200}\nbase: {d_model: 64, h: 4}\nrows: {A: {each: {h: [2, 8]}}}\n"
+    )
+    done = inside("plan", "a.yaml", "--set", "d_model=60")
+    assert done.err.startswith("--set d_model=60: h=8 does not divide d_model=60: ")
+    assert done.err.endswith(" (a.yaml:4:26)\n")
+
+
+def test_a_misspelt_key_of_a_group_is_one_line(here):
+    (here / "a.yaml").write_text("study: a\ndata: {corpus: toy, vocab_size: 200}\nrows: {A: {eahc: {h: [2, 8]}}}\n")
+    assert inside("plan", "a.yaml").err == 'a.yaml:3:12: unknown key "eahc"; did you mean "each"?\n'
+
+
+@pytest.mark.parametrize(
+    ("given_name", "meant"), [("m30k", "m30k.yaml"), ("m3ok.yaml", "m30k.yaml"), ("M30K", "m30k.yaml")]
+)
+@pytest.mark.parametrize("folder", ["", "studies/"])
+def test_a_study_without_its_suffix_is_suggested(here, folder, given_name, meant):
+    (here / "studies").mkdir()
+    (here / folder / "m30k.yaml").write_text("study: a\n")
+    done = inside("run", folder + given_name)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == f'{folder}{given_name}: no such file; did you mean "{folder}{meant}"?\n'
+    if "." not in given_name:
+        assert (
+            f'is neither a study file nor a run id; did you mean "{folder}{meant}"?'
+            in inside("status", folder + given_name).err
+        )
+
+
+def test_a_mistyped_results_folder_is_noted(given):
+    study, _, root = given
+    root.mkdir()
+    wrong = root.with_name("resutls")
+    near = f'note: --results {wrong} does not exist; did you mean "{root}"?\n'
+    for verb in ("plan", "status", "table"):
+        assert (inside(verb, study, "--results", wrong).code, inside(verb, study, "--results", wrong).err) == (0, near)
+        assert inside(verb, *given).err == ""
+    other = root.with_name("else")
+    assert inside("table", study, "--results", other).err == f"note: --results {other} does not exist yet\n"
+    assert inside("plan", study, "--results", other).err == ""  # a plan comes before the first run
+
+
+@pytest.mark.parametrize("verb", ["", "run", "table", "status", "verify", "data", "data show"])
+def test_help_shows_no_type_for_flags(verb):
+    shown = inside(*verb.split(), "--help")
+    assert shown.code == 0
+    assert "--help" in shown.out
+    assert "bool" not in shown.out
+
+
 FILES = "study: files\ndata: {corpus: files, direction: en-de, train: train, dev: dev, test: test, vocab_size: 80}\n"
 
 
@@ -154,7 +233,9 @@ def test_a_missing_corpus_is_one_line_per_split_and_creates_nothing(here):
 
 def test_a_plan_needs_no_corpus(here):
     (here / "files.yaml").write_text(FILES)
-    assert inside("plan", "files.yaml", "--set", "data.folder=nowhere").code == 0
+    done = inside("plan", "files.yaml", "--set", "data.folder=nowhere")
+    assert done.code == 2
+    assert "1 row, 1 run" in done.out
     assert [path.name for path in here.iterdir()] == ["files.yaml"]
 
 

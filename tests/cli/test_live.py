@@ -6,8 +6,10 @@ from rich.console import Console
 from ablate.cli import live as module
 from ablate.cli.live import LiveView
 from ablate.errors import Interrupted
+from ablate.report.progress import ProgressReader, lines, saved_line
 from tests.cli.inside import inside
 from tests.cli.test_frame import Tty
+from tests.records import save_checkpoint
 
 
 @pytest.fixture
@@ -45,7 +47,8 @@ def a_study_goes_on(fake, course):
 def test_in_a_pipe_every_event_is_a_line(given, fake, a_study_goes_on):
     done = inside("status", *given, "--watch")
     assert (done.code, done.err) == (0, "")
-    lines = done.out.splitlines()
+    first, *lines = done.out.splitlines()
+    assert first == "small: 0 of 12 runs, 1 running"
     assert lines[0] == "started  base seed 1"
     assert lines[1] == "started  A h=1 seed 1"
     assert lines[2].startswith("done     base seed 1: PPL 5.00, BLEU 25.0 (")
@@ -101,7 +104,61 @@ def test_the_table_of_a_launch_is_removed_when_it_completes_and_stays_when_it_is
     assert not tty.terminal.cursor.hidden
 
 
+def test_in_a_pipe_a_study_that_nobody_runs_is_named_at_once_and_every_minute(given, fake, course, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    fake.done("A h=1", 1, 5.0, 25.0)
+    course(lambda: None, lambda: now.__setitem__(0, 61.0), lambda: fake.all_done())
+    done = inside("status", *given, "--watch")
+    assert (done.code, done.err) == (0, "")
+    waiting = "small: 1 of 12 runs, no process is running this study"
+    assert done.out.splitlines()[:2] == [waiting, waiting]
+
+
+@pytest.mark.parametrize(
+    ("phase", "shown"),
+    [("evaluating", "evaluating on dev"), ("measuring", "evaluating on dev"), ("decoding", "decoding the test set")],
+)
+def test_the_view_names_what_a_run_does_beside_training(fake, given, phase, shown):
+    fake.at("base", 1, 40, alive=True, phase=phase)
+    wide, narrow = (
+        "\n".join(line.plain for line in lines(ProgressReader(fake.study, fake.results).read(), width, 24))
+        for width in (120, 60)
+    )
+    assert shown in wide
+    assert phase in narrow
+    assert shown in inside("status", *given).out
+
+
+def test_an_interruption_says_what_is_done_and_from_which_steps_the_others_resume(fake):
+    assert saved_line(fake.study, fake.results) == "0 of 12 runs done"
+    fake.done("base", 1, 5.0, 25.0)  # decoded for one of its two rows only
+    fake.done("D dropout=0.3", 1, 5.0, 25.0)
+    for seed, step in ((1, 20), (2, 40), (3, 60)):
+        save_checkpoint(fake.folder("A h=1", seed).checkpoints, step - 10)
+        save_checkpoint(fake.folder("A h=1", seed).checkpoints, step)
+    fake.at("A h=2", 1, 3, alive=False)  # begun, and nothing saved
+    text = "1 of 12 runs done; saved: A h=1 seed 1 at step 20, A h=1 seed 2 at step 40"
+    assert saved_line(fake.study, fake.results) == f"{text}, A h=1 seed 3 at step 60"
+    for seed in (1, 2, 3):
+        save_checkpoint(fake.folder("A h=2", seed).checkpoints, 70)
+    text = text.replace(", A h=1 seed 2", ", A h=2 seed 1 at step 70, A h=1 seed 2")
+    assert saved_line(fake.study, fake.results) == f"{text}, A h=2 seed 2 at step 70, 2 more"
+
+
+def test_the_last_frame_of_an_interrupted_launch_shows_the_state_after_it(fake, monkeypatch):
+    monkeypatch.delenv("CI", raising=False)
+    tty = Tty()
+    live = LiveView(fake.study, fake.results, Console(file=tty, force_terminal=True, width=30, height=12))
+    live.begin()
+    live.rest_until = float("inf")
+    fake.done("A h=1", 1, 5.0, 25.0)
+    live.__exit__(Interrupted, Interrupted(), None)
+    assert tty.lines[0].startswith("small: 1 of 12 runs")
+
+
 def test_watching_has_one_format(given):
+    given[2].mkdir()
     done = inside("status", *given, "--watch", "--format", "json")
     assert (done.code, done.out) == (2, "")
     assert done.err == "--format json has no effect with --watch\n"

@@ -78,7 +78,7 @@ def test_every_template_plans_and_names_the_schema_beside_it(tmp_path, template)
     assert (tmp_path / "ablate.schema.json").read_text() == inside("schema").out
     assert f"#   ablate run {file}" in file.read_text()
     assert not re.search("<[a-z]+>", file.read_text())
-    assert inside("plan", file).code == 0
+    assert inside("plan", file).code == (2 if template == "own-data" else 0)  # its text is not there yet
 
 
 def test_every_template_is_an_option():
@@ -128,12 +128,13 @@ def test_rows_and_seeds_are_selected_and_base_stays(given):
 
 
 def test_a_study_without_results_is_all_pending(given):
+    noted = f"note: --results {given[2]} does not exist yet\n"
     table = json.loads(inside("table", *given, "--format", "json").out)
     assert {row["state"] for row in table["rows"]} == {"pending"}
     assert table["rows"][0]["bleu"] == {"mean": None, "std": None, "n": 0, "values": []}
     for words in (["table"], ["table", "--format", "markdown"], ["table", "--format", "csv"], ["status"], ["plan"]):
         done = inside(words[0], *given, *words[1:])
-        assert (done.code, done.err) == (0, "")
+        assert (done.code, done.err) == (0, "" if words == ["plan"] else noted)
         assert "pending" in done.out
     assert not given[2].exists()
 
@@ -154,7 +155,7 @@ def test_status_shows_the_state_of_every_run(fake, given):
     found = statuses(given)
     assert found["base", 1] == ("done", "100 steps in 2 min")
     assert found["base", 2] == ("running", "step 40 of 100, loss 2.35, PPL 8.12, 7,300 tokens/s")
-    assert found["base", 3] == ("running", "step 100 of 100, decoding, PPL 7.50")
+    assert found["base", 3] == ("running", "step 100 of 100, decoding the test set, PPL 7.50")
     assert found["A h=1", 1] == ("interrupted", "step 60 of 100, loss 2.00")
     assert found["A h=1", 2] == ("failed", f"RuntimeError: out of luck; see {log}; --retry-failed runs it again")
     assert found["A h=1", 3] == ("diverged", "50 steps in 5 s: the loss exploded to 31.4 nats a token")

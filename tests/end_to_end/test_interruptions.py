@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -121,7 +122,7 @@ def test_workers_exit_after_their_launcher_is_killed_even_before_they_begin(hist
 def test_a_signal_saves_and_prints_how_to_resume(history, name):
     code, said, found, gone = history[1][name]
     assert code == 130
-    assert said.endswith("Interrupted. The same command resumes.\n")
+    assert re.search(r"Interrupted: 0 of 1 run done(; saved: base at step \d+)?\. The same command resumes\.\n$", said)
     assert "Traceback" not in said
     assert found == ["interrupted"]
     assert gone

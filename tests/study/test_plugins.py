@@ -149,6 +149,7 @@ def test_fields_without_custom_classes_report_their_allowed_values(faults):
 
 def test_the_table_shows_a_custom_class_without_its_hash(read, folder):
     study = read(ROW)
+    (folder / "results").mkdir()
     shown = inside("table", study.path, "--results", folder / "results")
     assert (shown.code, shown.err) == (0, "")
     assert "mine:Mine" in shown.out
@@ -163,6 +164,7 @@ def test_the_plan_names_rows_whose_custom_classes_are_not_counted(read, folder):
 
 def test_plan_status_and_table_import_neither_custom_modules_nor_torch(read, folder):
     study = read(ROW)
+    (folder / "results").mkdir()
     words = [[verb, str(study.path), "--results", str(folder / "results")] for verb in ("plan", "status", "table")]
     probe = (
         "import json, sys\nfrom ablate.cli import main\n"

@@ -96,6 +96,7 @@ class Training:
     log_lines: list[str] = field(default_factory=list)
     reports: list[StepReport] = field(default_factory=list)
     smaller: list[int] = field(default_factory=list)
+    evaluations: list[int] = field(default_factory=list)
     trainer: Trainer | None = None
 
     def prepare(self) -> Trainer:
@@ -115,6 +116,7 @@ class Training:
                 check_lease=self.check_lease,
                 stop_requested=lambda: self.reports[-1].step in self.stop_after,
                 on_step=self._on_step,
+                on_evaluation=lambda: self.evaluations.append(len(self.reports)),
                 on_out_of_memory=self.smaller.append,
             ),
         )

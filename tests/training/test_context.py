@@ -14,6 +14,7 @@ def test_the_defaults_do_nothing(capfd):
     context.log.error("nobody reads this")
     context.check_lease()
     context.on_step(StepReport(1, None, None, None, 7))
+    context.on_evaluation()
     context.on_out_of_memory(1)
     assert context.stop_requested() is False
     assert capfd.readouterr() == ("", "")
@@ -40,6 +41,12 @@ def test_a_training_reports_every_step_and_asks_for_a_stop_after_it(training):
     assert order == [1, 2, 3]
     assert [report.step for report in run.reports] == [1, 2, 3]
     assert {report.steps for report in run.reports} == {5}
+
+
+def test_an_evaluation_is_announced_before_the_report_of_its_step(training):
+    run = training(train_steps=5, eval_every=2)
+    run.fit()
+    assert run.evaluations == [1, 3, 4]  # reports before it: of steps 2, 4 and the last
 
 
 def test_the_lease_is_checked_before_every_file_of_a_checkpoint(training):

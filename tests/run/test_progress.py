@@ -1,0 +1,24 @@
+"""The progress report of a run: its phases follow what the run does."""
+
+import torch
+
+from ablate.run import progress as module
+from ablate.run.progress import ProgressReporter
+from ablate.store import RunFolder
+from ablate.training import StepReport
+
+
+def test_a_step_after_an_evaluation_is_reported_as_training_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(module.time, "monotonic", lambda: 0.0)  # no time passes: only phases cause a report
+    folder = RunFolder(tmp_path / "0123456789ab")
+    folder.path.mkdir()
+    reporter = ProgressReporter(folder, 1, torch.device("cpu"))
+    seen = [folder.read_progress().phase]
+    for step, evaluates in ((1, False), (2, True), (3, False)):
+        if evaluates:
+            reporter.enter("evaluating")
+            seen.append(folder.read_progress().phase)
+        reporter.after_step(StepReport(step, 9, None, None, 10 * step))
+        seen.append(folder.read_progress().phase)
+    assert seen == ["starting", "training", "evaluating", "training", "training"]
+    assert folder.read_progress().step == 2  # the third step came too soon after the second for another report
