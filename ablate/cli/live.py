@@ -64,7 +64,7 @@ class LiveView:
         )
         for line in corpus.manifest.noticed:
             self.log(f"note: {line}")
-        device, threads = slots[0].devices[0].partition(":")[0], slots[0].threads
+        device, threads = slots[0].device.partition(":")[0], slots[0].threads
         each = " each" if len(slots) > 1 else ""
         self.log(
             f"{missing} of {plural(len(self.labels), 'run')} to do, {len(slots)} at once on {device}, "

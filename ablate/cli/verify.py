@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -81,13 +81,15 @@ def _stored(study: Study, results: Results) -> int:
 
 def _check_resume(study: Study, row: Row, results: Results, device: Device, steps: int) -> int:
     """Train a few steps of a row with and without an interruption; 1 if the results differ, else 0."""
+    from ablate.launch import Demand
     from ablate.launch.devices import local_slots, micro_batch
     from ablate.run.resume_check import check_resume
 
     run, chosen = study.runs_of(row)[0], torch_device(device)
     corpus = study.task.prepare(run.data, study.data_folder, results.corpora, typer.echo)
     # The micro-batch that a launch would choose, because another one sums in another order.
-    (slot, *_) = local_slots("cuda" if chosen.type == "cuda" else "cpu", None, [row.config], run.data.vocab_size, 1)
+    kind: Literal["cuda", "cpu"] = "cuda" if chosen.type == "cuda" else "cpu"
+    (slot, *_) = local_slots(Demand((row.config,), run.data.vocab_size, runs=1, device=kind))
     difference = check_resume(
         row.config,
         run.seed,

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 from ablate.config import RowConfig
 from ablate.config.cost import peak_memory
 from ablate.errors import UsageError
-from ablate.launch.executor import Slot
+from ablate.launch.executor import Demand, Slot
 from ablate.store.machine import cores
-
-Device = Literal["auto", "cpu", "cuda"]
 
 # The share of memory that estimates may fill. The rest is for the system, libraries and allocators: on a CPU, an
 # allocator that keeps freed memory (see `allocator`) was measured at up to 1.8 times the estimate.
@@ -26,9 +22,7 @@ PADDING = 2  # a batch of batch_tokens real tokens has fewer than this many time
 SMALLEST_MICRO_BATCH = 256
 
 
-def local_slots(
-    device: Device, jobs: int | None, configs: Sequence[RowConfig], vocab_size: int, runs: int
-) -> list[Slot]:
+def local_slots(demand: Demand) -> list[Slot]:
     """The slots of this machine for the runs of a study.
 
     With GPUs, one slot for each, or `jobs` slots shared out over them. On a CPU, one slot for each core (small models
@@ -36,16 +30,10 @@ def local_slots(
     machine and the whole study only, and not on a selection or on the missing runs, because the number of threads
     changes the last digits of a run.
 
-    Args:
-        device: `auto` uses GPUs if there are any.
-        jobs: number of slots; None for the default.
-        configs: of all runs.
-        vocab_size: of the largest vocabulary.
-        runs: number of runs of the whole study.
-
     Raises:
         UsageError: `cuda` was asked for, and there is no GPU.
     """
+    device, jobs = demand.device, demand.jobs
     gpus = _gpu_memory() if device == "cuda" or (device == "auto" and _has_driver()) else []
     if device == "cuda" and not gpus:
         raise UsageError("--device cuda: torch finds no CUDA device; use --device cpu")
@@ -54,18 +42,18 @@ def local_slots(
         sharing = -(-count // len(gpus))
         threads = max(1, cores() // count)
         return [
-            Slot(f"{i}", (f"cuda:{i % len(gpus)}",), threads, GPU_MEMORY_SHARE * gpus[i % len(gpus)] / sharing)
+            Slot(f"{i}", f"cuda:{i % len(gpus)}", threads, GPU_MEMORY_SHARE * gpus[i % len(gpus)] / sharing)
             for i in range(count)
         ]
     memory = CPU_MEMORY_SHARE * _memory()
-    largest = max(peak_memory(c, vocab_size, SMALLEST_MICRO_BATCH) for c in configs)
-    count = jobs or max(1, min(cores(), runs, int(memory // largest)))
-    return [Slot(f"{i}", ("cpu",), max(1, cores() // count), memory / count) for i in range(count)]
+    largest = max(peak_memory(c, demand.vocab_size, SMALLEST_MICRO_BATCH) for c in demand.configs)
+    count = jobs or max(1, min(cores(), demand.runs, int(memory // largest)))
+    return [Slot(f"{i}", "cpu", max(1, cores() // count), memory / count) for i in range(count)]
 
 
 def micro_batch(config: RowConfig, vocab_size: int, slot: Slot) -> int:
     """The largest micro-batch that is estimated to fit, in padded tokens: a whole batch, halved as often as needed."""
-    tokens, kind = PADDING * config.batch_tokens, slot.devices[0].partition(":")[0]
+    tokens, kind = PADDING * config.batch_tokens, slot.device.partition(":")[0]
     if kind == "cpu":
         tokens = min(tokens, CPU_MICRO_BATCH)
     while tokens > SMALLEST_MICRO_BATCH and peak_memory(config, vocab_size, tokens, kind) > slot.memory:

@@ -4,9 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
+from ablate.config import RowConfig
 from ablate.run.job import Job, JobEvent
+
+Device = Literal["auto", "cpu", "cuda"]
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a study needs of an executor, from which the executor chooses its slots.
+
+    configs: of all runs.
+    vocab_size: of the largest vocabulary.
+    runs: number of runs of the whole study.
+    device: `auto` uses GPUs if there are any.
+    jobs: number of slots; None for the executor's default.
+    """
+
+    configs: tuple[RowConfig, ...]
+    vocab_size: int
+    runs: int
+    device: Device = "auto"
+    jobs: int | None = None
 
 
 @dataclass(frozen=True)
@@ -14,13 +35,13 @@ class Slot:
     """A place for one job.
 
     name: unique among the slots of an executor.
-    devices: such as `cpu` or `cuda:1`.
+    device: such as `cpu` or `cuda:1`.
     threads: of torch.
     memory: for weights, optimizer state and activations, in bytes.
     """
 
     name: str
-    devices: tuple[str, ...]
+    device: str
     threads: int
     memory: float
 

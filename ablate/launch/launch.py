@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ablate.config import DecodingConfig, RowConfig, cost
+from ablate.config import DataConfig, DecodingConfig, RowConfig, cost
 from ablate.config.identity import NOT_IDENTITY
 from ablate.config.plugins import references
 from ablate.data.corpus import Corpus
 from ablate.errors import Damaged, StoreError
 from ablate.formatting import size
-from ablate.launch.devices import Device, local_slots, micro_batch
-from ablate.launch.executor import Executor, Slot
-from ablate.launch.local import LocalExecutor
+from ablate.launch.devices import micro_batch
+from ablate.launch.executor import Demand, Device, Executor, Slot
+from ablate.launch.local import local_executor
 from ablate.launch.scheduler import Scheduler, Watcher
 from ablate.run.job import Job, RunRequest
 from ablate.store import Results, RunFolder, State, state_of
@@ -52,7 +52,7 @@ def launch(
     retry_failed: bool = False,
     announce: Callable[[Corpus, Sequence[Slot], int], None] = lambda corpus, slots, missing: None,
     log: Callable[[str], None] = lambda line: None,
-    executor_for: Callable[[Sequence[Slot]], Executor] = LocalExecutor,
+    executor_for: Callable[[Demand], Executor] = local_executor,
 ) -> Launch:
     """Execute the missing runs of a study, starting with base and the first seed.
 
@@ -63,11 +63,11 @@ def launch(
         results: root of the results.
         watcher: receives the events.
         device: `auto` uses GPUs if there are any.
-        jobs: runs at once; None for one on each GPU, or one on each core.
+        jobs: runs at once; None for the executor's default.
         retry_failed: execute failed runs again.
         announce: receives the corpus of base, the slots and the number of missing runs, before the first starts.
         log: receives a line for each stage of preparing a corpus, and for damage.
-        executor_for: makes the executor from the slots of this machine.
+        executor_for: makes the executor.
 
     Raises:
         DataError: a corpus is missing or malformed.
@@ -77,15 +77,11 @@ def launch(
     """
     results = Results(results.root.absolute())  # workers may have another working directory
     runs = {run.id: run for run in study.runs()}
-    if device == "cuda":  # fail before preparing data if there is no GPU
-        local_slots(device, jobs, [study.base.config], study.data.vocab_size, study.total_runs)
-    corpora = {  # one for each size of vocabulary
-        data: study.task.prepare(data, study.data_folder, results.corpora, lambda line: log(f"corpus: {line}"))
-        for data in dict.fromkeys(run.data for run in runs.values())
-    }
-    for run in runs.values():
-        _write_run_record(run, results, corpora[run.data], study)
-    _check_plugins(study, runs.values(), results)
+    largest = max(run.data.vocab_size for run in runs.values())
+    demand = Demand(tuple(run.config for run in runs.values()), largest, study.total_runs, device, jobs)
+    # Fail before preparing data if there is no GPU. Otherwise an executor is made only if a run is missing.
+    executor = executor_for(demand) if device == "cuda" else None
+    corpora = prepare(study, results, log)
     missing = [id for id in runs if _is_missing(study, results, id, retry_failed)]
     for id in missing:
         damage = damage_of(results.run(id))
@@ -93,11 +89,9 @@ def launch(
             log(damage.replace("; `ablate run` makes it again", "; it is made again"))
         results.run(id).failure.unlink(missing_ok=True)  # a retried run has not failed yet
     if missing:
-        largest = max(data.vocab_size for data in corpora)
-        slots = local_slots(device, jobs, [run.config for run in runs.values()], largest, study.total_runs)
-        on_disk = sum(size_of(results.run(id).checkpoints.glob("*.safetensors")) for id in missing)
-        to_train = [runs[id].config for id in missing if not results.run(id).result.exists()]
-        check_disk_space(results.root, to_train, largest, len(slots), on_disk)
+        executor = executor or executor_for(demand)
+        slots = executor.slots()
+        check_disk_space_of(study, results, missing, len(slots))
         announce(corpora[study.data_of(study.base)], slots, len(missing))
 
         def job_for(id: str, slot: Slot, halve_micro_batch: bool) -> Job:
@@ -106,8 +100,27 @@ def launch(
         def outcome_of(id: str) -> str | None:
             return None if _is_missing(study, results, id, retry_failed=False) else run_state(study, results, id)
 
-        Scheduler(executor_for(slots), job_for, results.run, outcome_of, watcher).run(missing)
+        Scheduler(executor, job_for, results.run, outcome_of, watcher).run(missing)
     return Launch(len(runs), Counter(run_state(study, results, id) for id in runs))
+
+
+def prepare(study: Study, results: Results, log: Callable[[str], None]) -> dict[DataConfig, Corpus]:
+    """Prepare the corpora of a study, one for each size of vocabulary, and write run.json for its runs.
+
+    Raises:
+        DataError: a corpus is missing or malformed.
+        StudyError: a plug-in does not fit its interface.
+        StoreError: results on disk belong to other data or another version.
+    """
+    runs = list(study.runs())
+    corpora = {
+        data: study.task.prepare(data, study.data_folder, results.corpora, lambda line: log(f"corpus: {line}"))
+        for data in dict.fromkeys(run.data for run in runs)
+    }
+    for run in runs:
+        _write_run_record(run, results, corpora[run.data], study)
+    _check_plugins(study, runs, results)
+    return corpora
 
 
 def run_state(study: Study, results: Results, id: str) -> State:
@@ -206,12 +219,25 @@ def _job(study: Study, results: Results, corpus: Corpus, run: Run, slot: Slot, h
         settings=run.config.model_dump(include=set(NOT_IDENTITY)),
     )
     return Job(
-        runs=(request,),
-        devices=slot.devices,
+        run=request,
+        device=slot.device,
         threads=slot.threads,
         micro_batch_tokens=micro_batch(run.config, run.data.vocab_size, slot),
         halve_micro_batch=halve_micro_batch,
     )
+
+
+def check_disk_space_of(study: Study, results: Results, missing: Iterable[str], at_once: int) -> None:
+    """Refuse to start if the disk is too small for the missing runs of a study, `at_once` of them in training.
+
+    Raises:
+        StoreError: names the space that is needed, and the space that is free.
+    """
+    runs, ids = {run.id: run for run in study.runs()}, list(missing)
+    largest = max(run.data.vocab_size for run in runs.values())
+    on_disk = sum(size_of(results.run(id).checkpoints.glob("*.safetensors")) for id in ids)
+    to_train = [runs[id].config for id in ids if not results.run(id).result.exists()]
+    check_disk_space(results.root, to_train, largest, at_once, on_disk)
 
 
 def check_disk_space(root: Path, configs: Iterable[RowConfig], vocab_size: int, at_once: int, on_disk: int) -> None:

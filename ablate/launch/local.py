@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import selectors
 import signal
 import subprocess
@@ -11,9 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from ablate.errors import StoreError
-from ablate.launch.devices import worker_environment
-from ablate.launch.executor import Lost, Slot
-from ablate.run.job import Job, JobEvent
+from ablate.launch.devices import local_slots, worker_environment
+from ablate.launch.executor import Demand, Lost, Slot
+from ablate.run.job import READY, Job, JobEvent
 
 WORKER = (sys.executable, "-m", "ablate.run.worker")
 VMSTAT = Path("/proc/vmstat")
@@ -26,12 +27,13 @@ class _Worker:
     def __init__(self, slot: Slot, command: Sequence[str]) -> None:
         self.slot = slot
         self.job: Job | None = None
+        self.ready = False  # it has loaded its libraries
+        self.rest = b""  # of its output: the beginning of a line
         self.oom_kills: int | None = None
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            text=True,
             env=worker_environment(slot.threads),
             start_new_session=True,  # a Ctrl-C reaches the launcher alone, which then asks its workers to stop
         )
@@ -40,8 +42,20 @@ class _Worker:
         assert self.process.stdin is not None
         self.job, self.oom_kills = job, count_oom_kills()
         with suppress(BrokenPipeError):  # the worker has died: its standard output ends, too
-            self.process.stdin.write(job.to_line())
+            self.process.stdin.write(job.to_line().encode())
             self.process.stdin.flush()
+
+    def read_lines(self) -> list[str] | None:
+        """The whole lines that have arrived; None at the end of the output, after half a line of a killed worker too.
+
+        Not `readline`: it would read a second line into its buffer, where a selector does not see it.
+        """
+        assert self.process.stdout is not None
+        chunk = os.read(self.process.stdout.fileno(), 1 << 16)
+        if not chunk:
+            return None
+        *lines, self.rest = (self.rest + chunk).split(b"\n")
+        return [f"{line.decode()}\n" for line in lines]
 
     def close(self) -> None:
         assert self.process.stdin is not None
@@ -61,7 +75,7 @@ class LocalExecutor:
         self._workers: dict[str, _Worker] = {}  # by slot
         self._selector = selectors.DefaultSelector()
         self._cancelled = 0
-        self._proven = False  # a worker has reported an event, so workers can start here
+        self._proven = False  # a worker was ready, so workers can start here
 
     def slots(self) -> Sequence[Slot]:
         """One slot for each worker."""
@@ -85,13 +99,18 @@ class LocalExecutor:
         return [event for event in found if event is not None]
 
     def _read(self, worker: _Worker) -> JobEvent | Lost | None:
-        """Read an event of a worker, or notice its death."""
-        assert worker.process.stdout is not None
-        line = worker.process.stdout.readline()
-        if not line.endswith("\n"):  # the end, or half a line of a killed worker
+        """Read the event of a worker's job, or notice the worker's death."""
+        lines = worker.read_lines()
+        if lines is None:
             return self._lost(worker)
+        if READY in lines:
+            worker.ready = self._proven = True
+            lines.remove(READY)
+        if not lines:
+            return None
+        (line,) = lines  # a worker has one job at a time
         event = JobEvent.from_line(line)
-        worker.job, self._proven = None, True
+        worker.job = None
         if event.outcome in ("failed", "interrupted"):
             self._retire(worker)  # it exits after these events, and must not get another job
         return event
@@ -101,7 +120,7 @@ class LocalExecutor:
         if worker.job is None:
             return None
         code = worker.process.returncode
-        if code >= 0 and not self._proven and not self._cancelled:
+        if code >= 0 and not (worker.ready or self._proven or self._cancelled):
             raise StoreError(f"a worker could not start (exit code {code}); its output is above")
         return Lost(
             run=worker.job.run.id,
@@ -136,6 +155,15 @@ class LocalExecutor:
             worker.close()
         self._workers.clear()
         self._selector.close()
+
+
+def local_executor(demand: Demand) -> LocalExecutor:
+    """An executor with a worker in each slot of this machine.
+
+    Raises:
+        UsageError: `cuda` was asked for, and there is no GPU.
+    """
+    return LocalExecutor(local_slots(demand))
 
 
 def count_oom_kills() -> int | None:

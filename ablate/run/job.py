@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
 from ablate.config import DecodingConfig
 from ablate.store.records import Setting
+
+EventOutcome = Literal["done", "diverged", "interrupted", "failed", "busy", "unsuitable"]
+
+# Lines of the protocol that are no JSON: a worker's first line, and an executor's last one.
+READY = "ready\n"
+NO_MORE_JOBS = "\n"
 
 
 class _Message(BaseModel):
@@ -45,31 +52,21 @@ class RunRequest(_Message):
 
 
 class Job(_Message):
-    """Runs to execute on devices. Several runs are trained together; several devices share each run.
+    """One run to execute on one device.
 
-    devices: such as `cpu` or `cuda:0`.
+    device: such as `cpu` or `cuda:0`.
     threads: of torch, for a run that has not begun; one that has keeps its own.
     micro_batch_tokens: padded tokens that fit at once, for a run that has not begun.
     halve_micro_batch: the system killed the last worker for want of memory.
+    report_seconds: between two reports of progress.
     """
 
-    runs: tuple[RunRequest, ...]
-    devices: tuple[str, ...]
+    run: RunRequest
+    device: str
     threads: int
     micro_batch_tokens: int
     halve_micro_batch: bool = False
-
-    @property
-    def run(self) -> RunRequest:
-        """The only run of the job."""
-        (run,) = self.runs
-        return run
-
-    @property
-    def device(self) -> str:
-        """The only device of the job."""
-        (device,) = self.devices
-        return device
+    report_seconds: float = 1.0
 
     def to_line(self) -> str:
         """Encode the job as one line of JSON."""
@@ -84,12 +81,13 @@ class Job(_Message):
 class JobEvent(_Message):
     """The end of work on one run of a job.
 
-    outcome: `done`, `diverged`, `interrupted`, `failed`, or `busy` if another process holds the run's lease.
-    reason: of a failure, one line.
+    outcome: `done`, `diverged`, `interrupted`, `failed`; `busy` if another process holds the run's lease; `unsuitable`
+        if the run cannot continue on this device, and is left as it was.
+    reason: of `failed` or `unsuitable`, one line.
     """
 
     run: str
-    outcome: str
+    outcome: EventOutcome
     reason: str = ""
 
     def to_line(self) -> str:

@@ -59,7 +59,7 @@ class _Pipeline:
         self.corpus = Corpus(job.run.corpus)
         self.execution = execution_of(folder, job, self.config, self.corpus.training, self.log)
         self.device = torch.device(job.device)
-        self.reporter = ProgressReporter(folder, self.execution.threads, self.device)
+        self.reporter = ProgressReporter(folder, self.execution.threads, self.device, job.report_seconds)
         self.context = replace(
             context,
             on_step=self.reporter.after_step,

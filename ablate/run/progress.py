@@ -1,4 +1,4 @@
-"""The progress report of a run, rewritten about once a second."""
+"""The progress report of a run, rewritten every second or so."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ from ablate.store.records import Memory, Phase, Progress
 from ablate.store.status import read_progress
 from ablate.training import StepReport
 
-# A small model makes many steps a second; a file for each would slow it down.
-INTERVAL_SECONDS = 1.0
-
 
 class ProgressReporter:
     """Writes progress.json. `seconds` adds up over interruptions."""
 
-    def __init__(self, folder: RunFolder, threads: int, device: torch.device) -> None:
-        self.folder, self.device = folder, device
+    def __init__(self, folder: RunFolder, threads: int, device: torch.device, interval: float = 1.0) -> None:
+        """Prepare for reports, `interval` seconds apart while the phase is the same."""
+        self.folder, self.device, self.interval = folder, device, interval
         self.started = time.monotonic()
         before = read_progress(folder)
         self.seconds_before = before.seconds if before else 0.0
@@ -38,7 +36,7 @@ class ProgressReporter:
         self.written = 0.0
         # The first step also allocates memory and would lower the rate.
         self.first: tuple[float, int] | None = None  # time and tokens after the first step
-        self.enter("starting")
+        self._write("starting")
 
     @property
     def seconds(self) -> float:
@@ -50,7 +48,8 @@ class ProgressReporter:
         now = time.monotonic()
         if self.first is None:
             self.first = (now, report.tokens)
-        is_recent = now - self.written < INTERVAL_SECONDS and self.report.phase == "training"
+        # A small model makes many steps a second; a file for each would slow it down.
+        is_recent = now - self.written < self.interval and self.report.phase == "training"
         if is_recent and report.step != report.steps:
             return
         elapsed, tokens = now - self.first[0], report.tokens - self.first[1]
@@ -62,10 +61,14 @@ class ProgressReporter:
             "tokens_per_second": tokens / elapsed if elapsed > 0 else None,
         }
         self.report = self.report.model_copy(update=update)
-        self.enter("training")
+        self._write("training")
 
     def enter(self, phase: Phase) -> None:
-        """Write a report with this phase."""
+        """Write a report with this phase; if the phase is not new, only if the last report is old enough."""
+        if phase != self.report.phase or time.monotonic() - self.written >= self.interval:
+            self._write(phase)
+
+    def _write(self, phase: Phase) -> None:
         self.written = time.monotonic()
         update = {
             "phase": phase,

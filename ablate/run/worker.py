@@ -1,8 +1,11 @@
 """A worker process: jobs on standard input, events on standard output, one JSON line each.
 
-An executor starts it with `python -m ablate.run.worker`. It executes one job after another, so that torch is loaded
-once. It saves and leaves on SIGTERM or SIGINT, when it loses the lease of its run, and when its standard input ends,
-because the launcher that would read its events is gone.
+An executor starts it with `python -m ablate.run.worker`. Its first line is `ready`, once its libraries are loaded. It
+executes one job after another, so that torch is loaded once. It saves and leaves on SIGTERM or SIGINT, when it loses
+the lease of its run, and when its standard input ends, because the launcher that would read its events is gone. An
+empty line instead of a job means that no more follow: the worker finishes the jobs before it, and exits.
+
+An executor that does not use this process calls `execute_if_free` in one of its own.
 """
 
 from __future__ import annotations
@@ -15,14 +18,14 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 import torch
 
 from ablate.errors import EXIT_INTERRUPTED, Interrupted, StoreError
-from ablate.run.job import Job, JobEvent
+from ablate.run.job import NO_MORE_JOBS, READY, EventOutcome, Job, JobEvent
 from ablate.run.pipeline import execute
 from ablate.store import RunFolder
 from ablate.store.lease import Lease, LeaseLost
@@ -57,6 +60,9 @@ class _Jobs:
         # Not sys.stdin: at exit, Python would wait for the lock that this thread holds on it.
         with os.fdopen(os.dup(0), encoding="utf-8") as stream:
             for line in stream:
+                if line == NO_MORE_JOBS:
+                    self.lines.put(None)
+                    return
                 self.lines.put(line)
         self.stop.requested = True
         self.lines.put(None)
@@ -84,8 +90,12 @@ def main() -> int:
     events = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # output of libraries must not be taken for an event
     leases: dict[str, Lease] = {}  # of runs that other processes hold: each measures how long its holder is silent
+    try:
+        events.write(READY)
+    except BrokenPipeError:
+        return EXIT_INTERRUPTED
     for job in _Jobs(stop):
-        event = execute_if_free(job, stop, leases)
+        event = execute_if_free(job, stop, leases, to_log=(1, 2))
         try:
             events.write(event.to_line())
         except BrokenPipeError:
@@ -97,13 +107,19 @@ def main() -> int:
     return 0
 
 
-def execute_if_free(job: Job, stop: Callable[[], bool], leases: dict[str, Lease]) -> JobEvent:
+def execute_if_free(
+    job: Job, stop: Callable[[], bool], leases: dict[str, Lease], to_log: Sequence[int] = ()
+) -> JobEvent:
     """Execute a job, unless another process holds the lease of its run.
+
+    Every outcome, a failure too, is returned as an event. A failure is also recorded in the run's folder.
 
     Args:
         job: to execute.
-        stop: whether to save and leave.
+        stop: whether to save and leave; called at each step.
         leases: of runs that were busy before, by id. Keep it between calls, and begin with an empty one.
+        to_log: file descriptors that write to the run's log while the job is executed, such as 2 for the messages of
+            libraries.
     """
     folder = RunFolder(job.run.folder)
     lease = leases.setdefault(folder.id, Lease(folder.lease))
@@ -112,20 +128,21 @@ def execute_if_free(job: Job, stop: Callable[[], bool], leases: dict[str, Lease]
             return JobEvent(run=folder.id, outcome="busy")
         del leases[folder.id]
         try:
-            return _execute_leased(job, folder, lambda: stop() or lease.is_lost, lease)
+            return _execute_leased(job, folder, lambda: stop() or lease.is_lost, lease, to_log)
         finally:
             lease.release()
     except Exception as error:  # the disk refused the lease or the log
         return JobEvent(run=folder.id, outcome="failed", reason=failure_reason(error, folder))
 
 
-def _execute_leased(job: Job, folder: RunFolder, stop: Callable[[], bool], lease: Lease) -> JobEvent:
+def _execute_leased(
+    job: Job, folder: RunFolder, stop: Callable[[], bool], lease: Lease, to_log: Sequence[int]
+) -> JobEvent:
     """Execute a job while holding the lease of its run; a failure is recorded."""
-    with folder.log.open("a", encoding="utf-8") as file:
-        os.dup2(file.fileno(), 2)  # output of libraries belongs into the run's log, too
+    with folder.log.open("a", encoding="utf-8") as file, _redirected(to_log, file.fileno()):
         log = run_logger(file.fileno())
         try:
-            outcome: str = execute(job, RunContext(log, lease.check, stop))
+            outcome: EventOutcome = execute(job, RunContext(log, lease.check, stop))
             return JobEvent(run=folder.id, outcome=outcome)
         except Interrupted:
             return JobEvent(run=folder.id, outcome="busy" if lease.is_lost else "interrupted")
@@ -138,6 +155,20 @@ def _execute_leased(job: Job, folder: RunFolder, stop: Callable[[], bool], lease
             with suppress(OSError):  # the disk may be the cause; the launcher learns the reason in any case
                 Failure(reason=reason, time=time.time()).write(folder.failure)
             return JobEvent(run=folder.id, outcome="failed", reason=reason)
+
+
+@contextmanager
+def _redirected(descriptors: Sequence[int], target: int) -> Iterator[None]:
+    """Let descriptors write to a target inside the context."""
+    saved = [(descriptor, os.dup(descriptor)) for descriptor in descriptors]
+    try:
+        for descriptor in descriptors:
+            os.dup2(target, descriptor)
+        yield
+    finally:
+        for descriptor, copy in saved:
+            os.dup2(copy, descriptor)
+            os.close(copy)
 
 
 class _LogFile(logging.Handler):

@@ -96,7 +96,7 @@ def diverged(copy, monkeypatch):
     (corpus,) = (path.parent for path in copy.root.glob("corpora/*/corpus.json"))
     try:
         request = RunRequest(folder=run.path, corpus=corpus, test="test", decodings=decodings, settings={})
-        job = Job(runs=(request,), devices=("cpu",), threads=1, micro_batch_tokens=512)
+        job = Job(run=request, device="cpu", threads=1, micro_batch_tokens=512)
         assert execute(job, RunContext()) == "diverged"
     finally:
         torch.set_num_threads(threads)

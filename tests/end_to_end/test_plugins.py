@@ -141,7 +141,7 @@ def begun(trained, steps):
     (corpus,) = (path.parent for path in trained.root.glob("corpora/*/corpus.json"))
     decodings = {row.decoding: DecodingConfig(**row.config.model_dump(include=set(DecodingConfig.model_fields)))}
     request = RunRequest(folder=run.path, corpus=corpus, test="test", decodings=decodings, settings={})
-    job = Job(runs=(request,), devices=("cpu",), threads=1, micro_batch_tokens=512)
+    job = Job(run=request, device="cpu", threads=1, micro_batch_tokens=512)
     asked, threads = itertools.count(1), torch.get_num_threads()
     try:
         with pytest.raises(Interrupted):

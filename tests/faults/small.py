@@ -156,7 +156,7 @@ class Small:
         request = RunRequest(
             folder=run.path, corpus=self.corpus.folder, test="test", decodings=decodings, settings=settings
         )
-        return Job(runs=(request,), devices=("cpu",), threads=1, micro_batch_tokens=FITTING)
+        return Job(run=request, device="cpu", threads=1, micro_batch_tokens=FITTING)
 
     def operations(self) -> list[str]:
         """File operations of an undisturbed run, in order."""

@@ -11,15 +11,15 @@ from ablate.store import Results
 
 def slots(count: int) -> list[Slot]:
     """This many slots on the CPU."""
-    return [Slot(f"{i}", ("cpu",), 1, 1e9) for i in range(count)]
+    return [Slot(f"{i}", "cpu", 1, 1e9) for i in range(count)]
 
 
 def a_job(results: Results, run: str, slot: Slot, halve_micro_batch: bool = False) -> Job:
     """The job of a run whose folder is empty."""
     request = RunRequest(folder=results.run(run).path, corpus=Path("/none"), test="test", decodings={}, settings={})
     return Job(
-        runs=(request,),
-        devices=slot.devices,
+        run=request,
+        device=slot.device,
         threads=slot.threads,
         micro_batch_tokens=1,
         halve_micro_batch=halve_micro_batch,

@@ -17,11 +17,15 @@ from ablate.launch.devices import (
     micro_batch,
     worker_environment,
 )
-from ablate.launch.executor import Slot
+from ablate.launch.executor import Demand, Slot
 
 SMALL = resolve_row({"n_layers": 1, "d_model": 16, "n_heads": 2, "d_ff": 32, "batch_tokens": 1000})
 V = 200
 GB = 10**9
+
+
+def demand(device, jobs=None, runs=20):
+    return Demand((SMALL,), V, runs, device, jobs)
 
 
 @pytest.fixture
@@ -53,9 +57,9 @@ def here(monkeypatch):
 )
 def test_cores_are_divided_among_slots(here, cores, jobs, runs, count, threads):
     here(cores)
-    found = local_slots("auto", jobs, [SMALL], V, runs)
+    found = local_slots(demand("auto", jobs, runs))
     assert len(found) == count
-    assert {(slot.devices, slot.threads) for slot in found} == {(("cpu",), threads)}
+    assert {(slot.device, slot.threads) for slot in found} == {("cpu", threads)}
     assert [slot.name for slot in found] == [str(i) for i in range(count)]
     assert sum(slot.memory for slot in found) == pytest.approx(CPU_MEMORY_SHARE * 16 * GB)
 
@@ -63,9 +67,9 @@ def test_cores_are_divided_among_slots(here, cores, jobs, runs, count, threads):
 def test_there_are_fewer_slots_if_memory_is_short(here):
     need = peak_memory(SMALL, V, SMALLEST_MICRO_BATCH)
     here(8, memory=2.5 * need / CPU_MEMORY_SHARE)
-    assert len(local_slots("cpu", None, [SMALL], V, 20)) == 2
+    assert len(local_slots(demand("cpu"))) == 2
     here(8, memory=0.1 * need)
-    assert len(local_slots("cpu", None, [SMALL], V, 20)) == 1
+    assert len(local_slots(demand("cpu"))) == 1
 
 
 @pytest.mark.parametrize(
@@ -80,8 +84,8 @@ def test_there_are_fewer_slots_if_memory_is_short(here):
 def test_gpus_take_precedence_and_are_divided_among_slots(here, gpus, jobs, found, threads):
     here(8, gpus=[80 * GB] * gpus)
     for device in ("auto", "cuda"):
-        shared = local_slots(device, jobs, [SMALL], V, 20)
-        assert [slot.devices for slot in shared] == [(name,) for name in found]
+        shared = local_slots(demand(device, jobs))
+        assert [slot.device for slot in shared] == found
         assert len({slot.name for slot in shared}) == len(shared)
         assert {slot.threads for slot in shared} == {threads}
         fullest = max(found.count(name) for name in found)
@@ -90,31 +94,31 @@ def test_gpus_take_precedence_and_are_divided_among_slots(here, gpus, jobs, foun
 
 def test_device_cpu_ignores_gpus(here):
     here(8, gpus=[80 * GB])
-    assert {slot.devices for slot in local_slots("cpu", None, [SMALL], V, 20)} == {("cpu",)}
+    assert {slot.device for slot in local_slots(demand("cpu"))} == {"cpu"}
 
 
 def test_device_cuda_without_a_gpu_is_refused(here):
     here()
     with pytest.raises(UsageError, match="use --device cpu"):
-        local_slots("cuda", None, [SMALL], V, 1)
+        local_slots(demand("cuda"))
 
 
 def test_without_a_driver_torch_is_not_loaded(monkeypatch):
     monkeypatch.setattr(devices, "_has_driver", lambda: False)
     monkeypatch.setitem(sys.modules, "torch", None)  # importing it would be an error
-    assert {slot.devices for slot in local_slots("auto", None, [SMALL], V, 1)} == {("cpu",)}
+    assert {slot.device for slot in local_slots(demand("auto"))} == {"cpu"}
 
 
 BIG = resolve_row({"preset": "base", "batch_tokens": 25_000})
 
 
 def test_a_whole_batch_is_one_micro_batch_if_it_fits():
-    assert micro_batch(SMALL, V, Slot("0", ("cuda:0",), 1, 80 * GB)) == 2 * SMALL.batch_tokens
-    assert micro_batch(BIG, 37_000, Slot("0", ("cuda:0",), 1, 80 * GB)) == 50_000
+    assert micro_batch(SMALL, V, Slot("0", "cuda:0", 1, 80 * GB)) == 2 * SMALL.batch_tokens
+    assert micro_batch(BIG, 37_000, Slot("0", "cuda:0", 1, 80 * GB)) == 50_000
 
 
 def test_a_micro_batch_is_halved_until_it_fits():
-    slot = Slot("0", ("cuda:0",), 1, 8 * GB)
+    slot = Slot("0", "cuda:0", 1, 8 * GB)
     tokens = micro_batch(BIG, 37_000, slot)
     halves = [25_000, 12_500, 6250, 3125, 1563, 782, 391]
     assert tokens in halves[1:]
@@ -122,11 +126,11 @@ def test_a_micro_batch_is_halved_until_it_fits():
 
 
 def test_a_cpu_gets_micro_batches_of_a_limited_size():
-    assert micro_batch(BIG, 37_000, Slot("0", ("cpu",), 1, 1000 * GB)) <= CPU_MICRO_BATCH
+    assert micro_batch(BIG, 37_000, Slot("0", "cpu", 1, 1000 * GB)) <= CPU_MICRO_BATCH
 
 
 def test_a_micro_batch_has_a_minimum():
-    assert SMALLEST_MICRO_BATCH // 2 <= micro_batch(BIG, 37_000, Slot("0", ("cpu",), 1, 1.0)) <= SMALLEST_MICRO_BATCH
+    assert SMALLEST_MICRO_BATCH // 2 <= micro_batch(BIG, 37_000, Slot("0", "cpu", 1, 1.0)) <= SMALLEST_MICRO_BATCH
 
 
 def test_a_worker_inherits_the_environment_and_gets_its_threads(monkeypatch):

@@ -1,25 +1,30 @@
 """An executor in one file, as a user would write it: it carries a study to the same table as the local one.
 
-Each job is a process of its own that calls `execute`, and sends its outcome back through a queue, as an executor for a
-cluster would submit a command and watch its output.
+Each job is a process of its own that calls `execute_if_free`, and sends its outcome back through a queue, as an
+executor for a cluster would submit a command and watch its output.
 """
 
 import multiprocessing
+import os
 import queue
 import shutil
+import signal
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from ablate.errors import Interrupted
 from ablate.launch import Executor, Lost, Slot, launch
 from ablate.report.render import as_json
 from ablate.report.table import table_of
 from ablate.run.job import Job, JobEvent
-from ablate.run.pipeline import execute
-from ablate.store import Results, RunFolder
-from ablate.store.lease import Lease
-from ablate.study import read_study
-from ablate.training import RunContext
+from ablate.run.worker import execute_if_free
+from ablate.store import Results
+from ablate.store.checkpoints import newest
+from ablate.store.status import read_progress
+from ablate.study import Selection, read_study
 
 STUDY = """\
 study: dummy
@@ -43,12 +48,10 @@ SPAWN = multiprocessing.get_context("spawn")
 
 
 def run_job(line: str, outcomes: "multiprocessing.Queue[str]") -> None:
-    """Execute a job in this process. The lease keeps other launchers away from the run."""
-    job = Job.from_line(line)
-    lease = Lease(RunFolder(job.run.folder).lease)
-    with lease.held():
-        outcome = execute(job, RunContext(check_lease=lease.check))
-    outcomes.put(JobEvent(run=job.run.id, outcome=outcome).to_line())
+    """Execute a job in this process, which a signal asks to save and leave."""
+    asked = []
+    signal.signal(signal.SIGTERM, lambda *_: asked.append(True))
+    outcomes.put(execute_if_free(Job.from_line(line), lambda: bool(asked), {}).to_line())
 
 
 class ProcessExecutor:
@@ -86,34 +89,86 @@ class ProcessExecutor:
         self._outcomes.close()
 
 
-class Silent:
-    """A watcher without interest."""
+def two_processes(demand):
+    """An executor with two slots, whatever this machine has."""
+    return ProcessExecutor([Slot("one", "cpu", 1, 1e9), Slot("two", "cpu", 1, 1e9)])
+
+
+class Outcomes(dict):
+    """A watcher that keeps the outcomes."""
 
     def started(self, run):
         pass
 
     def finished(self, run, outcome, reason=""):
-        assert outcome == "done", reason
+        self[run] = (outcome, reason)
 
     def tick(self):
         pass
+
+
+def files(results, pattern):
+    """The bytes of the runs' files that match, by their path."""
+    return {path.relative_to(results.root): path.read_bytes() for path in results.root.glob(f"runs/*/{pattern}")}
 
 
 def test_a_study_in_another_executor_gives_the_table_of_the_local_one(tmp_path):
     path = tmp_path / "dummy.yaml"
     path.write_text(STUDY)
     study, local, other = read_study(path), Results(tmp_path / "local"), Results(tmp_path / "other")
-    assert launch(study, local, Silent(), device="cpu", jobs=2).complete
+    assert launch(study, local, Outcomes(), device="cpu", jobs=2).complete
     shutil.copytree(local.corpora, other.corpora)
-    outcome = launch(study, other, Silent(), device="cpu", jobs=2, executor_for=ProcessExecutor)
+    watcher = Outcomes()
+    outcome = launch(study, other, watcher, executor_for=two_processes)
     assert (outcome.complete, outcome.runs) == (True, 4)
+    assert set(watcher.values()) == {("done", "")}
     assert as_json(table_of(study, other), timed=False) == as_json(table_of(study, local), timed=False)
     for pattern in ("checkpoints/*.safetensors", "metrics.jsonl", "translations/*.txt"):
-        files = [
-            {p.relative_to(r.root): p.read_bytes() for p in r.root.glob(f"runs/*/{pattern}")} for r in (local, other)
-        ]
-        assert files[0] == files[1]
-        assert len(files[0]) >= 4
+        assert files(other, pattern) == files(local, pattern)
+        assert len(files(other, pattern)) >= 4
+
+
+def test_a_failure_in_another_executor_is_recorded_and_the_other_runs_end(tmp_path):
+    path = tmp_path / "dummy.yaml"
+    path.write_text(STUDY)
+    study, results = read_study(path, Selection(seeds="1")), Results(tmp_path / "results")
+    broken = study.runs_of(study.base)[0].id
+    (results.run(broken).path / "checkpoints").parent.mkdir(parents=True)
+    (results.run(broken).path / "checkpoints").write_text("a file where a folder must be")
+    watcher = Outcomes()
+    outcome = launch(study, results, watcher, executor_for=two_processes)
+    assert outcome.states == {"failed": 1, "done": 1}
+    assert watcher[broken][0] == "failed"
+    assert results.run(broken).read_failure().reason == watcher[broken][1]
+    assert "Traceback" in results.run(broken).log.read_text()
+
+
+def test_cancelling_another_executor_saves_and_the_next_launch_gives_the_same_weights(tmp_path):
+    path = tmp_path / "dummy.yaml"
+    path.write_text(STUDY.replace("train_steps: 20", "train_steps: 200"))
+    study, whole, cut = read_study(path, Selection(rows=("A",), seeds="1")), Results(tmp_path / "a"), Results(tmp_path)
+    assert launch(study, whole, Outcomes(), executor_for=two_processes).complete
+    ids = [run.id for run in study.runs()]
+
+    def cancel():
+        """Stop as soon as both runs train."""
+        end = time.monotonic() + 90
+        while time.monotonic() < end:
+            reports = [read_progress(cut.run(id)) for id in ids]
+            if all(report is not None and report.step for report in reports):
+                break
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=cancel)
+    thread.start()
+    with pytest.raises(Interrupted):
+        launch(study, cut, Outcomes(), executor_for=two_processes)
+    thread.join()
+    assert all(newest(cut.run(id).checkpoints)[0].step > 0 for id in ids)
+    assert not any(cut.run(id).lease.exists() for id in ids)
+    assert launch(study, cut, Outcomes(), executor_for=two_processes).complete
+    assert files(cut, "checkpoints/*.safetensors") == files(whole, "checkpoints/*.safetensors")
 
 
 def test_a_relative_results_root_reaches_the_jobs_as_absolute_paths(tmp_path, monkeypatch):
@@ -129,14 +184,19 @@ def test_a_relative_results_root_reaches_the_jobs_as_absolute_paths(tmp_path, mo
 
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InterruptedError):
-        launch(read_study(path), Results(Path("results")), Silent(), device="cpu", executor_for=Refusing)
+        launch(
+            read_study(path),
+            Results(Path("results")),
+            Outcomes(),
+            executor_for=lambda demand: Refusing([Slot("0", "cpu", 1, 1e9)]),
+        )
     (job,) = jobs
     assert job.run.folder == tmp_path / "results" / "runs" / job.run.id
     assert job.run.corpus.parent == tmp_path / "results" / "corpora"
 
 
 def test_the_class_has_the_interface():
-    slots = [Slot("0", ("cpu",), 1, 1e9), Slot("1", ("cpu",), 1, 1e9)]
+    slots = [Slot("0", "cpu", 1, 1e9), Slot("1", "cpu", 1, 1e9)]
     executor: Executor = ProcessExecutor(slots)
     assert list(executor.slots()) == slots
     assert executor.events(0.0) == []  # no job was submitted

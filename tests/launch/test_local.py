@@ -24,8 +24,9 @@ WORKER = """
 import json, os, signal, sys, time
 stopped = []
 signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
+if not os.environ.get("NOT_READY"): print("ready", flush=True)
 for line in sys.stdin:
-    folder = json.loads(line)["runs"][0]["folder"]
+    folder = json.loads(line)["run"]["folder"]
     plan = os.path.join(folder, "plan.json")
     first, *rest = json.load(open(plan))
     json.dump(rest, open(plan, "w"))
@@ -170,11 +171,18 @@ def test_the_death_of_a_worker_is_a_loss_with_its_cause(local_executor, plan, re
     assert one.event() == JobEvent(run=B, outcome="done")
 
 
-def test_workers_that_cannot_start_are_an_error_of_the_executor(local_executor):
+def test_workers_that_end_before_they_are_ready_are_an_error_of_the_executor(local_executor, monkeypatch):
+    monkeypatch.setenv("NOT_READY", "1")
     one = local_executor()
     one.submit(A, 3)
     with pytest.raises(StoreError, match=r"a worker could not start \(exit code 3\)"):
         one.event()
+
+
+def test_a_ready_worker_that_exits_in_its_first_job_is_lost_and_could_start(local_executor):
+    one = local_executor()
+    one.submit(A, 3)
+    assert one.event() == Lost(run=A, reason="the worker ended with exit code 3; see log.txt")
 
 
 @pytest.mark.parametrize(("before", "after", "expected"), [("7", "7", False), ("7", "8", True)])

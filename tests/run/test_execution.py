@@ -24,7 +24,7 @@ def folder(tmp_path):
 def executed(folder, config=ROW, training=TEXT, lines=None, device="cpu", threads=1, tokens=1000, halve=False):
     """The execution of a new attempt; its log lines go to `lines`."""
     request = RunRequest(folder=folder.path, corpus=Path("/corpus"), test="test", decodings={}, settings={})
-    job = Job(runs=(request,), devices=(device,), threads=threads, micro_batch_tokens=tokens, halve_micro_batch=halve)
+    job = Job(run=request, device=device, threads=threads, micro_batch_tokens=tokens, halve_micro_batch=halve)
     return execution_of(folder, job, config, training, logger_to([] if lines is None else lines))
 
 

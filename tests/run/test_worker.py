@@ -13,7 +13,7 @@ import pytest
 
 from ablate.config import DecodingConfig, resolve_row
 from ablate.errors import Interrupted, StoreError
-from ablate.run.job import Job, JobEvent, RunRequest
+from ablate.run.job import NO_MORE_JOBS, READY, Job, JobEvent, RunRequest
 from ablate.run.pipeline import execute
 from ablate.run.worker import execute_if_free, failure_reason, run_logger
 from ablate.store import RunFolder, checkpoints
@@ -40,7 +40,7 @@ def job(toy, tmp_path):  # noqa: F811
         request = RunRequest(
             folder=folder.path, corpus=toy.folder, test="test", decodings={"abc": decoding}, settings={}
         )
-        return Job(runs=(request,), devices=("cpu",), threads=1, micro_batch_tokens=1000)
+        return Job(run=request, device="cpu", threads=1, micro_batch_tokens=1000)
 
     return job
 
@@ -61,6 +61,7 @@ def test_a_worker_whose_parent_is_gone_works_until_its_input_ends(job, tmp_path)
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path, env=ENVIRONMENT, text=True,
     )  # fmt: skip
     assert shell.wait() == 0
+    assert shell.stdout.readline() == READY
     first, second = job(train_steps=2), job("f" * 12, train_steps=2)
     for one in (first, second):
         shell.stdin.write(one.to_line())
@@ -72,12 +73,22 @@ def test_a_worker_whose_parent_is_gone_works_until_its_input_ends(job, tmp_path)
     shell.stdout.close()
 
 
+def test_jobs_from_a_file_are_all_executed_if_it_ends_with_an_empty_line(job):
+    """The end of standard input alone means that the launcher is gone."""
+    jobs = [job(train_steps=3), job("f" * 12, train_steps=3)]
+    text = "".join(one.to_line() for one in jobs)
+    whole = subprocess.run(
+        WORKER, input=text + NO_MORE_JOBS, stdout=subprocess.PIPE, env=ENVIRONMENT, text=True, timeout=90, check=True
+    )
+    assert whole.stdout == READY + "".join(JobEvent(run=one.run.id, outcome="done").to_line() for one in jobs)
+
+
 LAUNCHER = """
 import sys, time
 from ablate.launch.executor import Slot
 from ablate.launch.local import LocalExecutor
 from ablate.run.job import Job
-slot = Slot("0", ("cpu",), 1, 1e9)
+slot = Slot("0", "cpu", 1, 1e9)
 executor = LocalExecutor([slot])
 executor.submit(Job.from_line(sys.stdin.readline()), slot)
 time.sleep(600)
@@ -112,7 +123,7 @@ NOISY = """
 import os, signal, sys
 from ablate.run import worker
 from ablate.run.job import JobEvent
-def noisy(job, stop, leases):
+def noisy(job, stop, leases, to_log):
     print("a line that a library prints", flush=True)
     os.write(1, b"and one that it writes below Python\\n")
     worker.run_logger(2).info("a log line")
@@ -130,7 +141,7 @@ def test_only_events_are_written_to_standard_output_and_a_signal_ends_the_worker
         timeout=90, check=False,
     )  # fmt: skip
     assert done.returncode == 130
-    assert done.stdout == JobEvent(run=one.run.id, outcome="interrupted").to_line()
+    assert done.stdout == READY + JobEvent(run=one.run.id, outcome="interrupted").to_line()
     assert done.stderr.splitlines()[:2] == ["a line that a library prints", "and one that it writes below Python"]
     assert done.stderr.endswith(" a log line\n")
 
