@@ -85,3 +85,10 @@ def listed(names: Iterable[object]) -> str:
     """Join names for a message: `a, b or c`."""
     words = [str(name) for name in names]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def unknown_name(kind: str, name: str, allowed: Iterable[str]) -> str:
+    """Message for an unknown name: `unknown field "drop_out"; did you mean "dropout"?`, or all that are allowed."""
+    allowed = tuple(allowed)
+    nearest = did_you_mean(name, allowed)
+    return f'unknown {kind} "{name[:60]}"{nearest or "; allowed: " + ", ".join(allowed)}'

@@ -54,10 +54,14 @@ class Lengths:
         return Lengths(sums["pairs"], *(sums[name] for name in (*names, *squares_and_products)))
 
     @staticmethod
+    def of_length(n: int) -> Lengths:
+        """Lengths of one pair with n tokens on each side."""
+        return Lengths(1, n, n, n, n * n, n * n, n * n)
+
+    @staticmethod
     def assumed() -> Lengths:
         """Lengths of one pair with ASSUMED_LENGTH tokens on each side."""
-        n = ASSUMED_LENGTH
-        return Lengths(1, n, n, n, n * n, n * n, n * n)
+        return Lengths.of_length(ASSUMED_LENGTH)
 
 
 def parameters(config: RowConfig, vocab_size: int) -> int:
@@ -130,6 +134,12 @@ def flops_per_step(config: RowConfig, vocab_size: int, lengths: Lengths) -> floa
     """
     batch = config.batch_tokens / lengths.longer_tokens
     return FORWARD_AND_BACKWARD * batch * forward_flops(config, vocab_size, lengths)
+
+
+def training_flops(config: RowConfig, vocab_size: int, lengths: Lengths) -> float | None:
+    """FLOPs of a whole training; None if its number of steps depends on the corpus or only on patience."""
+    number = steps(config, None)
+    return None if number is None else number * flops_per_step(config, vocab_size, lengths)
 
 
 def forward_flops(config: RowConfig, vocab_size: int, lengths: Lengths) -> float:

@@ -1,14 +1,17 @@
-"""Learning curves: the dev perplexity of every run at each evaluation."""
+"""Learning curves: the dev perplexity of every run at each evaluation, by step, tokens, FLOPs or time."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from ablate.report.table import Table, TableRow
 from ablate.store import Results, RunFolder
 from ablate.store.records import read_metrics
+
+# What a curve may be drawn against, and its name on the axis.
+AXES = {"step": "step", "tokens": "target tokens", "flops": "training FLOPs", "seconds": "training time (s)"}
 
 
 @dataclass(frozen=True)
@@ -16,21 +19,56 @@ class Curve:
     """Dev perplexity of a row.
 
     by_seed: (step, perplexity) of each evaluation; only seeds with one.
+    tokens: target tokens trained on, by seed and step.
+    flops_per_step: in closed form; None while it is not known.
+    seconds_per_step: mean over a finished training with its evaluations, by seed.
+    axis: one of AXES, that `points` and `mean` are along.
     """
 
     row: str
     group: str
     by_seed: Mapping[int, tuple[tuple[int, float], ...]]
+    tokens: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+    flops_per_step: float | None = None
+    seconds_per_step: Mapping[int, float] = field(default_factory=dict)
+    axis: str = "step"
 
     @property
-    def mean(self) -> tuple[tuple[int, float], ...]:
+    def points(self) -> dict[int, tuple[tuple[float, float], ...]]:
+        """(cost, perplexity) of each evaluation by seed; only seeds whose cost is known."""
+        found = {seed: self.along(self.axis, seed) for seed in self.by_seed}
+        return {seed: points for seed, points in found.items() if points}
+
+    @property
+    def mean(self) -> tuple[tuple[float, float], ...]:
         """Geometric mean over seeds, which is the mean of the loss, at the steps that all seeds have."""
-        if not self.by_seed:
+        seeds = list(self.points)
+        if not seeds:
             return ()
-        seeds = [dict(points) for points in self.by_seed.values()]
+        values = [dict(self.by_seed[seed]) for seed in seeds]
+        costs = [dict(zip(value, self.along(self.axis, seed), strict=True)) for seed, value in zip(seeds, values, strict=True)]
         # Only common steps: a mean over fewer seeds would jump where a seed ends.
-        steps = sorted(set.intersection(*(set(points) for points in seeds)))
-        return tuple((step, math.exp(sum(math.log(one[step]) for one in seeds) / len(seeds))) for step in steps)
+        steps = sorted(set.intersection(*(set(value) for value in values)))
+        n = len(seeds)
+        return tuple(
+            (sum(cost[step][0] for cost in costs) / n, math.exp(sum(math.log(one[step]) for one in values) / n))
+            for step in steps
+        )
+
+    def along(self, axis: str, seed: int) -> tuple[tuple[float, float], ...]:
+        """(cost, perplexity) of each evaluation of a seed along one of AXES; empty while the cost is not known."""
+        points, tokens = self.by_seed[seed], self.tokens.get(seed, {})
+        per_step = {"step": 1.0, "flops": self.flops_per_step, "seconds": self.seconds_per_step.get(seed)}
+        if axis == "tokens":
+            return tuple((tokens[step], value) for step, value in points if step in tokens)
+        factor = per_step[axis]
+        if axis == "step":
+            return points
+        return () if factor is None else tuple((step * factor, value) for step, value in points)
+
+    def by(self, axis: str) -> Curve:
+        """The same curve along another of AXES."""
+        return replace(self, axis=axis)
 
 
 def curves_of(table: Table, results: Results) -> list[Curve]:
@@ -48,8 +86,20 @@ def curves_of(table: Table, results: Results) -> list[Curve]:
 
 def curve_of(table: Table, row: TableRow, results: Results) -> Curve:
     """The learning curve of one row."""
-    by_seed = {run.seed: evaluations(results.run(run.id)) for run in table.study.runs_of(row.row)}
-    return Curve(row.row.label, row.row.group, {seed: points for seed, points in by_seed.items() if points})
+    folders = {run.seed: results.run(run.id) for run in table.study.runs_of(row.row)}
+    by_seed = {seed: evaluations(folder) for seed, folder in folders.items()}
+    tokens = {
+        seed: {line.step: line.tokens for line in read_metrics(folder.metrics) if line.dev_perplexity is not None}
+        for seed, folder in folders.items()
+    }
+    return Curve(
+        row.row.label,
+        row.row.group,
+        {seed: points for seed, points in by_seed.items() if points},
+        tokens,
+        row.cost.flops_per_step,
+        {run.run.seed: run.seconds / run.steps for run in row.runs if run.seconds and run.steps},
+    )
 
 
 def evaluations(folder: RunFolder) -> tuple[tuple[int, float], ...]:

@@ -15,27 +15,27 @@ from pydantic import ValidationError
 
 from ablate.config import DataConfig, ModelConfig, RowConfig, canonical, resolve_row
 from ablate.config.fields import field_errors
+from ablate.config.identity import fold_vocab_size
 from ablate.config.inactive import InactiveSettings
 from ablate.config.metrics import PPL
 from ablate.config.plugins import Reference, parse_reference, pin_reference, plugin_fields
 from ablate.config.resolve import SYMBOL_OF, provisional
-from ablate.errors import StudyError, listed
+from ablate.errors import StudyError, listed, unknown_name
+from ablate.study.matching import Match, Matched, NoMatch, match_row, read_match
 from ablate.study.rows import (
     MAX_ROWS,
-    Report,
     RowSpec,
     Settings,
     expand_group,
     is_single_value,
     known_fields,
-    unknown_name,
 )
 from ablate.study.select import MAX_RUNS, MAX_SEEDS, Selection, select
 from ablate.study.study import Row, Study
-from ablate.study.yaml_nodes import Mark, Node, parse_yaml, read_file
+from ablate.study.yaml_nodes import Mark, Node, Report, parse_yaml, read_file
 from ablate.tasks import TASKS, Task, load_task
 
-SECTIONS = ("study", "task", "data", "base", "seeds", "metrics", "rows")
+SECTIONS = ("study", "task", "data", "base", "seeds", "metrics", "match", "rows")
 MAX_PRINTED = 100  # errors in the message
 MAX_ERRORS = 1000  # errors after which reading stops
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -120,7 +120,8 @@ class _Reader:
         seeds = read_seeds(sections.get("seeds"), self.report)
         metrics = read_metrics(sections.get("metrics"), task, self.report) if task else ()
         base = self.read_base(sections.get("base"))
-        rows, dropped = self.read_rows(sections.get("rows"), base, data.test if data else "")
+        match = read_match(sections["match"], self.report) if "match" in sections else None
+        rows, dropped = self.read_rows(sections.get("rows"), base, data, match)
         if task and data and not self.errors:
             found: dict[str, str] = {}  # message -> the first row with it: one setting of base concerns every row
             for row in rows:
@@ -281,9 +282,15 @@ class _Reader:
             position = settings[name].mark if name in settings else mark
             self.report(position, f"{name}: {message}" if name else message)
 
-    def read_rows(self, node: Node | None, base: dict[str, Node], test: str) -> tuple[list[Row], int]:
-        """Return the rows, base first, and the number of rows that `where` drops."""
+    def read_rows(
+        self, node: Node | None, base: dict[str, Node], data: DataConfig | None, match: Match | None
+    ) -> tuple[list[Row], int]:
+        """Return the rows, base first, and the number of rows that `where` drops.
+
+        `match` is the study's; a group may have its own.
+        """
         base_config = resolve_row({name: value.value for name, value in base.items()})
+        test = data.test if data else ""
         rows = {"base": Row("base", "base", base_config, test)}
         dropped = 0
         for spec in self.expand_groups(node):
@@ -292,11 +299,43 @@ class _Reader:
             if self.is_dropped(spec, settings):
                 dropped += 1
                 continue
-            config = self.resolve(settings, spec.mark, written=written)
+            rule = match if spec.match is None else spec.match.value
+            matched: Matched | None = None
+            if rule is None or data is None or rule.field in written:
+                config = self.resolve(settings, spec.mark, written=written)
+                if rule is not None and rule.field in written:
+                    self.report(written[rule.field].mark, f"{rule.field}: is chosen by match; remove it")
+            else:
+                config, matched = self.match(spec, rule, settings, written, base_config, data)
             if config is not None and spec.label not in rows:
                 self.check_require(spec, config)
-                rows[spec.label] = Row(spec.label, spec.group, config, test, _difference(config, base_config))
+                changed = _difference(config, base_config)
+                rows[spec.label] = Row(spec.label, spec.group, config, test, changed, matched)
+            elif config is not None and rows[spec.label].config != config:
+                self.report(spec.mark, f'a second row "{spec.label}" that is matched otherwise; use another group')
         return list(rows.values()), dropped
+
+    def match(
+        self,
+        spec: RowSpec,
+        rule: Match,
+        settings: Mapping[str, Node],
+        written: Collection[str],
+        base: RowConfig,
+        data: DataConfig,
+    ) -> tuple[RowConfig | None, Matched | None]:
+        """Resolve a row whose free field is chosen by `match`; None, with the errors reported, if that fails."""
+        values = {name: node.value for name, node in settings.items()}
+        try:
+            _, matched = match_row(rule, values, base, lambda one: fold_vocab_size(data, one)[0].vocab_size)
+        except NoMatch as error:
+            before = len(self.errors)
+            self.resolve(settings, spec.mark, written=written)  # an invalid setting is the better message
+            if len(self.errors) == before:
+                self.report(rule.mark, f'row "{spec.label}": {error}')
+            return None, None
+        chosen = {**settings, rule.field: Node(matched.value, rule.mark)}
+        return self.resolve(chosen, spec.mark, written={*written, rule.field}), matched
 
     def expand_groups(self, node: Node | None) -> list[RowSpec]:
         specs: list[RowSpec] = []

@@ -4,31 +4,47 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from ablate.config import PRESETS, canonical, field_names
 from ablate.config.resolve import SYMBOLS
-from ablate.errors import did_you_mean, listed
+from ablate.errors import listed, unknown_name
 from ablate.formatting import setting_text
 from ablate.study.expressions import Expression
-from ablate.study.yaml_nodes import Mark, Node
+from ablate.study.matching import Match, read_match
+from ablate.study.yaml_nodes import Mark, Node, Report
 
 MAX_ROWS = 10_000
 
-Report = Callable[[Mark, str], None]
 Settings = dict[str, Node]  # field name or symbol, as the study writes it -> value
+
+
+T = TypeVar("T")
+OPTIONS = ("require", "where", "match")  # keys of a group beside the way it makes rows
+
+
+@dataclass(frozen=True)
+class Option(Generic[T]):
+    """A key of a group that replaces the study's; `value` is None where the group writes `false`."""
+
+    value: T | None
 
 
 @dataclass(frozen=True)
 class RowSpec:
-    """A row before it is resolved: the settings that the study writes for it, and its conditions."""
+    """A row before it is resolved: the settings that the study writes for it, its conditions, and its options.
+
+    match: None for the study's.
+    """
 
     group: str
     mark: Mark
     settings: Settings
     require: Expression | None
     where: Expression | None
+    match: Option[Match] | None = None
 
     @property
     def label(self) -> str:
@@ -58,15 +74,16 @@ def _expand_mapping(group: str, mapping: Node, report: Report, max_rows: int) ->
         report(mapping.mark, f"expected a mapping with {listed(_WAYS)}; got {mapping.kind}")
         return []
     ways = [key for key in mapping.value if key in _WAYS]
-    unknown = [(key, mark) for key, mark, _ in mapping.items() if key not in (*_WAYS, "require", "where")]
+    unknown = [(key, mark) for key, mark, _ in mapping.items() if key not in (*_WAYS, *OPTIONS)]
     for key, mark in unknown:
-        report(mark, unknown_name("key", key, (*_WAYS, "require", "where")))
+        report(mark, unknown_name("key", key, (*_WAYS, *OPTIONS)))
     if unknown and not ways:
         return []  # the unknown key is most likely the misspelt one
     if len(ways) != 1:
         report(mapping.mark, f"a group needs exactly one of the keys {listed(_WAYS)}; got {len(ways) or 'none'}")
         return []
     require, where = (_condition(mapping, name, report) for name in ("require", "where"))
+    match = Option(read_match(mapping.value["match"][1], report)) if "match" in mapping.value else None
     way = ways[0]
     fields = mapping.value[way][1]
     if not isinstance(fields.value, dict) or not fields.value:
@@ -81,7 +98,10 @@ def _expand_mapping(group: str, mapping: Node, report: Report, max_rows: int) ->
     if count > max_rows:  # counted before any row is made, since a grid can be astronomically large
         report(fields.mark, f"makes {count:,} rows; a study can have at most {MAX_ROWS:,}")
         return []
-    return [RowSpec(group, next(iter(settings.values())).mark, settings, require, where) for settings in expand(valid)]
+    return [
+        RowSpec(group, next(iter(settings.values())).mark, settings, require, where, match)
+        for settings in expand(valid)
+    ]
 
 
 def _each(fields: Settings) -> Iterator[Settings]:
@@ -168,10 +188,3 @@ def _condition(mapping: Node, name: str, report: Report) -> Expression | None:
     except ValueError as error:
         report(node.mark, f"{name}: {error}")
         return None
-
-
-def unknown_name(kind: str, name: str, allowed: Iterable[str]) -> str:
-    """Message for an unknown name: `unknown field "drop_out"; did you mean "dropout"?`, or all that are allowed."""
-    allowed = tuple(allowed)
-    nearest = did_you_mean(name, allowed)
-    return f'unknown {kind} "{name[:60]}"{nearest or "; allowed: " + ", ".join(allowed)}'

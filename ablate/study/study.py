@@ -11,6 +11,7 @@ from typing import Any
 from ablate.config import DataConfig, RowConfig, decoding_id, run_id
 from ablate.config.identity import fold_vocab_size
 from ablate.config.plugins import Reference, parse_reference, references
+from ablate.study.matching import Matched
 from ablate.tasks import TASKS, Task, Translation
 
 
@@ -23,6 +24,7 @@ class Row:
     config: the resolved configuration.
     test: test split to translate, as in `data.test`.
     changed: the fields that differ from base, with the row's values; empty for base.
+    matched: the field that gives the row base's cost; None without `match`.
     """
 
     label: str
@@ -30,6 +32,7 @@ class Row:
     config: RowConfig
     test: str
     changed: dict[str, Any] = field(default_factory=dict)
+    matched: Matched | None = None
 
     @cached_property
     def decoding(self) -> str:

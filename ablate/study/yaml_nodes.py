@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,9 @@ class Mark:
     def error_line(self, message: str) -> str:
         """One line with this position and a message; line breaks and control characters are escaped."""
         return printable(f"{self}: {ellipsis(message, MAX_MESSAGE)}")
+
+
+Report = Callable[[Mark, str], None]  # receives the position and the message of an error
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,258 @@
+"""Match the cost of a row to base: choose the value of one field with which both have equal parameters or FLOPs.
+
+Source: rows at equal cost, as in "Do Transformer Modifications Transfer Across Implementations and Applications?"
+(Narang et al., 2021), where parameters and FLOPs of all variants are kept near the baseline's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ablate.config import RowConfig, canonical, resolve_row
+from ablate.config.cost import ASSUMED_LENGTH, Lengths, parameters, training_flops
+from ablate.config.model import MAX_SIZE
+from ablate.config.plugins import references
+from ablate.config.training import MAX_STEPS
+from ablate.errors import listed, unknown_name
+from ablate.formatting import scaled
+from ablate.study.yaml_nodes import Mark, Node, Report
+
+Cost = Literal["params", "flops"]
+DEFAULT_TOLERANCE = 0.01
+# Free fields of each cost, with the range that is searched.
+RANGES: dict[str, tuple[int, int]] = {
+    "d_ff": (1, MAX_SIZE),
+    "d_model": (2, MAX_SIZE),
+    "n_layers": (1, 256),
+    "train_steps": (1, MAX_STEPS),
+}
+FREE_FIELDS: dict[str, tuple[str, ...]] = {
+    "params": ("d_ff", "d_model", "n_layers"),
+    "flops": ("d_ff", "d_model", "n_layers", "train_steps"),
+}
+_NEARBY = 8  # candidates tried on either side of a value that is not valid
+
+
+@dataclass(frozen=True)
+class Match:
+    """The key `match` of a study, a group or a row.
+
+    cost: `params` of the model, or `flops` of one training.
+    field: standard name of the free field.
+    within: largest relative difference from base that is accepted.
+    tokens: tokens per sentence that FLOPs are counted with. The corpus has no say: ids must not depend on it.
+    """
+
+    cost: Cost
+    field: str
+    mark: Mark
+    within: float = DEFAULT_TOLERANCE
+    tokens: int = ASSUMED_LENGTH
+
+    def of(self, config: RowConfig, vocab_size: int) -> float:
+        """Cost of a configuration.
+
+        Raises:
+            ValueError: the number of steps is not known, so that FLOPs are not either.
+        """
+        if self.cost == "params":
+            return parameters(config, vocab_size)
+        flops = training_flops(config, vocab_size, Lengths.of_length(self.tokens))
+        if flops is None:
+            raise ValueError("FLOPs are known with train_steps only, and not with epochs or patience alone")
+        return flops
+
+
+@dataclass(frozen=True)
+class Matched:
+    """A field that was chosen so that a row costs what base costs.
+
+    target, reached: cost of base and of the row, in parameters or in FLOPs of one training.
+    """
+
+    cost: Cost
+    field: str
+    value: int
+    target: float
+    reached: float
+    within: float
+
+    @property
+    def difference(self) -> float:
+        """Relative difference from base: 0.01 if the row costs 1 % more."""
+        return self.reached / self.target - 1
+
+    @property
+    def text(self) -> str:
+        """`d_ff=342: params +0.1 %`."""
+        return f"{self.field}={self.value}: {self.cost} {percent(self.difference)}"
+
+    def amount(self, cost: float) -> str:
+        """A cost with its unit: `12,345 parameters`, `9.53 TFLOP`."""
+        return f"{cost:,} parameters" if self.cost == "params" else scaled(cost, "FLOP")
+
+    def as_json(self) -> dict[str, Any]:
+        """The match for scripts."""
+        return {
+            "cost": self.cost, "field": self.field, "value": self.value, "base": self.target, "row": self.reached,
+            "within": self.within,
+        }  # fmt: skip
+
+
+def percent(share: float) -> str:
+    """A signed share in percent, with one digit: `+0.1 %`, and `0.0 %` where it would be a zero."""
+    text = f"{100 * share:+.1f} %"
+    return text[1:] if text[1:] == "0.0 %" else text
+
+
+def read_match(node: Node, report: Report) -> Match | None:
+    """Read the key `match`, such as `{params: d_ff, within: 0.01}`; None for `false`, and after an error."""
+    if node.value is False:
+        return None
+    if not isinstance(node.value, dict):
+        report(node.mark, f"match must be a mapping such as {{params: d_ff, within: 0.01}}, or false; got {node.kind}")
+        return None
+    keys = (*FREE_FIELDS, "within", "tokens")
+    for key, mark, _ in node.items():
+        if key not in keys:
+            report(mark, unknown_name("key", key, keys))
+    costs = [key for key in node.value if key in FREE_FIELDS]
+    if len(costs) != 1:
+        report(node.mark, f"match needs exactly one of the keys {listed(FREE_FIELDS)}; got {len(costs) or 'none'}")
+        return None
+    within = _number(node, "within", DEFAULT_TOLERANCE, report)
+    tokens = _number(node, "tokens", ASSUMED_LENGTH, report)
+    field = _free_field(costs[0], node.value[costs[0]][1], report)
+    if field is None or within is None or tokens is None:
+        return None
+    return Match("flops" if costs[0] == "flops" else "params", field, node.mark, within, int(tokens))
+
+
+def _free_field(kind: str, node: Node, report: Report) -> str | None:
+    field = canonical(node.value) if isinstance(node.value, str) else None
+    if field in FREE_FIELDS[kind]:
+        return field
+    if field in RANGES:
+        report(node.mark, f'"{node.value}" does not change {kind}; use {listed(FREE_FIELDS[kind])}')
+    else:
+        report(node.mark, unknown_name("free field", str(node.to_python()), FREE_FIELDS[kind]))
+    return None
+
+
+def _number(node: Node, key: str, default: float, report: Report) -> float | None:
+    """`within`, a share of up to 1/2, or `tokens`, a whole number."""
+    if key not in node.value:
+        return default
+    value = node.value[key][1]
+    number = value.value
+    if key == "within" and type(number) in (int, float) and 0 <= number <= 0.5:
+        return float(number)
+    if key == "tokens" and type(number) is int and 1 <= number <= 60_000:
+        return number
+    allowed = {"within": "a number from 0 to 0.5, such as 0.01", "tokens": "a whole number from 1 to 60,000"}
+    report(value.mark, f"{key}: {value.kind} is not allowed: must be {allowed[key]}")
+    return None
+
+
+class NoMatch(ValueError):  # noqa: N818
+    """No value of the free field is valid, or none comes near enough to base's cost; the message says which."""
+
+
+def match_row(
+    match: Match, settings: Mapping[str, Any], base: RowConfig, vocab_sizes: Callable[[RowConfig], int]
+) -> tuple[RowConfig, Matched]:
+    """Resolve a row with the value of the free field that brings its cost nearest to base's.
+
+    Args:
+        match: names the cost and the free field.
+        settings: of the row, base's included, by standard name; the value of the free field is where the search begins.
+        base: resolved.
+        vocab_sizes: the vocabulary size of a configuration.
+
+    Raises:
+        NoMatch: with the nearest value, if one is valid.
+    """
+    custom = [str(each) for config in (base, _try(settings)) if config for each in references(config)]
+    if custom:
+        raise NoMatch(f"the cost of {custom[0].partition('@')[0]} is not known, so nothing can be matched to it")
+    try:
+        search = _Search(match, settings, match.of(base, vocab_sizes(base)), vocab_sizes)
+        found = search.nearest()
+    except NoMatch:
+        raise
+    except ValueError as error:
+        raise NoMatch(str(error)) from None
+    if found is None:
+        raise NoMatch(f"no value of {match.field} is valid here")
+    value, config = found
+    reached = match.of(config, vocab_sizes(config))
+    matched = Matched(match.cost, match.field, value, search.target, reached, match.within)
+    if abs(matched.difference) > match.within:
+        raise NoMatch(
+            f"no {match.field} gives base's {matched.amount(search.target)} within {100 * match.within:g} %; "
+            f"the nearest, {match.field}={value}, gives {matched.amount(reached)} ({percent(matched.difference)})"
+        )
+    return config, matched
+
+
+def _try(settings: Mapping[str, Any]) -> RowConfig | None:
+    try:
+        return resolve_row(settings)
+    except ValueError:  # ValidationError is one
+        return None
+
+
+class _Search:
+    """Bisection over the valid values of a field; the cost does not fall as the field grows."""
+
+    def __init__(
+        self, match: Match, settings: Mapping[str, Any], target: float, vocab_sizes: Callable[[RowConfig], int]
+    ) -> None:
+        self.match, self.settings, self.target, self.vocab_sizes = match, settings, target, vocab_sizes
+        low, self.high = RANGES[match.field]
+        self.unit = self._unit()
+        self.low = -(-low // self.unit)
+
+    def _unit(self) -> int:
+        """d_model is a multiple of h where a head size follows from it."""
+        config = _try({**self.settings, "d_k": 2, "d_v": 2}) if self.match.field == "d_model" else None
+        derived = any(self.settings.get(name) is None for name in ("d_k", "d_v"))
+        return config.n_heads if config and derived else 1
+
+    def nearest(self) -> tuple[int, RowConfig] | None:
+        """The value with the nearest cost, and the configuration with it; the inherited value if its cost is equal."""
+        inherited = _try(self.settings)
+        if inherited is not None and self.cost(inherited) == self.target:
+            return getattr(inherited, self.match.field), inherited
+        low, high = self.low, self.high // self.unit
+        while low < high:  # the first multiple of the unit whose cost, or that of the next valid one, is enough
+            middle = (low + high) // 2
+            found = self.valid(middle, 1)
+            low, high = (low, middle) if found is None or self.cost(found[1]) >= self.target else (middle + 1, high)
+        candidates = [found for found in (self.valid(low - 1, -1), self.valid(low, 1)) if found is not None]
+        self._refuse_constant(candidates)
+        return min(candidates, key=lambda found: abs(self.cost(found[1]) - self.target), default=None)
+
+    def _refuse_constant(self, candidates: list[tuple[int, RowConfig]]) -> None:
+        ends = [found for found in (self.valid(self.low, 1), *candidates[-1:]) if found is not None]
+        if len({value for value, _ in ends}) > 1 and len({self.cost(config) for _, config in ends}) == 1:
+            raise NoMatch(f"{self.match.field} does not change the {self.match.cost} of this row")
+
+    def cost(self, config: RowConfig) -> float:
+        return self.match.of(config, self.vocab_sizes(config))
+
+    def valid(self, index: int, direction: int) -> tuple[int, RowConfig] | None:
+        """The nearest valid value from `index` units on, upwards or downwards."""
+        for value in self._values(index, direction):
+            config = _try({**self.settings, self.match.field: value})
+            if config is not None:
+                return value, config
+        return None
+
+    def _values(self, index: int, direction: int) -> Iterator[int]:
+        for step in range(_NEARBY):
+            value = (index + direction * step) * self.unit
+            if self.low * self.unit <= value <= self.high:
+                yield value
