@@ -32,7 +32,7 @@ from ablate.plotting import (
     text_width,
     wrap,
 )
-from ablate.report.curves import Curve
+from ablate.report.curves import AXES, Curve
 from ablate.report.table import Table
 from ablate.store.files import write_bytes
 
@@ -155,16 +155,16 @@ def _panel(sheet: Sheet, x: float, y: float, width: float, above: float, legend:
     if above:
         sheet.text(x + EDGE, y, "\n".join(wrap(panel.title, SMALL, width - 2 * EDGE)[:1]), SMALL, weight="bold")
     axes = sheet.axes(x + BESIDE, y + above, width - BESIDE - 2 * EDGE, PANEL_HEIGHT)
-    values = [value for one in of for curve in one.curves for run in curve.by_seed.values() for _, value in run]
-    steps = [step for one in of for curve in one.curves for run in curve.by_seed.values() for step, _ in run]
+    values = [value for one in of for curve in one.curves for run in curve.points.values() for _, value in run]
+    costs = [cost for one in of for curve in one.curves for run in curve.points.values() for cost, _ in run]
     set_range(axes.yaxis, values, log=is_spread(values))
-    set_range(axes.xaxis, [0, *steps], log=False, margin=0.03, ticks=4)
+    set_range(axes.xaxis, [0, *costs], log=False, margin=0.03, ticks=4)
     axes.grid(axis="y")
-    axes.set(xlabel="step", ylabel=f"{PPL.title} ({PPL.side})")
+    axes.set(xlabel=AXES[panel.curves[0].axis], ylabel=f"{PPL.title} ({PPL.side})")
     for curve in panel.curves:
         name = panel.colour(curve.row)
         look: dict[str, Any] = {"color": PALETTE[name], "gid": _id(curve.row), "zorder": 3 if name == "base" else 2}
-        for run in curve.by_seed.values():
+        for run in curve.points.values():
             axes.plot(*zip(*run, strict=True), linewidth=0.5, alpha=0.5, **look)
         if curve.mean:
             dashes = "--" if name == "base" else "-"

@@ -7,17 +7,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup
-
 from ablate.config.metrics import PPL, Metric
 from ablate.errors import listed
 from ablate.formatting import duration, number, plural, setting_text, signed
+from ablate.page.designs import Drawing, Listing, design_sections
 from ablate.page.figures import draw_curves, draw_intervals, draw_points
 from ablate.page.html import Best, environment, table_context
 from ablate.page.inline_svg import inline_svg
 from ablate.page.points import COSTS, Interval, Panel, Point, intervals, panels, points
 from ablate.plotting import PALETTE, ShortNumbers
-from ablate.report.curves import Curve
+from ablate.report.curves import AXES, Curve
 from ablate.report.layout import by_labels, verdicts_of
 from ablate.report.render import provenance
 from ablate.report.table import Table, TableRow
@@ -43,24 +42,6 @@ class Attention:
         return base64.b64encode(self.drawing).decode()
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """A figure of the page."""
-
-    title: str
-    svg: Markup
-    caption: str = ""
-
-
-@dataclass(frozen=True)
-class Listing:
-    """A plain table; the first cell of each row is its head."""
-
-    caption: str
-    heads: tuple[str, ...]
-    rows: Sequence[Sequence[object]]
-
-
 def page(
     table: Table,
     results: Results,
@@ -77,7 +58,8 @@ def page(
         **table_context(table, by_labels(table, Best)),
         differences=differences,
         intervals_shown=any(verdict.seed_test for row in table.rows for verdict in row.verdicts.values()),
-        curves=list(_curves(panels(curves))),
+        curves=_curves_by_axis(curves),
+        designs=design_sections(table, curves),
         costs=list(_costs(table)),
         samples=samples,
         attention=attention,
@@ -104,17 +86,30 @@ def _interval_title(row: Interval, metric: Metric) -> str:
     return f"{text} {metric.title}, {row.word}" if row.word and row.mean is not None else text
 
 
-def _curves(groups: Sequence[Panel]) -> Iterator[Drawing]:
+def _curves_by_axis(curves: Sequence[Curve]) -> list[tuple[str, list[Drawing]]]:
+    """The learning curves along each axis that has some, with the axis' name."""
+    found = [(AXES[axis], list(_curves(panels([curve.by(axis) for curve in curves]), axis))) for axis in AXES]
+    return [(name, drawings) for name, drawings in found if drawings]
+
+
+def _curves(groups: Sequence[Panel], axis: str) -> Iterator[Drawing]:
     for index, panel in enumerate(groups):
         titles = {curve.row: _curve_title(curve) for curve in panel.curves}
-        description = f"{PPL.title} by step of {', '.join(curve.row for curve in panel.curves)}"
+        description = f"{PPL.title} by {AXES[axis]} of {', '.join(curve.row for curve in panel.curves)}"
         figure = draw_curves([panel], of=groups)
-        yield Drawing(panel.title, inline_svg(figure, f"curves-{index}", description, titles))
+        name = f"curves-{index}" if axis == "step" else f"curves-{axis}-{index}"
+        yield Drawing(panel.title, inline_svg(figure, name, description, titles))
 
 
 def _curve_title(curve: Curve) -> str:
-    last = curve.mean[-1:] or next(iter(curve.by_seed.values()))[-1:]
-    return "".join(f"{curve.row}: {PPL.title} {value:.{PPL.digits}f} at step {step}" for step, value in last)
+    last = curve.mean[-1:] or next(iter(curve.points.values()))[-1:]
+    return "".join(
+        f"{curve.row}: {PPL.title} {value:.{PPL.digits}f} at {_amount(cost, curve.axis)}" for cost, value in last
+    )
+
+
+def _amount(cost: float, axis: str) -> str:
+    return f"step {cost}" if axis == "step" else f"{ShortNumbers()(cost)} {AXES[axis]}"
 
 
 def _costs(table: Table) -> Iterator[Drawing]:

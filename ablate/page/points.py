@@ -67,7 +67,7 @@ def panels(curves: Sequence[Curve]) -> list[Panel]:
 
     Curves without any evaluation are left out.
     """
-    evaluated = [curve for curve in curves if curve.by_seed]
+    evaluated = [curve for curve in curves if curve.points]
     base = [curve for curve in evaluated if curve.group == "base"]
     groups = list(dict.fromkeys(curve.group for curve in evaluated if curve.group != "base"))
     if not groups:

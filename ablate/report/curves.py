@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ablate.report.table import Table, TableRow
@@ -45,30 +45,37 @@ class Curve:
         seeds = list(self.points)
         if not seeds:
             return ()
-        values = [dict(self.by_seed[seed]) for seed in seeds]
-        costs = [dict(zip(value, self.along(self.axis, seed), strict=True)) for seed, value in zip(seeds, values, strict=True)]
+        values = {seed: dict(self.by_seed[seed]) for seed in seeds}
         # Only common steps: a mean over fewer seeds would jump where a seed ends.
-        steps = sorted(set.intersection(*(set(value) for value in values)))
-        n = len(seeds)
-        return tuple(
-            (sum(cost[step][0] for cost in costs) / n, math.exp(sum(math.log(one[step]) for one in values) / n))
-            for step in steps
-        )
+        steps = sorted(set.intersection(*(set(by_step) for by_step in values.values())))
+        return tuple((self._mean_cost(seeds, step), _geometric([values[seed][step] for seed in seeds]))
+                     for step in steps)  # fmt: skip
+
+    def _mean_cost(self, seeds: Sequence[int], step: int) -> float:
+        costs = [cost for seed in seeds if (cost := self.cost(self.axis, seed, step)) is not None]
+        return costs[0] if len(set(costs)) == 1 else sum(costs) / len(costs)  # a step stays a whole number
 
     def along(self, axis: str, seed: int) -> tuple[tuple[float, float], ...]:
         """(cost, perplexity) of each evaluation of a seed along one of AXES; empty while the cost is not known."""
-        points, tokens = self.by_seed[seed], self.tokens.get(seed, {})
-        per_step = {"step": 1.0, "flops": self.flops_per_step, "seconds": self.seconds_per_step.get(seed)}
-        if axis == "tokens":
-            return tuple((tokens[step], value) for step, value in points if step in tokens)
-        factor = per_step[axis]
+        points = ((self.cost(axis, seed, step), value) for step, value in self.by_seed[seed])
+        return tuple((cost, value) for cost, value in points if cost is not None)
+
+    def cost(self, axis: str, seed: int, step: int) -> float | None:
+        """The cost of a seed's training up to a step, along one of AXES; None while it is not known."""
         if axis == "step":
-            return points
-        return () if factor is None else tuple((step * factor, value) for step, value in points)
+            return step
+        if axis == "tokens":
+            return self.tokens.get(seed, {}).get(step)
+        per_step = self.flops_per_step if axis == "flops" else self.seconds_per_step.get(seed)
+        return None if per_step is None else step * per_step
 
     def by(self, axis: str) -> Curve:
         """The same curve along another of AXES."""
         return replace(self, axis=axis)
+
+
+def _geometric(values: Sequence[float]) -> float:
+    return math.exp(sum(math.log(value) for value in values) / len(values))
 
 
 def curves_of(table: Table, results: Results) -> list[Curve]:

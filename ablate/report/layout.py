@@ -344,6 +344,25 @@ def _parameter_columns(table: Table, form: _Form) -> list[Column]:
     return [Column("params\n(10^6)", True, cells, latex="params\n$\\times10^6$")]
 
 
+def _match_columns(table: Table, form: _Form) -> list[Column]:
+    """The fields that `match` chose, and the FLOPs of each training beside the parameters."""
+    matched = [row.row.matched for row in table.rows]
+    if not any(matched):
+        return []
+    chosen = tuple(f"{one.field}={one.value}" if one else "" for one in matched)
+    flops = Column("FLOPs", True, tuple(scaled(row.cost.flops, "").strip() for row in table.rows))
+    return [*([] if form.with_cost else [flops]), Column("matched", False, chosen, folds=True)]
+
+
+def _match_legend(table: Table, form: _Form) -> list[str]:
+    rules = dict.fromkeys((one.cost, one.within) for row in table.rows if (one := row.row.matched) is not None)
+    names = {"params": "parameters", "flops": "training FLOPs"}
+    return [
+        f"matched: the field that brings the row's {names[cost]} within {100 * within:g} % of base's."
+        for cost, within in rules
+    ]  # fmt: skip
+
+
 def _cost_columns(table: Table, form: _Form) -> list[Column]:
     if not form.with_cost:
         return []
@@ -434,6 +453,7 @@ SECTIONS = (
     Section(_difference_columns, _difference_legend),
     Section(legend=_state_legend),
     Section(_parameter_columns),
+    Section(_match_columns, _match_legend),
     Section(_cost_columns, _cost_legend),
     Section(_paper_columns, _paper_legend),
     Section(_verdict_columns, _verdict_legend),

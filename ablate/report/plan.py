@@ -204,6 +204,7 @@ def _row_json(row: PlanRow) -> dict[str, Any]:
         "row": row.row.label,
         "group": row.row.group,
         "changed": row.row.changed,
+        **({"matched": row.row.matched.as_json()} if row.row.matched else {}),
         "config": row.row.config.model_dump(),
         "params": row.params,
         "flops_per_step": row.flops_per_step,
@@ -219,7 +220,8 @@ def _row_json(row: PlanRow) -> dict[str, Any]:
 
 def print_plan(plan: Plan) -> None:
     """Print every row with its cost, the totals, and the assumptions behind them."""
-    table = plain_table("row", "+params", "+FLOPs per step", "+steps", "+memory", "runs")
+    matched = any(row.row.matched for row in plan.rows)
+    table = plain_table("row", "+params", "+FLOPs per step", "+steps", "+memory", "runs", *["matched"][: int(matched)])
     for row in plan.rows:
         table.add_row(
             # Text, because rich would take brackets in a label for markup.
@@ -229,6 +231,7 @@ def print_plan(plan: Plan) -> None:
             thousands(row.steps),
             size(row.peak_memory),
             counted(Counter(state for _, state in row.runs)),
+            *([row.row.matched.text if row.row.matched else ""] if matched else []),
         )
     print_wide(table)
     console, totals = Console(highlight=False, soft_wrap=True), plan.totals()

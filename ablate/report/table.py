@@ -42,12 +42,14 @@ class Cost:
     tokens_per_second: tokens trained on, divided by `seconds`.
     flops: of one training, in closed form; None while the number of steps is unknown.
     machines: devices and processors that trained the row.
+    flops_per_step: in closed form.
     """
 
     seconds: Scores
     tokens_per_second: Scores
     flops: float | None
     machines: tuple[str, ...]
+    flops_per_step: float
 
     def as_json(self, timed: bool = True) -> dict[str, Any]:
         """The cost for scripts; `timed` adds measured times, which differ each time a study is repeated."""
@@ -252,16 +254,17 @@ def _cost(study: Study, row: Row, runs: Sequence[RunResult], results: Results) -
     seconds = {run.run.seed: run.seconds for run in finished if run.seconds}
     rates = {run.run.seed: run.tokens_per_second for run in finished if run.tokens_per_second is not None}
     machines = {_machine(run.provenance) for run in finished if run.provenance}
-    return Cost(Scores(seconds), Scores(rates), _flops(study, row, finished, results), tuple(sorted(machines)))
+    flops, per_step = _flops(study, row, finished, results)
+    return Cost(Scores(seconds), Scores(rates), flops, tuple(sorted(machines)), per_step)
 
 
-def _flops(study: Study, row: Row, finished: Sequence[RunResult], results: Results) -> float | None:
-    """FLOPs of the steps made if training has ended, else of the steps planned."""
+def _flops(study: Study, row: Row, finished: Sequence[RunResult], results: Results) -> tuple[float | None, float]:
+    """FLOPs of the steps made if training has ended, else of the steps planned; and of one step."""
     made = [run.result for run in finished if run.result]
     lengths = lengths_in(results.corpora, made[0].corpus) if made else None
     steps = sum(one.steps for one in made) / len(made) if made else cost.steps(row.config, lengths)
     per_step = cost.flops_per_step(row.config, study.data_of(row).vocab_size, lengths or Lengths.assumed())
-    return None if steps is None else per_step * steps
+    return (None if steps is None else per_step * steps), per_step
 
 
 def _machine(provenance: Provenance) -> str:
@@ -302,6 +305,7 @@ def _row_json(row: TableRow, study: Study, timed: bool) -> dict[str, Any]:
         "row": row.row.label,
         "group": row.row.group,
         "changed": row.row.changed,
+        **({"matched": row.row.matched.as_json()} if row.row.matched else {}),
         "params": row.params,
         "steps": row.steps,
         "state": row.state,

@@ -14,6 +14,7 @@ from ablate.config.metrics import TRANSLATION_METRICS
 from ablate.config.plugins import REFERENCE_PATTERN
 from ablate.config.resolve import SYMBOLS
 from ablate.config.translation_data import CORPORA, NAMED_CORPORA
+from ablate.study.matching import FREE_FIELDS
 from ablate.study.select import MAX_SEEDS
 from ablate.tasks import TASKS, Translation
 
@@ -36,6 +37,26 @@ _CONDITIONS = {
 }
 
 
+_NOT = {"description": "false: not for this group", "const": False}
+
+
+def _match() -> Schema:
+    """Schema of `match`, one rule for each cost."""
+    options = {
+        "within": {"description": "largest relative difference from base; unset: 0.01", "type": "number",
+                   "minimum": 0, "maximum": 0.5},
+        "tokens": {"description": "tokens per sentence that FLOPs are counted with; unset: 30", "type": "integer",
+                   "minimum": 1, "maximum": 60_000},
+    }  # fmt: skip
+    rules = [
+        {"type": "object", "additionalProperties": False, "required": [cost],
+         "properties": {cost: {"enum": [*fields, *(s for s, name in SYMBOLS.items() if name in fields)]}, **options}}
+        for cost, fields in FREE_FIELDS.items()
+    ]  # fmt: skip
+    return {"description": "each row gets the value of a free field with which it costs what base costs",
+            "anyOf": [*rules, _NOT]}  # fmt: skip
+
+
 def schema() -> Schema:
     """Return the JSON Schema (draft 7) of a study file."""
     return {
@@ -53,6 +74,7 @@ def schema() -> Schema:
                 lambda name: {"type": "array", "minItems": 1, "items": {"$ref": f"#/definitions/{name}"}}
             ),
             "group": _group(),
+            "match": _match(),
         },
     }
 
@@ -94,6 +116,7 @@ def sections() -> Schema:
             "description": "metrics of the translations, by sacreBLEU; verdicts use the first; unset: [bleu]",
             "anyOf": [metric, {"type": "array", "minItems": 1, "uniqueItems": True, "items": metric}],
         },
+        "match": {"$ref": "#/definitions/match"},
         "rows": {
             "description": "groups of rows, each made with each, zip, grid or set",
             "anyOf": [
@@ -139,7 +162,7 @@ def _group() -> Schema:
     return {
         "type": "object",
         "additionalProperties": False,
-        "properties": {**ways, **conditions},
+        "properties": {**ways, **conditions, "match": {"$ref": "#/definitions/match"}},
         "oneOf": [{"required": [way]} for way in _WAYS],
     }
 

@@ -33,7 +33,7 @@ def test_headings_are_in_order_and_every_section_is_named_by_one(tags):
     assert levels.count(1) == 1
     assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
     ids = [attributes["id"] for attributes, _ in tags.all("h2")]
-    assert ids == ["table", "differences", "curves", "cost", "samples", "settings", "provenance"]
+    assert ids == ["table", "differences", "curves", "cost", "speed-up", "samples", "settings", "provenance"]
     assert [attributes["aria-labelledby"] for attributes, _ in tags.all("section")] == ids
     assert [attributes["href"] for attributes, _ in tags.all("a")] == ["#table", *(f"#{id}" for id in ids)]
 
@@ -48,7 +48,7 @@ def test_ids_are_unique_and_the_page_has_a_language_and_a_title(tags, text):
 
 def test_every_drawing_has_a_description_and_only_finite_numbers(tags, text):
     drawings = tags.all("svg")
-    assert len(drawings) == 2 + 2 + 1  # differences from base; curves of A and D; training time
+    assert len(drawings) == 2 + 2 * 4 + 1  # differences from base; curves of A and D along four axes; training time
     assert all(attributes["role"] == "img" and attributes["aria-label"] for attributes, _ in drawings)
     assert not re.search(r"\b(nan|inf|None)\b", "".join(re.findall(r"<svg.*?</svg>", text, re.S)))
 

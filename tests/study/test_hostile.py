@@ -18,7 +18,7 @@ from ablate.errors import AblateError, StudyError
 from ablate.study import Selection, read_study, yaml_nodes
 from ablate.study.yaml_nodes import MAX_BYTES
 
-MAPPING = "a study must be a mapping of study, task, data, base, seeds, metrics or rows"
+MAPPING = "a study must be a mapping of study, task, data, base, seeds, metrics, match or rows"
 HEAD = "study: t\ndata: {corpus: toy}\n"
 
 
@@ -86,7 +86,8 @@ def grid_of(lists, length):
         (HEAD + "\x1b: 1", "table3.yaml:3:1: not valid YAML: unacceptable character #x001b: control characters are not "
                            "allowed"),
         (HEAD + '"\\e[2J\\n": 1',
-         'table3.yaml:3:1: unknown section "\\x1b[2J\\n"; allowed: study, task, data, base, seeds, metrics, rows'),
+         'table3.yaml:3:1: unknown section "\\x1b[2J\\n"; '
+         "allowed: study, task, data, base, seeds, metrics, match, rows"),
     ],
     ids=lambda value: "" if not isinstance(value, str) or "table3" not in value else value[13:50],
 )  # fmt: skip

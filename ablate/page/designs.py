@@ -1,0 +1,68 @@
+"""Sections of the page for designs: effective speed-up; more sections are added to `design_sections`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from ablate.report.curves import AXES, Curve
+from ablate.report.speedup import SpeedUp, speed_ups
+from ablate.report.table import Table
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure of the page."""
+
+    title: str
+    svg: Markup
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A plain table; the first cell of each row is its head."""
+
+    caption: str
+    heads: tuple[str, ...]
+    rows: Sequence[Sequence[object]]
+
+
+@dataclass(frozen=True)
+class DesignSection:
+    """A section of the page: tables, then figures.
+
+    id: its anchor.
+    note: how to read it.
+    """
+
+    id: str
+    title: str
+    note: str
+    listings: Sequence[Listing] = ()
+    drawings: Sequence[Drawing] = ()
+
+
+def design_sections(table: Table, curves: Sequence[Curve]) -> list[DesignSection]:
+    """The sections that a study's designs have something for."""
+    return list(_speed_ups(curves))
+
+
+def _speed_ups(curves: Sequence[Curve]) -> Iterator[DesignSection]:
+    base = next((curve for curve in curves if curve.group == "base" and curve.by_seed), None)
+    found = speed_ups(curves, base) if base else {}
+    rows = [(row, *(by_axis[axis].text for axis in AXES)) for row, by_axis in found.items() if _is_known(by_axis)]
+    if rows:
+        yield DesignSection(
+            "speed-up",
+            "Effective speed-up",
+            "Base's whole cost divided by the cost at which a row first reaches base's final dev perplexity with the "
+            "same seed: 2 if the row needs half. Geometric mean over seeds with its 95 % interval, uncorrected.",
+            [Listing("Effective speed-up by cost", ("row", *AXES.values()), rows)],
+        )
+
+
+def _is_known(by_axis: dict[str, SpeedUp]) -> bool:
+    return any(one.text for one in by_axis.values())

@@ -1,0 +1,176 @@
+"""`match`: the free field takes the value whose cost is nearest to base's; every fault has its line."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ablate.config import cost, resolve_row, run_id
+from ablate.config.cost import Lengths
+from ablate.errors import StudyError
+from ablate.study.matching import Match, match_row
+from ablate.study.yaml_nodes import Mark
+
+V = 350
+BASE = {"n_layers": 2, "d_model": 64, "d_ff": 256, "n_heads": 4, "train_steps": 300, "batch_tokens": 1024}
+HEAD = """\
+study: table3
+data: {corpus: toy, vocab_size: 350}
+base: {N: 2, d_model: 64, d_ff: 256, h: 4, train_steps: 300, batch_tokens: 1024}
+"""
+CHANGES = st.sampled_from(
+    [
+        {"activation": "swiglu"},
+        {"n_kv_heads": 1},
+        {"architecture": "decoder-only"},
+        {"n_layers": 1},
+        {"n_layers": 3},
+        {"norm": "rmsnorm", "tied_embeddings": "none"},
+        {"d_model": 32},
+    ]
+)
+
+
+def by_brute_force(kind, field, changes, values):
+    """The smallest relative difference over these values of the field."""
+    base = resolve_row(BASE)
+
+    def of(config):
+        if kind == "params":
+            return cost.parameters(config, V)
+        return config.train_steps * cost.flops_per_step(config, V, Lengths.of_length(30))
+
+    differences = []
+    for value in values:
+        try:
+            config = resolve_row({**BASE, **changes, field: value})
+        except ValueError:
+            continue
+        differences.append(abs(of(config) / of(base) - 1))
+    return min(differences)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    changes=CHANGES,
+    kind_and_field=st.sampled_from(
+        [("params", "d_ff", 1200), ("params", "n_layers", 30), ("params", "d_model", 160), ("flops", "d_ff", 1200),
+         ("flops", "train_steps", 1200), ("flops", "d_model", 160)]
+    ),
+)  # fmt: skip
+def test_no_other_value_comes_nearer_to_the_cost_of_base(changes, kind_and_field):
+    kind, field, highest = kind_and_field
+    if field in changes:
+        return
+    values = {**BASE, **changes}
+    config, matched = match_row(Match(kind, field, Mark("s"), within=1e9), values, resolve_row(BASE), lambda config: V)
+    assert getattr(config, field) == matched.value <= highest
+    assert config == resolve_row({**values, field: matched.value})
+    nearest = by_brute_force(kind, field, changes, range(1, highest))
+    assert abs(matched.difference) == pytest.approx(nearest, abs=1e-12)
+
+
+def test_a_row_that_costs_what_base_costs_keeps_its_settings(read):
+    study = read(f"{HEAD}match: {{params: d_ff}}\nrows:\n  D: {{each: {{dropout: [0.3], activation: [gelu]}}}}\n")
+    assert [row.changed for row in study.rows[1:]] == [{"dropout": 0.3}, {"activation": "gelu"}]
+    assert [row.matched.difference for row in study.rows[1:]] == [0.0, 0.0]
+
+
+def test_a_matched_row_is_the_row_that_one_would_write_by_hand(read):
+    matched = read(f"{HEAD}rows:\n  A: {{set: {{activation: swiglu}}, match: {{params: d_ff}}}}\n").rows[1]
+    by_hand = read(f"{HEAD}rows:\n  A: {{set: {{activation: swiglu, d_ff: {matched.config.d_ff}}}}}\n").rows[1]
+    assert matched.config == by_hand.config
+    assert matched.changed == by_hand.changed
+    assert by_hand.matched is None
+
+
+def test_the_key_of_a_group_replaces_that_of_the_study(read):
+    text = f"""{HEAD}match: {{params: d_ff}}
+rows:
+  study: {{set: {{n_kv_heads: 1}}}}
+  group: {{set: {{n_kv_heads: 1}}, match: {{flops: train_steps}}}}
+  free: {{set: {{n_kv_heads: 1}}, match: false}}
+"""
+    _, of_study, of_group, free = read(text).rows
+    assert (of_study.matched.field, of_group.matched.field, free.matched) == ("d_ff", "train_steps", None)
+    assert free.changed == {"n_kv_heads": 1}
+
+
+def test_ids_do_not_change_for_rows_without_the_key(read):
+    rows = "rows:\n  A: {each: {h: [1, 2]}, match: false}\n"
+    with_key, without = read(f"{HEAD}match: {{params: d_ff}}\n{rows}"), read(HEAD + rows.replace(", match: false", ""))
+    assert [run.id for run in with_key.runs()] == [run.id for run in without.runs()]
+    assert with_key.runs_of(with_key.base)[0].id == run_id(with_key.data, with_key.base.config, 1)
+
+
+def test_every_row_with_a_vocabulary_of_its_own_is_matched_with_it(read):
+    row = read(f"{HEAD}rows:\n  V: {{set: {{vocab_size: 700}}, match: {{params: d_ff}}}}\n").rows[1]
+    base = cost.parameters(resolve_row(BASE), 350)
+    assert cost.parameters(row.config, 700) == pytest.approx(base, rel=0.01)
+    assert row.matched.reached == cost.parameters(row.config, 700)
+
+
+def test_the_value_that_a_condition_requires_is_the_resolved_one(read, faults):
+    group = "A: {{set: {{activation: swiglu}}, match: {{params: d_ff}}, require: d_ff {} 255}}"
+    assert read(f"{HEAD}rows:\n  {group.format('==')}\n").rows[1].config.d_ff == 255
+    (line,) = faults(f"{HEAD}rows:\n  {group.format('!=')}\n")
+    assert "violates require" in line
+
+
+@pytest.mark.parametrize(
+    ("match", "fault"),
+    [
+        ("{params: dff}", '5:39: unknown free field "dff"; did you mean "d_ff"?'),
+        ("{params: train_steps}", '5:39: "train_steps" does not change params; use d_ff, d_model or n_layers'),
+        ("{parms: d_ff}", '5:31: unknown key "parms"; did you mean "params"?'),
+        ("{params: d_ff, within: 2}", '5:53: within: "2" is not allowed: must be a number from 0 to 0.5, such as 0.01'),
+        ("{flops: d_ff, tokens: 0}", '5:52: tokens: "0" is not allowed: must be a whole number from 1 to 60,000'),
+        ("{params: d_ff, flops: d_ff}", "5:30: match needs exactly one of the keys params or flops; got 2"),
+        ("params", '5:30: match must be a mapping such as {params: d_ff, within: 0.01}, or false; got "params"'),
+        ("{params: h}", '5:39: unknown free field "h"; allowed: d_ff, d_model, n_layers'),
+    ],
+)
+def test_a_fault_in_the_key_is_reported_at_its_place(faults, match, fault):
+    lines = faults(f"{HEAD}rows:\n  A: {{each: {{N: [2]}}, match: {match}}}\n".replace("{h: [2]}", "{N: [2]}"))
+    assert f"table3.yaml:{fault}" in lines
+
+
+def test_a_row_that_cannot_be_matched_is_refused_with_the_nearest_value(faults):
+    (line,) = faults(f"{HEAD}rows:\n  A: {{set: {{d_ff: 100}}, match: {{params: N, within: 0}}}}\n")
+    assert line == (
+        'table3.yaml:5:32: row "A d_ff=100": no n_layers gives base\'s 254,336 parameters within 0 %; '
+        "the nearest, n_layers=3, gives 249,560 parameters (-1.9 %)"
+    )
+
+
+def test_the_free_field_must_not_be_set_by_the_row(faults):
+    (line,) = faults(f"{HEAD}rows:\n  A: {{set: {{d_ff: 100}}, match: {{params: d_ff}}}}\n")
+    assert line == "table3.yaml:5:19: d_ff: is chosen by match; remove it"
+
+
+def test_an_invalid_setting_of_a_matched_row_is_reported_as_without_the_key(faults):
+    (line,) = faults(f"{HEAD}rows:\n  A: {{set: {{activation: rleu}}, match: {{params: d_ff}}}}\n")
+    assert 'did you mean "relu"?' in line
+    assert line.startswith("table3.yaml:5:25: activation:")
+
+
+def test_flops_need_a_number_of_steps(faults):
+    text = HEAD.replace("train_steps: 300", "epochs: 2")
+    (line,) = faults(f"{text}rows:\n  A: {{set: {{N: 1}}, match: {{flops: d_ff}}}}\n")
+    assert "FLOPs are known with train_steps only" in line
+
+
+def test_two_rows_of_one_name_that_are_matched_otherwise_are_refused(faults):
+    rows = "  A: [{set: {N: 1}, match: {params: d_ff}}, {set: {N: 1}, match: {flops: train_steps}}]\n"
+    (line,) = faults(f"{HEAD}rows:\n{rows}")
+    assert line.endswith('a second row "A N=1" that is matched otherwise; use another group')
+
+
+def test_a_custom_class_is_refused_because_its_cost_is_not_known(tmp_path):
+    from ablate.study import read_study
+
+    (tmp_path / "mine.py").write_text("class Wide: ...\n")
+    path = tmp_path / "study.yaml"
+    path.write_text(f"{HEAD}rows:\n  A: {{set: {{activation: 'mine:Wide'}}, match: {{params: d_ff}}}}\n")
+    with pytest.raises(StudyError) as caught:
+        read_study(path)
+    assert "the cost of mine:Wide is not known" in caught.value.lines[0]
