@@ -1,10 +1,10 @@
-"""Training and decoding on a GPU: model FLOP utilisation, tokens per second, and an estimate of the time for Table 3.
+"""Training and decoding on a GPU: model FLOP utilization, tokens per second, and an estimate of the time for Table 3.
 
     python benchmarks/gpu.py [--sizes XS S base big] [--tokens 4096 25000] [--ids FILE] [--vocab 37000]
                              [--peak TFLOPS] [--device cuda|cpu] [--seconds 20]
 
 FLOPs are those of matrix products (`ablate/config/cost.py`): the encoder counts source tokens only, the decoder target
-tokens only, without padding. A step costs as much as three forward passes. Utilisation is the share of the peak. Use
+tokens only, without padding. A step costs as much as three forward passes. Utilization is the share of the peak. Use
 `--device cpu` to try the script without a GPU.
 """
 

@@ -28,14 +28,14 @@ from ablate.plotting import (
     text_width,
 )
 
-# Both colour maps can be read with every kind of colour vision.
+# Both color maps can be read with every kind of color vision.
 WEIGHTS, IMPORTANCE = "viridis", "PuOr"
 # Sizes in inches. They are absolute, so that text has the same size in every figure.
 CELL, SMALLEST_CELL = 0.16, 0.09  # of one weight; smaller for long sentences
 SIDE = 4.0  # of a map, from which on its cells become smaller
 GAP = 0.15  # between maps
 NARROWEST = 5.0  # width of a figure
-HEADING = 1.3  # height of the title, the sentences and the scale of colours
+HEADING = 1.3  # height of the title, the sentences and the scale of colors
 GRID = (0.55, 0.3)  # width and height of a cell with a number in it
 
 HEADS_PER_ROW = 8
@@ -123,10 +123,10 @@ class _HeatMaps:
         for number in range(len(layer.heads)):
             row, column = divmod(number, HEADS_PER_ROW)
             x = self.left + column * self._head_width(layer)
-            self._head(layer, number, x, self.top + LINE + row * self._row_height(layer), labelled=column == 0)
+            self._head(layer, number, x, self.top + LINE + row * self._row_height(layer), labeled=column == 0)
         self.top += self._height(layer)
 
-    def _head(self, layer: LayerWeights, number: int, x: float, y: float, labelled: bool) -> None:
+    def _head(self, layer: LayerWeights, number: int, x: float, y: float, labeled: bool) -> None:
         T, S, pad = len(layer.queries), len(layer.keys), 0.03 / self.cell
         self.sheet.text(x, y, f"head {number + 1}", FONT)
         axes = self.sheet.axes(x, y + LINE, S * self.cell, T * self.cell)
@@ -138,7 +138,7 @@ class _HeatMaps:
         look: dict[str, Any] = {"size": self.font, "ha": "right", "va": "center_baseline", "rotation_mode": "anchor"}
         for index, key in enumerate(layer.keys):
             axes.text(index, T - 0.5 + pad, self._label(key), rotation=90, **look)
-        for index, query in enumerate(layer.queries if labelled else ()):
+        for index, query in enumerate(layer.queries if labeled else ()):
             axes.text(-0.5 - pad, index, self._label(query), **look)
 
 
@@ -171,8 +171,8 @@ def _grid(sheet: Sheet, top: float, heads: list[HeadImportance], norm: Normalize
     axes.imshow(values, cmap=IMPORTANCE, norm=norm, aspect="auto", interpolation="nearest")
     axes.spines[:].set_visible(True)
     for (row, column), value in np.ndenumerate(values):
-        colour = "white" if abs(norm(value) - 0.5) > 0.3 else "black"  # the ends of the colour map are dark
-        axes.text(column, row, f"{value:+.3f}", size=SMALL, ha="center", va="center", color=colour)
+        color = "white" if abs(norm(value) - 0.5) > 0.3 else "black"  # the ends of the color map are dark
+        axes.text(column, row, f"{value:+.3f}", size=SMALL, ha="center", va="center", color=color)
     axes.set_xticks(range(count), [f"head {number}" for number in range(1, count + 1)])
     axes.set_yticks(range(len(layers)), [f"layer {layer}" for layer in layers])
     axes.tick_params(length=0, pad=2)

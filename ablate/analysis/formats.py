@@ -91,7 +91,7 @@ def _csv(names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
 
 
 SHADES = ((0.7, "█"), (0.4, "▓"), (0.2, "▒"), (0.05, "░"), (0.0, "·"))  # least weight of each; 0 is blank
-# The colour map viridis, which every kind of colour vision can read, at 0, 1/4, 1/2, 3/4 and 1.
+# The color map viridis, which every kind of color vision can read, at 0, 1/4, 1/2, 3/4 and 1.
 RAMP = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
 LABEL = 14  # largest width of a row's label, in columns
 GAP = 2  # columns between two heads
@@ -102,24 +102,24 @@ BAR = 24  # columns of the longest bar
 
 def print_weights(weights: AttentionWeights, console: Console) -> None:
     """Print every heat map that fits into the console's width, then the statistics of every head."""
-    colours = console.color_system not in (None, "standard")  # 16 colours cannot show a gradient
+    colors = console.color_system not in (None, "standard")  # 16 colors cannot show a gradient
     for line in (*_sides(weights, console.width), Text()):
         console.print(line, soft_wrap=True)
     for layer in weights.layers:
         console.print(Text(f"{TITLES[layer.kind]}, layer {layer.layer}", style="bold"))
-        for line in heat_maps(layer, console.width, colours):
+        for line in heat_maps(layer, console.width, colors):
             console.print(line, soft_wrap=True)
     for reason in weights.hidden:
         console.print(reason, markup=False, highlight=False)
     if weights.layers:
-        for line in _legend(colours):
+        for line in _legend(colors):
             console.print(line, soft_wrap=True)
         console.print()
         console.print(_table(weights))
         console.print(_meanings(weights), style="dim", markup=False)
 
 
-def heat_maps(weights: LayerWeights, width: int, colours: bool) -> Iterator[Text]:
+def heat_maps(weights: LayerWeights, width: int, colors: bool) -> Iterator[Text]:
     """Yield the lines of a layer's heat maps, as many side by side as fit; one line of explanation if none fits."""
     h, T, S = weights.heads.shape
     digits = len(str(max(T, S)))
@@ -142,8 +142,8 @@ def heat_maps(weights: LayerWeights, width: int, colours: bool) -> Iterator[Text
             line = Text(_fitted(name, label))
             for head in heads:
                 line.append(" " * (1 if head == first else block - S * cell + GAP))
-                line.append_text(_row(weights.heads[head, query].tolist(), cell, colours))
-            yield line if colours else _plain(line.plain)
+                line.append_text(_row(weights.heads[head, query].tolist(), cell, colors))
+            yield line if colors else _plain(line.plain)
         yield Text()
 
 
@@ -161,12 +161,12 @@ def _fit(width: int, heads: int, S: int) -> tuple[int, int]:
     return cell, max(1, count)
 
 
-def _row(weights: Sequence[float], cell: int, colours: bool) -> Text:
-    if not colours:
+def _row(weights: Sequence[float], cell: int, colors: bool) -> Text:
+    if not colors:
         return Text("".join(_shade(weight) * cell for weight in weights))
     row = Text()
     for weight in weights:
-        row.append(" " * cell, Style(bgcolor=_colour(weight)) if weight > 0 else None)
+        row.append(" " * cell, Style(bgcolor=_color(weight)) if weight > 0 else None)
     return row
 
 
@@ -174,19 +174,19 @@ def _shade(weight: float) -> str:
     return next((shade for least, shade in SHADES if weight >= least), "·") if weight > 0 else " "
 
 
-def _colour(weight: float) -> Color:
+def _color(weight: float) -> Color:
     position = min(max(weight, 0.0), 1.0) * (len(RAMP) - 1)
     i = min(int(position), len(RAMP) - 2)
     mixed = (round(low + (position - i) * (high - low)) for low, high in zip(RAMP[i], RAMP[i + 1], strict=True))
     return Color.from_rgb(*mixed)
 
 
-def _legend(colours: bool) -> Iterator[Text]:
-    if colours:
+def _legend(colors: bool) -> Iterator[Text]:
+    if colors:
         bar = Text("weight 0 ")
         for step in range(25):
-            bar.append(" ", Style(bgcolor=_colour(step / 24)))
-        yield bar.append(" 1; no colour: 0, as for masked keys")
+            bar.append(" ", Style(bgcolor=_color(step / 24)))
+        yield bar.append(" 1; no color: 0, as for masked keys")
     else:
         steps = "  ".join(f"{shade} {least:g}" for least, shade in SHADES[:-1])
         yield Text(f"weight from: {steps}  · below; blank: 0, as for masked keys")

@@ -32,7 +32,8 @@ def list_corpora(results: ResultsRoot = DEFAULT_RESULTS, format: Format = Output
 
     named, prepared = named_corpora(NAMED_CORPORA), prepared_corpora(Results(results).corpora)
     if format is OutputFormat.json:
-        typer.echo(json.dumps({"named": named, "prepared": prepared}, indent=1))
+        lists = {"named": [one.as_json() for one in named], "prepared": [one.as_json() for one in prepared]}
+        typer.echo(json.dumps(lists, indent=1))
         return
     from ablate.report.data_text import print_list
 
@@ -56,7 +57,7 @@ def show(
     corpus = prepare(content.data_of(content.base), content.data_folder, root.corpora, _print_note)
     shown = describe(corpus)
     if format is OutputFormat.json:
-        typer.echo(json.dumps(shown, indent=1, ensure_ascii=False))
+        typer.echo(json.dumps(shown.as_json(), indent=1, ensure_ascii=False))
         return
     from ablate.report.data_text import print_description
 
@@ -80,7 +81,7 @@ def prepare(
     for data in dict.fromkeys(content.data_of(row) for row in content.rows):
         corpus = prepare(data, content.data_folder, root.corpora, _print_note)
         corpus.verify(every=True)
-        typer.echo(f"{corpus.folder}: {corpus.manifest.pairs['train']:,} pairs, V={data.vocab_size:,}")
+        typer.echo(f"{corpus.folder}: {corpus.manifest.pairs['train']:,} records, V={data.vocab_size:,}")
 
 
 def _print_note(line: str) -> None:

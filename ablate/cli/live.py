@@ -60,7 +60,7 @@ class LiveView:
         left_out = "".join(f", {count} left out ({why})" for why, count in corpus.manifest.left_out.items())
         pairs = corpus.manifest.pairs
         self.log(
-            f"corpus {corpus.id}: {pairs['train']:,} pairs{left_out}, dev {pairs['dev']:,}, test {pairs['test']:,}"
+            f"corpus {corpus.id}: {pairs['train']:,} records{left_out}, dev {pairs['dev']:,}, test {pairs['test']:,}"
         )
         for line in corpus.manifest.noticed:
             self.log(f"note: {line}")

@@ -51,7 +51,7 @@ def command(
     ] = False,
 ) -> None:
     """Show the state of every run, or everything known about one run."""
-    # Ids have no suffix. A study file without a suffix is recognised because it exists.
+    # Ids have no suffix. A study file without a suffix is recognized because it exists.
     if not study.exists() and not study.suffix:
         from ablate.study.yaml_nodes import nearest_study
 

@@ -63,7 +63,7 @@ class CommandGroup(TyperGroup):
 def usage_error(error: Any) -> UsageError:
     """Turn an exception of click into a message of one line."""
     ctx = getattr(error, "ctx", None)
-    # Exceptions are recognised by their attributes where typer does not export the class.
+    # Exceptions are recognized by their attributes where typer does not export the class.
     if hasattr(error, "possibilities"):  # click's NoSuchOption, which typer does not export
         option, options = getattr(error, "option_name", ""), _long_options(ctx)
         near = did_you_mean(option, options) or f"; choose {listed(options)}"

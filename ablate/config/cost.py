@@ -1,7 +1,7 @@
 """Cost of a row in closed form: parameters, FLOPs, memory, disk. Without torch, so that `ablate plan` is fast.
 
 A FLOP is one addition or multiplication: a product of an (m, k) and a (k, n) matrix takes 2mkn. The backward pass costs
-twice the forward pass. Padding, element-wise operations and normalisation are not counted. Facts about single variants
+twice the forward pass. Padding, element-wise operations and normalization are not counted. Facts about single variants
 are in variants.py; a custom class is counted as a variant without costs of its own.
 """
 

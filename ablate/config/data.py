@@ -77,16 +77,16 @@ class DataConfig(Section):
     dev: str = Field(min_length=1, description="development split, on which perplexity is measured")
     test: str = Field(min_length=1, description="test split, on which the final scores are measured")
     max_length: int = Field(
-        256, ge=1, le=60_000, description="maximum number of tokens per side; longer training pairs are dropped"
+        256, ge=1, le=60_000, description="maximum number of tokens per text field; longer training records are dropped"
     )
-    drop_duplicates: bool = Field(False, description="drop repeated training pairs")
+    drop_duplicates: bool = Field(False, description="drop repeated training records")
     tokenizer: Literal["bpe", "unigram"] = Field("bpe", description="kind of SentencePiece vocabulary")
     byte_fallback: bool = Field(False, description="encode unknown characters as bytes")
     tokenizer_pairs: int = Field(
         250_000,
         ge=1,
         le=100_000_000,
-        description="maximum number of training pairs to learn the vocabulary on; of more, a sample is used",
+        description="maximum number of training records to learn the vocabulary on; of more, a sample is used",
     )
     folder: str | None = Field(
         None,
@@ -145,5 +145,5 @@ class RowDataConfig(Section):
 
     vocab_size: int | None = Field(None, ge=8, le=1_000_000, description="unset: data.vocab_size")
     train_fraction: float = Field(
-        1.0, gt=0, le=1, description="share of the training pairs; a smaller share is a subset of a larger one"
+        1.0, gt=0, le=1, description="share of the training records; a smaller share is a subset of a larger one"
     )

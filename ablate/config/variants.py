@@ -104,7 +104,7 @@ class Activation(Variant):
 
 @dataclass(frozen=True, kw_only=True)
 class Norm(Variant):
-    """Facts about a normalisation. `vectors`: its trained vectors of d_model entries, such as a gain and a bias."""
+    """Facts about a normalization. `vectors`: its trained vectors of d_model entries, such as a gain and a bias."""
 
     vectors: int = 0
 

@@ -20,7 +20,7 @@ LENGTH_NOISE = 2.0  # tokens; records whose shorter fields differ by less may sw
 class BatchOrder:
     """Assigns records to batches: a pure function of (lengths, batch_tokens, seed, epoch, index, fraction).
 
-    Within an epoch, records are sorted so that neighbours have similar lengths in every field, cut where their longest
+    Within an epoch, records are sorted so that neighbors have similar lengths in every field, cut where their longest
     fields add up to batch_tokens, and the batches are shuffled. Every epoch has the same number of batches. A batch
     exceeds its budget by less than one record.
     """
@@ -146,10 +146,10 @@ def _lengths(
 
 
 def _by_lengths(longest: NDArray[np.uint16], difference: NDArray[np.float64]) -> NDArray[np.int64]:
-    """An order in which neighbours have similar lengths in both fields.
+    """An order in which neighbors have similar lengths in both fields.
 
     Sorted by the longest field, and among equals by the difference of two fields: ascending where the longest is even
-    and descending where it is odd, so that neighbours are alike where the longest changes as well. Half as much
+    and descending where it is odd, so that neighbors are alike where the longest changes as well. Half as much
     padding results as from sorting by target and then by source (benchmarks/LOG.md).
 
     Args:

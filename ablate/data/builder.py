@@ -30,9 +30,9 @@ from ablate.data.sources import TextSource
 from ablate.data.tokenizer import ReservoirSample, train_tokenizer
 from ablate.errors import DataError, StoreError
 from ablate.store.corpora import MANIFEST, fields_entry, fields_of, is_prepared
-from ablate.store.files import read_json, remove_temporaries, sha256, sync_file, write_bytes, write_json
+from ablate.store.files import remove_temporaries, sha256, sync_file, write_bytes
 from ablate.store.machine import cores
-from ablate.store.records import CorpusCounts, CorpusManifest
+from ablate.store.records import CorpusCounts, CorpusManifest, EncodingState, TrainingText
 
 CHUNK = 10_000  # records
 COMMIT_EVERY = 50  # chunks: 500,000 records
@@ -89,19 +89,19 @@ class CorpusBuilder:
         if similar is not None:
             self._reuse(similar, held_out["test"])
             return
-        read = read_json(self.folder / _READ)
+        read = TrainingText.read(self.folder / _READ)
         if read is None:
             read = self._read(held_out)
-            write_json(self.folder / _READ, read)
+            read.write(self.folder / _READ)
         encoders = load_encoders(self._models)
         for split, records in held_out.items():
             self._write_held_out(split, records, encoders)
-        sums, left_out = self._write_train(read["pairs"])
+        sums, left_out = self._write_train(read.pairs)
         counts = CorpusCounts(
             pairs={"train": sums.records, **{split: len(records) for split, records in held_out.items()}},
-            left_out={**read["left_out"], **left_out},
-            repaired=read["repaired"],
-            noticed=read["noticed"],
+            left_out={**read.left_out, **left_out},
+            repaired=read.repaired,
+            noticed=read.noticed,
             longest=sums.longest,
             lengths=sums.sums(),
         )
@@ -155,7 +155,7 @@ class CorpusBuilder:
 
     # The vocabulary
 
-    def _read(self, held_out: dict[str, list[Record]]) -> dict[str, Any]:
+    def _read(self, held_out: dict[str, list[Record]]) -> TrainingText:
         """Read the training split once and learn the vocabulary; returns counts and warnings for the manifest."""
         source, left_out, warnings = self.sources["train"], Counter[str](), CorpusWarnings()
         for split, records in held_out.items():
@@ -165,17 +165,12 @@ class CorpusBuilder:
         for record in training_records(source, self.data, left_out):
             sample.add(record)
         if not sample.added:
-            raise DataError(f"{source.files()[0]}: contains no sentence pairs")
+            raise DataError(f"{source.files()[0]}: contains no records")
         records = sample.items()
         warnings.check("train", records, self.data.labels)
         self._learn(records, sample.added)
         repaired = {split: dict(source.repaired) for split, source in self.sources.items() if source.repaired}
-        return {
-            "pairs": sample.added,
-            "left_out": dict(left_out),
-            "repaired": repaired,
-            "noticed": warnings.lines(),
-        }
+        return TrainingText(pairs=sample.added, left_out=dict(left_out), repaired=repaired, noticed=warnings.lines())
 
     def _check(self, split: str, records: list[Record], warnings: CorpusWarnings) -> None:
         """Add warnings about dev or test; each line begins with the split's name."""
@@ -187,7 +182,9 @@ class CorpusBuilder:
         """Train one vocabulary on each group of fields that share it."""
         data = self.data
         basis = (
-            f"{len(records):,} pairs" if len(records) == total else f"a sample of {len(records):,} of {total:,} pairs"
+            f"{len(records):,} records"
+            if len(records) == total
+            else f"a sample of {len(records):,} of {total:,} records"
         )
         self.log(f"learning a vocabulary of {data.vocab_size:,} on {basis}")
         for path in dict.fromkeys(self._models):
@@ -214,14 +211,12 @@ class CorpusBuilder:
             Sums of lengths, and the number of records left out for their length, by reason.
         """
         fields = self.data.fields
-        state = read_json(self.folder / _STATE) or {
-            "read": 0, "ends": [None] * len(fields), "sums": {}, "left_out": {},
-        }  # fmt: skip
-        sums, left_out, read = LengthSums(fields, state["sums"]), Counter[str](state["left_out"]), state["read"]
+        state = EncodingState.read(self.folder / _STATE) or EncodingState(ends=(None,) * len(fields))
+        sums, left_out, read = LengthSums(fields, state.sums), Counter[str](state.left_out), state.done
         # Read from the beginning, since neither gzip nor the filters allow a jump, but encoded from the last commit on.
         records = islice(training_records(self.sources["train"], self.data, Counter()), read, None)
-        self.log(f"encoding {total:,} pairs")
-        writers = [SequenceWriter(self.folder, "train", *each) for each in zip(fields, state["ends"], strict=True)]
+        self.log(f"encoding {total:,} records")
+        writers = [SequenceWriter(self.folder, "train", *each) for each in zip(fields, state.ends, strict=True)]
         # What is left decides, since a resumed build may have few records to go.
         processes = cores() if total - read >= PARALLEL_FROM else 1
         with ExitStack() as stack:
@@ -236,12 +231,12 @@ class CorpusBuilder:
                 sums.add(lengths[:, kept] + 1)  # EOS
                 read += len(kept)
                 if chunk % COMMIT_EVERY == 0:
-                    self.log(f"encoding: {read:,} of {total:,} pairs done")
-                    ends = [writer.commit() for writer in writers]
-                    state = {"read": read, "ends": ends, "sums": sums.totals, "left_out": dict(left_out)}
-                    write_json(self.folder / _STATE, state)
+                    self.log(f"encoding: {read:,} of {total:,} records done")
+                    ends = tuple(writer.commit() for writer in writers)
+                    state = EncodingState(done=read, ends=ends, sums=sums.totals, left_out=dict(left_out))
+                    state.write(self.folder / _STATE)
         if not sums.records:
-            raise DataError(f"{self.sources['train'].files()[0]}: every pair is {self._limits()}")
+            raise DataError(f"{self.sources['train'].files()[0]}: every record is {self._limits()}")
         return sums, Counter({reason: count for reason, count in left_out.items() if count})
 
     def _limits(self) -> str:

@@ -244,9 +244,10 @@ class SequenceWriter:
         ids.write(sentences.ids.astype(IDS).tobytes())
         offsets.write((before + np.cumsum(sentences.lengths)).astype(OFFSETS).tobytes())
 
-    def commit(self) -> list[int]:
+    def commit(self) -> tuple[int, int]:
         """Flush to the disk; returns the sizes of both files in bytes."""
         for file in self._files:
             file.flush()
             os.fsync(file.fileno())
-        return [file.tell() for file in self._files]
+        ids, offsets = self._files
+        return ids.tell(), offsets.tell()

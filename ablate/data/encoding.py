@@ -167,7 +167,7 @@ _worker_encoders: list[TextEncoder] = []  # of a worker process; set once by _st
 
 
 def _start_worker(models: Sequence[Path]) -> None:
-    """Initialise a worker process: load the vocabularies, and exit when the parent does."""
+    """Initialize a worker process: load the vocabularies, and exit when the parent does."""
     # In a new session, Ctrl-C in the terminal reaches the parent only. Linux also shares CPU time fairly by session.
     os.setsid()
     threading.Thread(target=_exit_with_parent, daemon=True).start()

@@ -57,7 +57,7 @@ def complete_records(source: TextSource, data: DataConfig, split: str) -> list[R
                 raise DataError(f"{where}: the {data.fields[index]} side is empty; {split} must be complete")
         records.append(record)
     if not records:
-        raise DataError(f"{source.files()[0]}: contains no sentence pairs")
+        raise DataError(f"{source.files()[0]}: contains no records")
     return records
 
 

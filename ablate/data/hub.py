@@ -16,7 +16,7 @@ from typing import Any
 
 from ablate.data.readers import SUFFIXES, suffix_of
 from ablate.errors import DataError, did_you_mean, listed
-from ablate.store.files import read_json, write_json
+from ablate.store.records import HubFile, HubRevision
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _BLOCK = 1 << 20
@@ -45,16 +45,16 @@ class Repository:
         """`hf:owner/name@revision`."""
         return f"hf:{self.name}@{self.revision}"
 
-    def record(self) -> dict[str, Any]:
-        """The commit, the stated licence, and the files with sizes and hashes; requested once and recorded.
+    def record(self) -> HubRevision:
+        """The commit, the stated license, and the files with sizes and hashes; requested once and recorded.
 
         Raises:
             DataError: the Hub does not have the revision, or cannot be reached.
         """
-        recorded = read_json(self.record_file)
+        recorded = HubRevision.read(self.record_file)
         if recorded is None:
             recorded = self._request()
-            write_json(self.record_file, recorded)
+            recorded.write(self.record_file)
         return recorded
 
     def files(self, prefix: str) -> list[str]:
@@ -63,7 +63,7 @@ class Repository:
         Raises:
             DataError: no file in a readable format has this prefix.
         """
-        names = self.record()["files"]
+        names = self.record().files
         pattern = re.compile(rf"(?:data/)?{re.escape(prefix)}(?:[-./][^/]*|/.*)?")
         matches = [name for name in names if suffix_of(name) in SUFFIXES and pattern.fullmatch(_stem(name))]
         if matches:
@@ -88,24 +88,25 @@ class Repository:
             DataError: the Hub cannot be reached, or a file is missing or has another hash.
         """
         record = self.record()
-        missing = [file for file in files if not self._cached(file, record["commit"])]
+        missing = [file for file in files if not self._cached(file, record.commit)]
         if missing:
-            size = sum(record["files"][file]["size"] or 0 for file in missing) / 1e6
-            licence = record["licence"] or "none stated"
-            self.log(f"downloading {len(missing)} files of {self.display_name}, {size:,.1f} MB, licence: {licence}")
-        return [self._download(file, record) for file in files]
+            size = sum(record.files[file].size or 0 for file in missing) / 1e6
+            license = record.licence or "none stated"
+            self.log(f"downloading {len(missing)} files of {self.display_name}, {size:,.1f} MB, license: {license}")
+        return [self._download(file) for file in files]
 
-    def _download(self, file: str, record: dict[str, Any]) -> str:
+    def _download(self, file: str) -> str:
         from huggingface_hub import hf_hub_download
 
+        record = self.record()
         with self._translate_errors(file):
-            path = Path(hf_hub_download(self.name, file, repo_type="dataset", revision=record["commit"]))
-        about = record["files"][file]
-        stamp = [path.stat().st_size, path.stat().st_mtime_ns]
-        if about.get("verified") == stamp:  # unchanged since it was verified
+            path = Path(hf_hub_download(self.name, file, repo_type="dataset", revision=record.commit))
+        about = record.files[file]
+        stamp = (path.stat().st_size, path.stat().st_mtime_ns)
+        if about.verified == stamp:  # unchanged since it was verified
             return str(path)
         # Large files have a SHA-256 on the Hub, small ones only a git blob hash.
-        for kind, expected in (("SHA-256", self.known.get(file)), ("SHA-256", about["sha256"]), ("git", about["git"])):
+        for kind, expected in (("SHA-256", self.known.get(file)), ("SHA-256", about.sha256), ("git", about.git)):
             digest = _digest(path, kind) if expected else expected
             if digest != expected:
                 # Both the blob and the link to it in the snapshot, else the library would find the file again.
@@ -115,8 +116,8 @@ class Repository:
                     f"{self.display_name}: {file} has the {kind} hash {digest}, expected {expected}; it was "
                     "removed; run again to download it"
                 )
-        about["verified"] = stamp
-        write_json(self.record_file, record)
+        files = {**record.files, file: about.model_copy(update={"verified": stamp})}
+        record.model_copy(update={"files": files}).write(self.record_file)
         return str(path)
 
     def _cached(self, file: str, commit: str) -> bool:
@@ -124,7 +125,7 @@ class Repository:
 
         return isinstance(try_to_load_from_cache(self.name, file, repo_type="dataset", revision=commit), str)
 
-    def _request(self) -> dict[str, Any]:
+    def _request(self) -> HubRevision:
         from huggingface_hub import HfApi
 
         with self._translate_errors(None):
@@ -132,22 +133,22 @@ class Repository:
         # Without a commit, the files of a branch could change between two downloads.
         if not info.sha or not _COMMIT.fullmatch(info.sha):
             raise DataError(f"{self.display_name}: the Hub returned no commit for this revision")
-        licence = getattr(info.card_data, "license", None) if info.card_data else None
+        license = getattr(info.card_data, "license", None) if info.card_data else None
         files = {
-            each.rfilename: {
-                "size": each.size,
-                "sha256": each.lfs.sha256 if each.lfs else None,
-                "git": None if each.lfs else each.blob_id,
-            }
+            each.rfilename: HubFile(
+                size=each.size,
+                sha256=each.lfs.sha256 if each.lfs else None,
+                git=None if each.lfs else each.blob_id,
+            )
             for each in info.siblings or ()
         }
-        return {
-            "repository": self.name,
-            "revision": self.revision,
-            "commit": info.sha,
-            "licence": ", ".join(licence) if isinstance(licence, list) else licence,
-            "files": files,
-        }
+        return HubRevision(
+            repository=self.name,
+            revision=self.revision,
+            commit=info.sha,
+            licence=", ".join(license) if isinstance(license, list) else license,
+            files=files,
+        )
 
     @contextmanager
     def _translate_errors(self, file: str | None) -> Iterator[None]:

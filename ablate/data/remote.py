@@ -65,17 +65,17 @@ class HubSplit(_Downloaded):
         return Tables(paths, self.fields)
 
     def about(self) -> dict[str, Any]:
-        """The data set, its commit, its licence as stated, and the files' names."""
+        """The data set, its commit, its license as stated, and the files' names."""
         record = self.repository.record()
         files = self.repository.files(self.prefix)
         return {
-            "hub": record["repository"], "commit": record["commit"], "licence": record["licence"], "files": files,
+            "hub": record.repository, "commit": record.commit, "licence": record.licence, "files": files,
         }  # fmt: skip
 
     def signature(self) -> list[Any]:
         """The commit, which determines every file's content, and the columns."""
         record = self.repository.record()
-        return [record["repository"], record["commit"], self.prefix, self.fields.columns]
+        return [record.repository, record.commit, self.prefix, self.fields.columns]
 
 
 @dataclass

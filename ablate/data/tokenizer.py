@@ -90,7 +90,7 @@ def train_tokenizer(
 ) -> Tokenizer:
     """Train a vocabulary of exactly `vocab_size` pieces.
 
-    Text is not normalised, so that every character of a reference can be produced. Signal handlers run during training.
+    Text is not normalized, so that every character of a reference can be produced. Signal handlers run during training.
 
     Raises:
         DataError: the text has fewer possible pieces than `vocab_size`, or more characters.

@@ -130,8 +130,8 @@ class _Search:
         """Finish the hypotheses among the best K candidates that end."""
         ends = ends & (scores > IMPOSSIBLE)
         self.finished += ends.sum(1)
-        normalised = (scores / length_penalty(position + 1, self.alpha)).masked_fill(~ends, IMPOSSIBLE)
-        values, which = normalised.max(1)
+        normalized = (scores / length_penalty(position + 1, self.alpha)).masked_fill(~ends, IMPOSSIBLE)
+        values, which = normalized.max(1)
         better = values > self.best_scores
         self.best_scores = torch.where(better, values, self.best_scores)
         for row in better.nonzero()[:, 0].tolist():

@@ -124,7 +124,7 @@ class MultiHeadAttention(TokenMixer):
     """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O (3.2.2); projections without biases, as in the paper.
 
     Head sizes are independent of d_model / h. With g < h heads of keys and values, each is shared by a group of
-    neighbouring query heads (Ainslie et al., 2023).
+    neighboring query heads (Ainslie et al., 2023).
 
     Attributes:
         on_weights: called with the attention weights (B, h, T, S); for analysis.

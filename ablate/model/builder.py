@@ -82,7 +82,7 @@ class ModelBuilder:
         return feed_forward(self.config, activation, self.init, self.random)
 
     def norm(self) -> nn.Module:
-        """A normalisation; the identity where the model has none."""
+        """A normalization; the identity where the model has none."""
         if self.config.norm_position == "none":
             return nn.Identity()
         return self._variant("norm", NORMS, nn.Module, self.config.d_model)

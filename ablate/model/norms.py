@@ -1,4 +1,4 @@
-"""Normalisation, and the residual connection around a sub-layer (sections 3.1 and 5.4)."""
+"""Normalization, and the residual connection around a sub-layer (sections 3.1 and 5.4)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EPS = 1e-6
 
 
 class LayerNorm(nn.Module):
-    """Layer normalisation over the last axis, with a gain and a bias (Ba et al., 2016)."""
+    """Layer normalization over the last axis, with a gain and a bias (Ba et al., 2016)."""
 
     def __init__(self, d_model: int, eps: float = EPS) -> None:
         super().__init__()

@@ -9,7 +9,7 @@ from ablate.report.table import Table, TableRow, paper_metrics
 from ablate.stats.tests import kendall_tau_b
 
 WARNING = (
-    "Small corpora and short trainings reverse effects of size and of regularisation: a larger model may lose, and "
+    "Small corpora and short trainings reverse effects of size and of regularization: a larger model may lose, and "
     "dropout may hurt, where in the paper they gain."
 )
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from rich.text import Text
@@ -20,7 +18,7 @@ from ablate.report.run_text import PHASES
 from ablate.report.scores import Scores
 from ablate.report.terminal import STYLES
 from ablate.store import Results, RunFolder, State, checkpoints, state_of
-from ablate.store.records import Progress, Result
+from ablate.store.records import Progress, Result, parse_metrics
 from ablate.store.status import STATES, read_progress
 from ablate.study import Row, Study
 
@@ -123,10 +121,9 @@ class _Evaluations:
             return self.by_step
         whole = content[: content.rfind(b"\n") + 1]
         self.read += len(whole)
-        for line in whole.splitlines():
-            with suppress(ValueError, KeyError):  # a line without an evaluation, or a damaged one
-                values = json.loads(line)
-                self.by_step[values["step"]] = values["dev_perplexity"]
+        for line in parse_metrics(whole):
+            if line.dev_perplexity is not None:
+                self.by_step[line.step] = line.dev_perplexity
         return self.by_step
 
 

@@ -1,4 +1,4 @@
-"""Tables, colours and counts that every text for the terminal shares."""
+"""Tables, colors and counts that every text for the terminal shares."""
 
 from __future__ import annotations
 

@@ -11,7 +11,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_serializer, model_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+    field_serializer,
+    model_validator,
+)
 
 from ablate.config import RowConfig
 from ablate.config.identity import NOT_IDENTITY
@@ -416,6 +425,58 @@ class CorpusPointer(Record):
     signature: list[JsonValue] = Field(default_factory=list)
 
 
+class TrainingText(Record):
+    """read.json of a corpus in preparation: the outcome of the first pass over the training split.
+
+    pairs: records that passed the filters of text.
+    left_out, repaired, noticed: as in `CorpusCounts`.
+    """
+
+    pairs: int
+    left_out: dict[str, int]
+    repaired: dict[str, dict[str, int]]
+    noticed: list[str]
+
+
+class EncodingState(Record):
+    """state.json of a corpus in preparation: the last commit of the second pass over the training split.
+
+    done: records that passed the filters of text and are encoded.
+    ends: for each text field, the sizes of both files in bytes; None for fields without a commit.
+    sums: totals of lengths.
+    left_out: records left out for their length, by reason.
+    """
+
+    done: int = Field(0, validation_alias=AliasChoices("done", "read"))  # earlier versions wrote `read`
+    ends: tuple[tuple[int, int] | None, ...]
+    sums: dict[str, int] = Field(default_factory=dict)
+    left_out: dict[str, int] = Field(default_factory=dict)
+
+
+class HubFile(Record):
+    """A file of a data set on the Hub.
+
+    size: in bytes.
+    sha256, git: the one hash that the Hub has of it; SHA-256 for large files, of a git blob for small ones.
+    verified: size and modification time in nanoseconds of the downloaded file that has matched its hash.
+    """
+
+    size: int | None
+    sha256: str | None
+    git: str | None
+    verified: tuple[int, int] | None = None
+
+
+class HubRevision(Record):
+    """corpora/downloads/<data set>@<revision>.json: a revision of a data set on the Hub, as first requested."""
+
+    repository: str
+    revision: str
+    commit: str
+    licence: str | None  # as stated; the key is spelled as in the first version
+    files: dict[str, HubFile]
+
+
 class MetricsLine(Record):
     """A line of metrics.jsonl."""
 
@@ -429,11 +490,15 @@ class MetricsLine(Record):
 def read_metrics(path: Path) -> list[MetricsLine]:
     """The whole lines of a metrics log; those that are not a record, such as one being written, are left out."""
     try:
-        lines = path.read_bytes().splitlines()
+        return parse_metrics(path.read_bytes())
     except OSError:
         return []
+
+
+def parse_metrics(content: bytes) -> list[MetricsLine]:
+    """The lines of a part of a metrics log; those that are not a record are left out."""
     found = []
-    for line in lines:
+    for line in content.splitlines():
         try:
             # A kill may leave a part of the last line, which a resumed run cuts off.
             found.append(MetricsLine.model_validate(json.loads(line)))

@@ -31,7 +31,7 @@ IMPORTANCES = Importances(
 
 
 def panels(figure):
-    """The axes that show an image, except the first, which is the colour bar."""
+    """The axes that show an image, except the first, which is the color bar."""
     return [axes for axes in figure.axes[1:] if axes.images]
 
 
@@ -132,7 +132,7 @@ def test_files_are_a_png_and_an_svg_of_the_figures_size_and_the_same_each_time(t
     root = ElementTree.fromstring(written[0][1])
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     assert float(root.get("width").removesuffix("pt")) == pytest.approx(72 * width)
-    assert len(list(root.iter("{http://www.w3.org/2000/svg}image"))) == len(panels(figure)) + 1  # the colour bar
+    assert len(list(root.iter("{http://www.w3.org/2000/svg}image"))) == len(panels(figure)) + 1  # the color bar
     assert dict(matplotlib.rcParams) == before
 
 

@@ -24,7 +24,7 @@ def printed(view, width=80, **options):
 def test_a_weight_is_a_shade_in_the_row_of_its_query_and_the_column_of_its_key():
     rows = [[1, 0, 0], [0.75, 0.2, 0.05], [0.449, 0.502, 0.049]]
     attention = weights([rows, rows[::-1]], queries=("▁a", "▁bc", "</s>"), keys=("▁a", "▁bc", "</s>"))
-    lines = [line.plain for line in heat_maps(attention, 30, colours=False)]
+    lines = [line.plain for line in heat_maps(attention, 30, colors=False)]
     assert lines == [
         "       head 1   head 2",
         "        1 2 3    1 2 3",
@@ -37,7 +37,7 @@ def test_a_weight_is_a_shade_in_the_row_of_its_query_and_the_column_of_its_key()
 
 def test_heads_wrap_to_the_next_line():
     attention = random_weights(7, 11, 11, queries=tuple("abcdefghijk"))
-    lines = [line.plain for line in heat_maps(attention, 60, colours=False)]
+    lines = [line.plain for line in heat_maps(attention, 60, colors=False)]
     titles = [line.split() for line in lines if "head" in line]
     assert [len(title) // 2 for title in titles] == [4, 3]
     assert max(map(cell_len, lines)) <= 60
@@ -47,7 +47,7 @@ def test_heads_wrap_to_the_next_line():
 def test_weights_are_two_columns_wide_if_all_heads_fit():
     def rows(width):
         attention = weights([[[1.0] * 4] * 2] * 3)
-        return [line.plain for line in heat_maps(attention, width, colours=False)][2:4]
+        return [line.plain for line in heat_maps(attention, width, colors=False)][2:4]
 
     assert rows(33) == [f"{n} q{n - 1} " + "  ".join(["█" * 8] * 3) for n in (1, 2)]
     assert rows(32) == [f"{n} q{n - 1} " + "     ".join(["█" * 4] * 3) for n in (1, 2)]  # a title is 7 columns wide
@@ -62,15 +62,15 @@ def test_a_long_label_has_an_ellipsis_and_a_narrow_map_only_numbers():
 
 
 def rows_of(attention, width):
-    return list(heat_maps(attention, width, colours=False))[2:-1]
+    return list(heat_maps(attention, width, colors=False))[2:-1]
 
 
-@pytest.mark.parametrize("colours", [False, True])
-def test_too_many_tokens_for_the_width_are_a_message(colours):
+@pytest.mark.parametrize("colors", [False, True])
+def test_too_many_tokens_for_the_width_are_a_message(colors):
     attention = random_weights(2, 70, 70, queries=LONG)
-    (line,) = heat_maps(attention, 72, colours)
+    (line,) = heat_maps(attention, 72, colors)
     assert line.plain.strip() == "70 tokens do not fit in 72 columns: see the table below, or --out FILE.png"
-    assert len(list(heat_maps(attention, 73, colours))) == 2 * (2 + 70 + 1)
+    assert len(list(heat_maps(attention, 73, colors))) == 2 * (2 + 70 + 1)
 
 
 def view_of_a_word(word, count=9):
@@ -94,9 +94,9 @@ EXAMPLES = {
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-@pytest.mark.parametrize("colours", [None, "256", "truecolor"])
-def test_no_line_is_wider_than_the_terminal(name, colours):
-    text = printed(EXAMPLES[name], force_terminal=colours is not None, color_system=colours)
+@pytest.mark.parametrize("colors", [None, "256", "truecolor"])
+def test_no_line_is_wider_than_the_terminal(name, colors):
+    text = printed(EXAMPLES[name], force_terminal=colors is not None, color_system=colors)
     assert max(cell_len(Text.from_ansi(line).plain) for line in text.splitlines()) <= 80
     attentions = EXAMPLES[name].layers
     heads = re.findall(r"^(?:encoder|decoder|cross) \d+\.\d+ ", text, re.MULTILINE)
@@ -111,7 +111,7 @@ def test_a_pipe_gets_no_escape_codes():
 
 def test_a_terminal_gets_a_background_for_every_visible_weight():
     attention = weights([[[1, 0], [0.5, 0.5]]], kind="decoder")
-    asked = list(heat_maps(attention, 80, colours=True))[2:4]
+    asked = list(heat_maps(attention, 80, colors=True))[2:4]
     yellow, green = (253, 231, 37), (33, 145, 140)
     assert [painted(line) for line in asked] == [[None] * 5 + [yellow] * 2 + [None] * 2, [None] * 5 + [green] * 4]
     assert [line.plain for line in asked] == ["1 q0     ", "2 q1     "]
@@ -122,11 +122,11 @@ def test_a_terminal_gets_a_background_for_every_visible_weight():
 
 def painted(line):
     """The background of each column."""
-    colours = [None] * len(line)
+    colors = [None] * len(line)
     for span in line.spans:
         if span.style:
-            colours[span.start : span.end] = [tuple(span.style.bgcolor.triplet)] * (span.end - span.start)
-    return colours
+            colors[span.start : span.end] = [tuple(span.style.bgcolor.triplet)] * (span.end - span.start)
+    return colors
 
 
 def test_a_terminal_of_sixteen_colours_gets_shades():

@@ -245,7 +245,7 @@ def test_cross_attention_has_no_distances():
     assert second.strongest[0] == (0, 1, 1.0)
 
 
-def test_a_single_token_has_no_neighbours():
+def test_a_single_token_has_no_neighbors():
     (head,) = head_statistics(by_hand([[[1]]], kind="decoder", marks=(0,)))
     assert (head.itself, head.previous, head.strongest) == (1.0, None, ())
 

@@ -42,8 +42,8 @@ def test_named_and_prepared_corpora_are_listed(written):
 def test_prepare_builds_one_corpus_per_vocabulary_size(written):
     first = inside("data", "prepare", "own.yaml")
     assert first.code == 0
-    assert [line.partition(": ")[2] for line in first.out.splitlines()] == ["200 pairs, V=80", "200 pairs, V=60"]
-    assert "learning a vocabulary of 80 on 200 pairs" in first.err
+    assert [line.partition(": ")[2] for line in first.out.splitlines()] == ["200 records, V=80", "200 records, V=60"]
+    assert "learning a vocabulary of 80 on 200 records" in first.err
     again = inside("data", "prepare", "own.yaml")
     assert (again.code, again.out, again.err) == (0, first.out, "")
 
@@ -130,7 +130,7 @@ def test_the_toy_corpus_has_a_smaller_default_vocabulary(here):
     (here / "toy.yaml").write_text("study: toy\ndata: {corpus: toy}\n")
     done = inside("data", "prepare", "toy.yaml")
     assert done.code == 0
-    assert done.out.endswith("8,000 pairs, V=350\n")
+    assert done.out.endswith("8,000 records, V=350\n")
 
 
 def test_offline_is_passed_on_to_the_hubs_library(here, monkeypatch):

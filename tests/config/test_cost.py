@@ -41,7 +41,7 @@ BASE = resolve_row({})
 
 # Parameters
 
-# Table 3 at V = 37000 with biases in the feed-forward networks and layer normalisations, none in attention.
+# Table 3 at V = 37000 with biases in the feed-forward networks and layer normalizations, none in attention.
 TABLE_3 = {
     "base": ({}, 63_045_632),
     "A h=1": ({"n_heads": 1}, 63_045_632),

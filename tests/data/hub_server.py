@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
 COMMIT = "c0ffee" * 6 + "beef"
-LICENCE = "cc-by-4.0"
+LICENSE = "cc-by-4.0"
 
 
 def rows(first, count):
@@ -23,7 +23,7 @@ FILES = {"train.jsonl": rows(0, 3000), "validation.jsonl": rows(3000, 20), "test
 
 
 class Hub:
-    """The server. The name of a repository chooses its behaviour: `test/served`, `test/cut` and so on."""
+    """The server. The name of a repository chooses its behavior: `test/served`, `test/cut` and so on."""
 
     def __init__(self):
         self.requests = Counter()  # (method, repository, file)
@@ -49,7 +49,7 @@ class Hub:
                 large = {}
             git = hashlib.sha1(f"blob {len(content)}\0".encode() + content).hexdigest()
             siblings.append({"rfilename": name, "size": len(content), "blobId": git, **large})
-        return {"id": repository, "sha": COMMIT, "siblings": siblings, "cardData": {"license": LICENCE}}
+        return {"id": repository, "sha": COMMIT, "siblings": siblings, "cardData": {"license": LICENSE}}
 
     def files(self, repository):
         if repository == "test/script":

@@ -121,7 +121,7 @@ def padding(batches):
     return 1 - real / elements
 
 
-def test_neighbours_have_similar_lengths_on_both_sides_when_the_longest_changes():
+def test_neighbors_have_similar_lengths_on_both_sides_when_the_longest_changes():
     split = split_of_lengths([(9, 4), (4, 9), (9, 9), (10, 4), (4, 10), (10, 10)] * 20)
     kinds = [
         {(int(split["source"].lengths[i]), int(split["target"].lengths[i])) for i in batch}

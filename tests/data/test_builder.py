@@ -73,7 +73,7 @@ def test_a_training_split_without_an_even_enough_pair_is_an_error(files):
     files.write(train=[("a " * 20, text) for text in "abcdefghij"])
     held = {"dev": [("a", "b")], "test": [("a", "b")]}
     line = fault(files.write(train=[("a " * 20, text) for text in "abcdefghij"], **held), vocab_size=16, max_ratio=2.0)
-    assert line.startswith("train.en: every pair is longer than data.max_length=256 tokens, or more uneven than")
+    assert line.startswith("train.en: every record is longer than data.max_length=256 tokens, or more uneven than")
 
 
 # The vocabulary
@@ -122,7 +122,7 @@ def test_the_vocabulary_of_a_large_corpus_is_learned_on_a_sample(files):
     from ablate.data.prepare import prepare
 
     corpus = prepare(resolve_data({**SETTINGS, "tokenizer_pairs": 50}), files.folder, files.corpora, said.append)
-    assert "learning a vocabulary of 80 on a sample of 50 of 200 pairs" in said
+    assert "learning a vocabulary of 80 on a sample of 50 of 200 records" in said
     assert len(corpus.split("train")) == 200
 
 

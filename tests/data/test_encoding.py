@@ -54,7 +54,7 @@ def test_cached_words_do_not_change_the_ids(monkeypatch):
         assert sentences(encoder(some)) == TOKENIZERS["bpe"].encode(some)
 
 
-def test_the_kind_of_a_vocabulary_is_recognised_from_its_model():
+def test_the_kind_of_a_vocabulary_is_recognized_from_its_model():
     assert {name: tokenizer.kind for name, tokenizer in TOKENIZERS.items()} == {
         "bpe": "bpe", "unigram": "unigram", "bpe with bytes": "bpe",
     }  # fmt: skip

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.data.hub_server import COMMIT, FILES, LICENCE, Hub
+from tests.data.hub_server import COMMIT, FILES, LICENSE, Hub
 
 ROOT = Path(__file__).parents[2]
 SHA256 = hashlib.sha256(FILES["train.jsonl"].encode()).hexdigest()
@@ -113,9 +113,9 @@ def test_an_interrupted_download_is_resumed(outcomes, hub):
     assert SIZE <= hub.sent["test/cut"] <= SIZE + len(FILES) * 4096  # a block that was not yet on disk is sent again
 
 
-def test_size_and_licence_are_logged_before_a_download(outcomes):
+def test_size_and_license_are_logged_before_a_download(outcomes):
     megabytes = len(FILES["train.jsonl"]) / 1e6
-    line = f"downloading 1 files of hf:test/served@main, {megabytes:,.1f} MB, licence: {LICENCE}"
+    line = f"downloading 1 files of hf:test/served@main, {megabytes:,.1f} MB, license: {LICENSE}"
     assert line in outcomes["served"]["said"]
 
 

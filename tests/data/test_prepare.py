@@ -355,17 +355,17 @@ def test_a_long_line_in_dev_or_test_is_an_error(files, split, pair, language):
 def test_a_length_limit_below_every_training_pair_is_an_error(files):
     held = {"dev": [("the", "kana")], "test": [("the", "kana")]}
     assert fault(files.write(train=[(LONG, "kana")] * 20, **held), vocab_size=14, max_length=30) == (
-        "train.en: every pair is longer than data.max_length=30 tokens"
+        "train.en: every record is longer than data.max_length=30 tokens"
     )
 
 
 @pytest.mark.parametrize("split", list(PAIRS))
 def test_an_empty_split_is_an_error(files, split):
-    assert fault(files.write(**{split: ("", "")})) == f"{split}.en: contains no sentence pairs"
+    assert fault(files.write(**{split: ("", "")})) == f"{split}.en: contains no records"
 
 
 def test_a_training_split_of_empty_lines_is_an_error(files):
-    assert fault(files.write(train=("\n\n", "\n\n"))) == "train.en: contains no sentence pairs"
+    assert fault(files.write(train=("\n\n", "\n\n"))) == "train.en: contains no records"
 
 
 def test_an_impossible_vocabulary_size_is_an_error_and_leaves_no_files(files):

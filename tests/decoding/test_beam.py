@@ -34,7 +34,7 @@ def log_probabilities(model, source, translations):
     return model.logits(states).log_softmax(-1).gather(2, chosen)[:, :, 0].sum(1)
 
 
-def normalised(model, source, tokens, alpha):
+def normalized(model, source, tokens, alpha):
     """The score of one translation by its definition."""
     return float(log_probabilities(model, source, [tokens])[0]) / ((5 + len(tokens) + 1) / 6) ** alpha
 
@@ -111,7 +111,7 @@ def test_a_score_is_the_log_probability_over_the_penalty_and_none_beats_the_best
         found = beam_search(model, batch, torch.tensor([4, 3, 4]), beam, alpha)
         for i, limit in enumerate([4, 3, 4]):
             source = unpadded(batch, i)
-            assert found[i].score == pytest.approx(normalised(model, source, found[i].tokens, alpha), abs=1e-5)
+            assert found[i].score == pytest.approx(normalized(model, source, found[i].tokens, alpha), abs=1e-5)
             assert found[i].score <= best_of_all(model, source, limit, alpha)[0] + 1e-5
 
 

@@ -218,7 +218,7 @@ def files(tmp_path):
 def test_text_files_in_every_format_are_trained_on_and_not_mixed_with_other_text(files):
     done = files.run()
     assert done.code == 0
-    assert "199 pairs, 1 left out (empty), dev 20, test 20" in done.out
+    assert "199 records, 1 left out (empty), dev 20, test 20" in done.out
     result = files.folder("base").read_result()
     (translations,) = files.folder("base").path.glob("translations/*.txt")
     assert translations.read_bytes().count(b"\n") == 20

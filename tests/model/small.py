@@ -81,7 +81,7 @@ def diverse_model(vocab_size=V, seed=1, ends=0.0, **fields):
 def unigram_model(probabilities):
     """A model that predicts token i with `probabilities[i]`, whatever the source and the earlier tokens.
 
-    The embedding is the identity, and the last normalisation has no gain, and the log-probabilities for its bias.
+    The embedding is the identity, and the last normalization has no gain, and the log-probabilities for its bias.
     """
     size = len(probabilities)
     model = build(shape(d_model=size, positional_encoding="none"), size, 1).requires_grad_(False).eval()

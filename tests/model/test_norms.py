@@ -139,9 +139,9 @@ def test_pre_norm_stacks_end_with_a_norm(architecture):
     model.decoder_norm.register_forward_hook(lambda module, args, out: streams.append((args[0], out)))
     states = model(torch.tensor([[5, 7, 3]]), torch.tensor([[2, 11, 13]]))
     ((stream, out),) = streams
-    normalised = (out - model.decoder_norm.bias) / model.decoder_norm.weight
-    torch.testing.assert_close(normalised.mean(-1), torch.zeros(out.shape[:2]), atol=1e-5, rtol=0)
-    torch.testing.assert_close(normalised.square().mean(-1), torch.ones(out.shape[:2]), atol=1e-4, rtol=0)
+    normalized = (out - model.decoder_norm.bias) / model.decoder_norm.weight
+    torch.testing.assert_close(normalized.mean(-1), torch.zeros(out.shape[:2]), atol=1e-5, rtol=0)
+    torch.testing.assert_close(normalized.square().mean(-1), torch.ones(out.shape[:2]), atol=1e-4, rtol=0)
     assert float(stream.square().mean()) > 1.5
     assert torch.equal(states, out[:, -3:])
 

@@ -12,7 +12,9 @@ from ablate.store.records import (
     CheckpointHashes,
     CheckpointManifest,
     CodeVersion,
+    EncodingState,
     FileHash,
+    HubRevision,
     Memory,
     MetricsLine,
     Result,
@@ -298,3 +300,23 @@ def test_any_other_format_is_refused(tmp_path, format):
     write_json(path, {**a_result().model_dump(mode="json"), "format": format})
     with pytest.raises(StoreError, match=f"has format {format}, and this ablate reads 3 to 4"):
         Result.read(path)
+
+
+def test_the_encoding_state_of_an_earlier_version_is_read(tmp_path):
+    write_json(tmp_path / "state.json", {"read": 7, "ends": [[4, 8], None], "sums": {"pairs": 5}, "left_out": {"a": 2}})
+    state = EncodingState.read(tmp_path / "state.json")
+    assert (state.done, state.ends, state.sums, state.left_out) == (7, ((4, 8), None), {"pairs": 5}, {"a": 2})
+    state.write(tmp_path / "state.json")
+    assert EncodingState.read(tmp_path / "state.json") == state
+
+
+def test_a_recorded_revision_of_the_hub_keeps_its_keys(tmp_path):
+    file = {"size": 5, "sha256": None, "git": "ab" * 20}
+    content = {"repository": "a/b", "revision": "main", "commit": "c" * 40, "licence": "mit", "files": {"x": file}}
+    write_json(tmp_path / "a--b@main.json", content)
+    revision = HubRevision.read(tmp_path / "a--b@main.json")
+    assert revision.files["x"].verified is None
+    revision.write(tmp_path / "again.json")
+    again = read_json(tmp_path / "again.json")
+    assert {**again, "files": {"x": file}} == content
+    assert again["files"]["x"] == {**file, "verified": None}

@@ -14,7 +14,7 @@ from ablate.study import read_study
 from tests.end_to_end.studies import ablate
 
 STUDY = """\
-study: colours
+study: colors
 task: classification:Classification
 data: {corpus: files, train: train.tsv, dev: dev.tsv, test: test.tsv, vocab_size: 60, max_length: 32}
 base:
@@ -37,21 +37,21 @@ COLOURS = ("red", "green", "blue")
 
 
 def write_split(path: Path, seed: int, count: int) -> None:
-    """Sentences that name one colour, which is their label."""
+    """Sentences that name one color, which is their label."""
     draw = random.Random(seed)
     lines = []
     for _ in range(count):
-        colour, thing = draw.choice(COLOURS), draw.choice(("house", "car", "door", "tree"))
-        lines.append(f"the {thing} is {colour} today\t{colour}")
+        color, thing = draw.choice(COLOURS), draw.choice(("house", "car", "door", "tree"))
+        lines.append(f"the {thing} is {color} today\t{color}")
     path.write_text("\n".join(lines) + "\n")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """The study, the task and its data, as a user has them."""
-    path = tmp_path_factory.mktemp("colours")
+    path = tmp_path_factory.mktemp("colors")
     shutil.copy(Path(__file__).with_name("classification.py"), path)
-    (path / "colours.yaml").write_text(STUDY)
+    (path / "colors.yaml").write_text(STUDY)
     for name, seed, count in (("train", 1, 600), ("dev", 2, 40), ("test", 3, 60)):
         write_split(path / f"{name}.tsv", seed, count)
     return path
@@ -60,13 +60,13 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def trained(folder):
     """The results root after `ablate run`."""
-    done = ablate("run", folder / "colours.yaml", "--results", folder / "results", "--device", "cpu")
+    done = ablate("run", folder / "colors.yaml", "--results", folder / "results", "--device", "cpu")
     assert done.returncode == 0, done.stdout + done.stderr
     return folder / "results"
 
 
 def table(folder, results):
-    done = ablate("table", folder / "colours.yaml", "--results", results, "--format", "json")
+    done = ablate("table", folder / "colors.yaml", "--results", results, "--format", "json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -83,7 +83,7 @@ def test_it_is_learned_and_scored_by_its_own_metric(folder, trained):
 
 
 def test_an_interrupted_run_of_it_resumes_to_the_same_bytes(folder, trained, tmp_path):
-    study, part = folder / "colours.yaml", tmp_path / "results"
+    study, part = folder / "colors.yaml", tmp_path / "results"
     assert ablate("run", study, "--results", part, "--device", "cpu").returncode == 0
     for run in (part / "runs").iterdir():  # as a kill between the second checkpoint and the end leaves it
         (run / "result.json").unlink()
@@ -97,13 +97,13 @@ def test_an_interrupted_run_of_it_resumes_to_the_same_bytes(folder, trained, tmp
 
 
 def test_its_samples_are_compared(folder, trained):
-    done = ablate("compare", folder / "colours.yaml", "base", "A h=1", "--results", trained, "--format", "json")
+    done = ablate("compare", folder / "colors.yaml", "base", "A h=1", "--results", trained, "--format", "json")
     assert done.returncode == 0, done.stderr
     assert all(item.keys() >= {"text", "label"} for item in json.loads(done.stdout)["sentences"])
 
 
 def test_its_source_is_part_of_the_runs(folder, trained):
-    study = read_study(folder / "colours.yaml")
+    study = read_study(folder / "colors.yaml")
     record = json.loads(next((trained / "runs").glob("*/run.json")).read_text())
     assert record["task"] == study.task_name
     assert record["task"].startswith("classification:Classification@")
@@ -113,10 +113,10 @@ def test_its_source_is_part_of_the_runs(folder, trained):
 
 def test_an_edit_of_it_makes_new_runs(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "edited", ignore=shutil.ignore_patterns("results"))
-    before = {run.id for run in read_study(folder / "colours.yaml").runs()}
+    before = {run.id for run in read_study(folder / "colors.yaml").runs()}
     path = tmp_path / "edited" / "classification.py"
     path.write_text(path.read_text() + "\n# a comment\n")
-    assert before.isdisjoint({run.id for run in read_study(tmp_path / "edited" / "colours.yaml").runs()})
+    assert before.isdisjoint({run.id for run in read_study(tmp_path / "edited" / "colors.yaml").runs()})
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_an_edit_of_it_makes_new_runs(folder, tmp_path):
 )
 def test_faults_are_found_when_the_study_is_read(folder, tmp_path, old, new, message):
     shutil.copytree(folder, tmp_path / "faulty", ignore=shutil.ignore_patterns("results"))
-    path = tmp_path / "faulty" / "colours.yaml"
+    path = tmp_path / "faulty" / "colors.yaml"
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
     with pytest.raises(StudyError, match=message):
@@ -143,8 +143,8 @@ def test_a_task_that_lacks_a_method_is_refused_when_the_study_is_read(folder, tm
     shutil.copytree(folder, tmp_path / "faulty", ignore=shutil.ignore_patterns("results"))
     path = tmp_path / "faulty" / "classification.py"
     path.write_text(path.read_text().replace("def n_targets", "def other"))
-    with pytest.raises(StudyError, match=r"colours\.yaml:2:7: classification:Classification: TypeError: .*n_targets"):
-        read_study(tmp_path / "faulty" / "colours.yaml")
+    with pytest.raises(StudyError, match=r"colors\.yaml:2:7: classification:Classification: TypeError: .*n_targets"):
+        read_study(tmp_path / "faulty" / "colors.yaml")
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_an_incomplete_task_is_one_error_when_the_study_is_read(folder, tmp_path
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
     with pytest.raises(StudyError, match=message) as error:
-        read_study(tmp_path / "faulty" / "colours.yaml")
+        read_study(tmp_path / "faulty" / "colors.yaml")
     assert len(error.value.lines) == 1  # its data and metrics are not judged by another task
 
 
@@ -195,7 +195,7 @@ def test_settings_of_its_data_may_be_lists(folder, tmp_path):
     path = tmp_path / "lists" / "classification.py"
     field = '    fields = ("text", "label")'
     path.write_text(path.read_text().replace(field, f'{field}\n    labels_kept: tuple[str, ...] = ("red", "blue")'))
-    study = tmp_path / "lists" / "colours.yaml"
+    study = tmp_path / "lists" / "colors.yaml"
     done = ablate("run", study, "--results", tmp_path / "r", "--rows", "base", "--set", "train_steps=2")
     assert done.returncode == 0, done.stderr
     record = json.loads(next((tmp_path / "r" / "runs").glob("*/run.json")).read_text())
