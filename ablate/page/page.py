@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ablate.config.metrics import PPL, Metric
 from ablate.errors import listed
@@ -18,7 +18,7 @@ from ablate.page.points import COSTS, Interval, Panel, Point, intervals, panels,
 from ablate.plotting import PALETTE, ShortNumbers
 from ablate.report.curves import AXES, Curve
 from ablate.report.layout import by_labels, verdicts_of
-from ablate.report.render import provenance
+from ablate.report.render import TableProvenance, provenance
 from ablate.report.table import Table, TableRow
 from ablate.store import Results
 from ablate.store.score_cache import read_predictions
@@ -141,26 +141,26 @@ def _settings(table: Table) -> dict[str, Listing]:
     }
 
 
-def _origins(table: Table, published: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _origins(table: Table, published: TableProvenance) -> Iterator[tuple[str, str]]:
     """Yield signatures, corpora, code and machines."""
     for name, signatures in table.signatures.items():
         yield from ((table.study.task.metrics[name].title, signature) for signature in signatures)
-    yield from (("corpus", corpus) for corpus in published["corpora"])
-    for execution in published["carried_out"]:
-        code, machine = execution.get("ablate", {}), execution["machine"]
+    yield from (("corpus", corpus) for corpus in published.corpora)
+    for made in filter(None, published.provenances):
+        code, machine = made.ablate, made.machine
         if code:
-            changed = ", changed since" if code.get("dirty") else ""
-            revision = f" ({code['revision'][:12]}{changed})" if code.get("revision") else ""
-            yield "code", f"ablate {code['version']}{revision}, Python {execution['python']}"
-            yield "packages", ", ".join(f"{name} {version}" for name, version in execution["packages"].items())
-        where = f"{execution['device']}, {execution['threads']} threads"
-        yield "machine", f"{where}; {machine['processor']}, {machine['cores']} cores"
+            changed = ", changed since" if code.dirty else ""
+            revision = f" ({code.revision[:12]}{changed})" if code.revision else ""
+            yield "code", f"ablate {code.version}{revision}, Python {made.python}"
+            yield "packages", ", ".join(f"{name} {version}" for name, version in made.packages.items())
+        where = f"{made.device}, {made.threads} threads"
+        yield "machine", f"{where}; {machine.processor}, {machine.cores} cores"
 
 
-def _runs(published: dict[str, Any]) -> Listing:
+def _runs(published: TableProvenance) -> Listing:
     rows = [
-        (id, run["seed"], run["steps"], duration(run["seconds"]), (run["weights"] or {}).get("sha256", "")[:16])
-        for id, run in published["runs"].items()
+        (run.id, run.seed, run.steps, duration(run.seconds), run.weights.sha256[:16] if run.weights else "")
+        for run in published.runs
     ]
     return Listing("Runs", ("run", "seed", "steps", "time", "weights (SHA-256)"), rows)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from ablate.config import DataConfig
 from ablate.errors import StoreError
 from ablate.report.agreement import agreements_json
 from ablate.report.frames import rows_frame
@@ -13,6 +15,7 @@ from ablate.report.layout import Layout, layouts, one_line_heads
 from ablate.report.table import Table
 from ablate.store import Results
 from ablate.store.files import write_bytes
+from ablate.store.records import FileHash, Provenance
 from ablate.store.status import damage_of, read_provenance
 
 if TYPE_CHECKING:
@@ -101,38 +104,64 @@ def publish(table: Table, results: Results) -> None:
         "table.csv": comma_separated(table, timed=False),
         "table.json": as_json(table, timed=False),
         "study.yaml": study.text,
-        "provenance.json": json.dumps(provenance(table, results), indent=1) + "\n",
+        "provenance.json": json.dumps(provenance(table, results).as_json(), indent=1) + "\n",
     }
     for name, content in files.items():
         write_bytes(folder / name, content.encode())
 
 
-def provenance(table: Table, results: Results) -> dict[str, Any]:
-    """The corpora and runs behind the table, and each distinct provenance of the runs.
+@dataclass(frozen=True)
+class PublishedRun:
+    """A run behind a table. `made_with`: index of its provenance; `seconds`: of work on the run."""
 
-    `carried_out` lists the provenances; each run has the index of its own.
-    """
-    provenances: list[dict[str, Any]] = []
-    runs: dict[str, dict[str, Any]] = {}
+    id: str
+    seed: int
+    made_with: int
+    steps: int
+    seconds: float
+    weights: FileHash | None
+
+
+@dataclass(frozen=True)
+class TableProvenance:
+    """The corpora and runs behind a table, and each distinct provenance of the runs; None for an unreadable one."""
+
+    data: DataConfig
+    corpora: tuple[str, ...]
+    provenances: tuple[Provenance | None, ...]
+    runs: tuple[PublishedRun, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The content of provenance.json; `carried_out` lists the provenances, each run has the index of its one."""
+        return {
+            "data": self.data.model_dump(exclude={"folder"}),
+            "corpora": list(self.corpora),
+            "carried_out": [each.model_dump() if each else {} for each in self.provenances],
+            "runs": {
+                run.id: {
+                    "seed": run.seed,
+                    "carried_out": run.made_with,
+                    "steps": run.steps,
+                    "seconds": run.seconds,
+                    "weights": run.weights.model_dump() if run.weights else None,
+                }
+                for run in self.runs
+            },
+        }
+
+
+def provenance(table: Table, results: Results) -> TableProvenance:
+    """Read the provenance of a table: every run that has a result."""
+    provenances: list[Provenance | None] = []
+    runs = []
     for run in table.study.runs():
         folder = results.run(run.id)
         result = None if damage_of(folder) else folder.read_result()
         if result is None:
             continue
         record = read_provenance(folder)
-        content = record.model_dump() if record else {}
-        if content not in provenances:
-            provenances.append(content)
-        runs[run.id] = {
-            "seed": run.seed,
-            "carried_out": provenances.index(content),
-            "steps": result.steps,
-            "seconds": result.seconds,
-            "weights": result.weights.model_dump() if result.weights else None,
-        }
-    return {
-        "data": table.study.data.model_dump(exclude={"folder"}),
-        "corpora": list(table.corpora),
-        "carried_out": provenances,
-        "runs": runs,
-    }
+        if record not in provenances:
+            provenances.append(record)
+        index = provenances.index(record)
+        runs.append(PublishedRun(run.id, run.seed, index, result.steps, result.seconds, result.weights))
+    return TableProvenance(table.study.data, tuple(table.corpora), tuple(provenances), tuple(runs))

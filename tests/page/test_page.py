@@ -7,6 +7,7 @@ from html import unescape
 import pytest
 
 from ablate.page.page import Attention
+from ablate.store.machine import machine
 from tests.page.conftest import REFERENCES, SOURCES
 from tests.page.test_html import Tags
 
@@ -102,3 +103,14 @@ def test_a_study_without_results_has_a_page(fake, selection):
     text = page(results.table(), results.results, [], [])
     assert "Base has no score yet." in text
     assert "<svg" not in text
+
+
+def test_a_page_is_made_without_the_provenance_of_a_run(fake):
+    from ablate.page.page import page
+
+    results = fake().all_done()
+    results.folder("base", 1).provenance.write_text("damaged")
+    results.folder("A h=1", 1).provenance.unlink()
+    text = unescape(page(results.table(), results.results, [], []))
+    assert f">{results.folder('base', 1).id}<" in text
+    assert machine().processor in text  # of the other runs
