@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 
 def duration(seconds: float | None) -> str:
     """`48 s`, `3 min`, `2 h 05 min`, `3 d 4 h`; `?` where it is not known."""
@@ -92,6 +94,27 @@ def middle_ellipsis(text: str, width: int) -> str:
         return text
     end = (width - 1) // 2
     return f"{text[: width - 1 - end]}…{text[len(text) - end :]}"
+
+
+def fold(text: str, width: int) -> list[str]:
+    """Break text into lines of at most `width` characters: after a space, = or comma, else after _, else anywhere."""
+    lines = [""]
+    for piece in (piece for word in re.findall(r"\S+ ?", text) for piece in _pieces(word, width)):
+        if lines[-1] and len((lines[-1] + piece).rstrip()) > width:
+            lines.append("")
+        lines[-1] += piece
+        while len(lines[-1].rstrip()) > width:
+            lines[-1:] = [lines[-1][:width], lines[-1][width:]]
+    return [line.rstrip() for line in lines]
+
+
+def _pieces(word: str, width: int) -> list[str]:
+    """Cut a word into the largest pieces that fit."""
+    for pattern in (r".+", r"[^=,]*[=,]+|[^=,]+", r"[^=,_]*[=,_]+|[^=,_]+"):
+        pieces = re.findall(pattern, word)
+        if all(len(piece.rstrip()) <= width for piece in pieces):
+            break
+    return pieces
 
 
 def setting_text(value: object, unset: str = "unset") -> str:

@@ -1,8 +1,20 @@
 """Formatting of numbers with units, and of text for a terminal."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ablate.formatting import duration, ellipsis, interval_text, middle_ellipsis, printable, scaled, setting_text, size
+from ablate.formatting import (
+    duration,
+    ellipsis,
+    fold,
+    interval_text,
+    middle_ellipsis,
+    printable,
+    scaled,
+    setting_text,
+    size,
+)
 
 SECOND, MINUTE, HOUR, DAY = 1, 60, 3600, 86_400
 
@@ -123,3 +135,26 @@ def test_middle_ellipsis_keeps_both_ends(width, text):
 )
 def test_the_ends_of_an_interval_are_not_rounded_to_zero(low, high, digits, text):
     assert interval_text(low, high, digits) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "lines"),
+    [
+        ("A h=1 d_k=512 d_v=512", 12, ["A h=1", "d_k=512", "d_v=512"]),
+        ("big d_ff=512 positional_encoding=learned", 20, ["big d_ff=512", "positional_encoding=", "learned"]),
+        ("E positional_encoding=learned", 12, ["E", "positional_", "encoding=", "learned"]),
+        ("within noise (24.8)", 12, ["within noise", "(24.8)"]),
+        ("abcdefgh", 3, ["abc", "def", "gh"]),
+        ("short", 80, ["short"]),
+        ("", 5, [""]),
+    ],
+)
+def test_a_text_is_folded_at_spaces_before_signs_and_signs_before_letters(text, width, lines):
+    assert fold(text, width) == lines
+
+
+@given(st.text(st.sampled_from("ab =_,"), max_size=40), st.integers(1, 12))
+def test_folding_keeps_every_character_and_the_width(text, width):
+    lines = fold(text.strip(), width)
+    assert all(len(line) <= width for line in lines)
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "")

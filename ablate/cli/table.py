@@ -50,6 +50,7 @@ def command(
     format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.rich,
     against: Annotated[Against | None, typer.Option("--against", help="Add the paper's Table 3.")] = None,
     cost: Annotated[bool, typer.Option("--cost", help="Add training time, tokens per second and FLOPs.")] = False,
+    wide: Annotated[bool, typer.Option("--wide", help="All columns, however narrow the terminal.")] = False,
 ) -> None:
     """Print the results table from finished runs."""
     from ablate.report import render
@@ -59,6 +60,8 @@ def command(
     for option, requested in (("--against", against is not None), ("--cost", cost)):
         if requested and format in (Format.csv, Format.json):
             raise UsageError(f"{option} has no effect with --format {format.value}, which always includes it")
+    if wide and format is not Format.rich:
+        raise UsageError(f"--wide has no effect with --format {format.value}, which always has all columns")
     warn_of_changed_data(selected, root)
     score_missing(selected, root)
     content = table_of(selected, root)
@@ -78,4 +81,4 @@ def command(
     else:
         from rich.console import Console
 
-        render.print_rich(content, Console(highlight=False), against is not None, cost)
+        render.print_rich(content, Console(highlight=False), against is not None, cost, wide)

@@ -9,7 +9,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from ablate.report.layout import Layout, layouts
+from ablate.report.layout import Layout, paper_layout
 from ablate.report.table import Table
 
 
@@ -32,7 +32,7 @@ def environment() -> Environment:
 
 def table_html(table: Table, against_paper: bool = False, with_cost: bool = False) -> str:
     """Return the table as a `<figure>` with its legend, in the paper's layout and without any style."""
-    layout = layouts(table, Best, against_paper, with_cost)[1]
+    layout = paper_layout(table, Best, against_paper, with_cost, every_setting=False)
     return environment().get_template("table.html").render(table_context(table, layout))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from ablate.report.layout import Column, Layout, layouts
+from ablate.report.layout import Column, Layout, paper_layout
 from ablate.report.table import Table
 
 _TOP = r"""% Compiles as it stands. In a paper: \usepackage{booktabs,graphicx} and \input this file.
@@ -37,7 +37,7 @@ _BOLD = "\N{START OF HEADING}"  # marks a best value until the text is escaped; 
 
 def latex(table: Table, against_paper: bool = False, with_cost: bool = False) -> str:
     """The table in LaTeX, with its legend."""
-    layout = layouts(table, lambda text: f"{_BOLD}{text}", against_paper, with_cost)[1]
+    layout = paper_layout(table, lambda text: f"{_BOLD}{text}", against_paper, with_cost, every_setting=False)
     lines = [
         _TOP + r"\begin{table}[htbp]",
         r"  \centering",

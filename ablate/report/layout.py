@@ -1,26 +1,39 @@
 """Columns and legend of the results table.
 
-The table is laid out as in the paper: base in full, cells of other rows blank where they equal base. It is a sequence
-of sections, each some columns and the legend lines that explain them. A new column is a function and an entry in
-SECTIONS; every format prints it.
+Markdown, LaTeX and HTML show the table as the paper does: base in full, cells of other rows blank where they equal
+base. A terminal shows each row by its label, and as many columns as fit, the most important ones first. A table is a
+sequence of sections, each some columns and the legend lines that explain them. A new column is a function and an entry
+in SECTIONS; every format prints it.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+from rich.cells import cell_len
 
 from ablate.config import resolve_row
 from ablate.config.identity import NOT_IDENTITY
 from ablate.config.metrics import PPL, PPL_CHAR, Metric
 from ablate.config.plugins import without_digest
-from ablate.formatting import duration, millions, number, plural, scaled, setting_text, signed, thousands
+from ablate.formatting import (
+    duration,
+    fold,
+    interval_text,
+    millions,
+    number,
+    plural,
+    scaled,
+    setting_text,
+    signed,
+    thousands,
+)
 from ablate.report.agreement import agreement_lines
 from ablate.report.scores import spread
 from ablate.report.table import Table, TableRow, paper_metrics
-from ablate.stats.bootstrap import RESAMPLES
 from ablate.stats.tests import LEVEL
 from ablate.stats.verdict import Verdict
 
@@ -55,6 +68,14 @@ _ALWAYS_SHOWN = ("batch_tokens", "warmup_steps", "beam", "alpha")
 Mark = Callable[[str], str]  # marks the cell of a best value
 
 
+# Importance of columns on a terminal, from left to right; the last ones are left out first.
+ROW, SCORE, DIFFERENCE, VERDICT, REQUESTED, P_VALUE, OTHER_SCORE, OTHER_DIFFERENCE, FURTHER, SETTING = range(10)
+LEAST_LABEL = 12  # minimum width of row labels beside the score, the difference and the verdict
+GOOD_LABEL = 20  # labels are this wide before a verdict takes two lines
+ENOUGH_LABEL = 28  # labels are this wide before less important columns are shown
+_GAP = 3  # between columns
+
+
 @dataclass(frozen=True)
 class Column:
     """A column.
@@ -64,6 +85,7 @@ class Column:
     cells: one for each row.
     folds: whether a cell may take several lines.
     latex: the head in LaTeX; empty if it is `head`.
+    priority: its importance on a terminal; the least number is the most important.
     """
 
     head: str
@@ -71,6 +93,27 @@ class Column:
     cells: tuple[str, ...]
     folds: bool = False
     latex: str = ""
+    priority: int = FURTHER
+
+    @property
+    def name(self) -> str:
+        """The head in one line, without what is in brackets: `ΔBLEU`, `paper BLEU`."""
+        return " ".join(line for line in self.head.split("\n") if line[:1] not in ("(", "["))
+
+    @property
+    def full_width(self) -> int:
+        """Width of the widest cell."""
+        return max(cell_len(line) for text in (self.head, *self.cells) for line in text.split("\n"))
+
+    @property
+    def least_width(self) -> int:
+        """Width that a narrow terminal may fold the column to."""
+        if not self.folds:
+            return self.full_width
+        if self.priority == ROW:
+            return min(self.full_width, LEAST_LABEL)
+        words = (part.split(" (")[0] for text in (self.head, *self.cells) for part in text.split("\n"))
+        return max(map(cell_len, words))
 
 
 @dataclass(frozen=True)
@@ -89,35 +132,89 @@ class Layout:
 class _Form:
     """What a layout shows.
 
-    settings: columns of settings; None for the row's label instead.
-    detail: of the comparison with base: 2 for differences, intervals and verdicts, 1 for verdicts, 0 for verdicts in
-        the legend.
+    settings: columns of settings.
+    labels: row labels in place of the groups' names.
+    left_out: heads of columns that are not shown; the legend has their most important content.
     """
 
     mark: Mark
     with_paper: bool
     with_cost: bool
-    settings: tuple[Setting, ...] | None
-    detail: int
+    settings: tuple[Setting, ...]
+    labels: bool = False
+    left_out: frozenset[str] = frozenset()
+
+    def shows(self, head: str) -> bool:
+        """Return whether a column with this name is not left out."""
+        return head not in self.left_out
 
 
-def layouts(table: Table, mark: Mark, against_paper: bool, with_cost: bool = False) -> list[Layout]:
-    """The layouts of a table, widest first.
+def paper_layout(
+    table: Table, mark: Mark, against_paper: bool, with_cost: bool = False, *, every_setting: bool = True
+) -> Layout:
+    """The layout of the paper; without `every_setting`, settings that no row changes are in the legend."""
+    settings = SETTINGS if every_setting else _varied_settings(table)
+    return _layout(table, _Form(mark, against_paper, with_cost, settings))
 
-    The paper's; without settings that no row changes; without differences from base; with row labels in place of
-    settings; the same without differences; and with the verdicts in the legend.
+
+def terminal_layout(
+    table: Table, mark: Mark, against_paper: bool, with_cost: bool = False, width: int | None = None
+) -> Layout:
+    """Rows by label, the most important columns first, as many as fit into `width`; all of them without a width.
+
+    Columns that do not fit are named in the first line of the legend.
     """
-    varied = tuple(one for one in SETTINGS if any(one.field in row.row.changed for row in table.rows))
-    forms = ((SETTINGS, 2), (varied, 2), (varied, 1), (None, 2), (None, 1), (None, 0))
-    return [_layout(table, _Form(mark, against_paper, with_cost, *form)) for form in forms]
+    form = _Form(mark, against_paper, with_cost, _varied_settings(table), labels=True)
+    columns = sorted(_columns(table, form), key=lambda column: column.priority)
+    if width is None:
+        return Layout(tuple(columns), _legend(table, form))
+    shown = _fitting(columns, width)
+    left_out = [column.name for column in columns if column not in shown]
+    form = replace(form, left_out=frozenset(left_out))
+    legend = _legend(table, form)
+    if left_out:
+        line = f"Left out at {width} columns: {', '.join(left_out)}; `ablate table --wide` shows all."
+        legend = (line, *legend)
+    return Layout(tuple(_folded(shown, width)), legend)
+
+
+def _fitting(columns: Sequence[Column], width: int) -> list[Column]:
+    """The columns that fit, the most important first; only requested and more important ones may narrow the labels."""
+    shown = [columns[0]]
+    for column in columns[1:]:
+        tried = [*shown, column]
+        if column.priority <= REQUESTED:
+            needed = sum(one.least_width for one in tried)
+        else:
+            label, *others = tried
+            needed = min(label.full_width, ENOUGH_LABEL) + sum(one.full_width for one in others)
+        if needed + _GAP * (len(tried) - 1) <= width:
+            shown.append(column)
+    return shown
+
+
+def _folded(columns: Sequence[Column], width: int) -> list[Column]:
+    """The columns folded to the terminal's width: labels a little, then verdicts, then labels as far as needed."""
+    room = width - _GAP * (len(columns) - 1)
+    widths = [column.full_width for column in columns]
+    for least_label in (GOOD_LABEL, LEAST_LABEL):
+        for index, column in enumerate(columns):
+            least = max(column.least_width, min(least_label, widths[index]) if column.priority == ROW else 0)
+            widths[index] = max(least, widths[index] - max(0, sum(widths) - room))
+    return [_fold(column, one) for column, one in zip(columns, widths, strict=True)]
+
+
+def _fold(column: Column, width: int) -> Column:
+    if column.full_width <= width:
+        return column
+    return replace(column, cells=tuple("\n".join(fold(cell, width)) for cell in column.cells))
 
 
 def by_labels(table: Table, mark: Mark) -> Layout:
     """Every column but the settings, for a table whose rows can be sorted: their labels name the settings."""
-    layout = _layout(table, _Form(mark, with_paper=False, with_cost=True, settings=None, detail=2))
-    label, *others = layout.columns
-    ordered = sorted(others, key=lambda column: column.head != "verdict")  # beside the label, visible without scrolling
-    return replace(layout, columns=(label, *ordered))
+    form = _Form(mark, with_paper=False, with_cost=True, settings=(), labels=True)
+    columns = sorted(_columns(table, form), key=lambda column: column.priority)
+    return Layout(tuple(columns), _legend(table, form))
 
 
 def one_line_heads(layout: Layout) -> Layout:
@@ -127,9 +224,25 @@ def one_line_heads(layout: Layout) -> Layout:
 
 
 def _layout(table: Table, form: _Form) -> Layout:
-    columns = [column for section in SECTIONS for column in section.columns(table, form)]
-    legend = [line for section in SECTIONS for line in section.legend(table, form)]
-    return Layout(tuple(columns), tuple(legend))
+    return Layout(tuple(_columns(table, form)), _legend(table, form))
+
+
+def _columns(table: Table, form: _Form) -> list[Column]:
+    return [column for section in SECTIONS for column in section.columns(table, form)]
+
+
+def _legend(table: Table, form: _Form) -> tuple[str, ...]:
+    return tuple(line for section in SECTIONS for line in section.legend(table, form))
+
+
+def _varied_settings(table: Table) -> tuple[Setting, ...]:
+    """The settings that some row changes."""
+    return tuple(one for one in SETTINGS if _changes(table, one))
+
+
+def _changes(table: Table, setting: Setting) -> int:
+    """Number of rows that change a setting."""
+    return sum(setting.field in row.row.changed for row in table.rows)
 
 
 # Rows: their settings, or their labels
@@ -137,18 +250,27 @@ def _layout(table: Table, form: _Form) -> Layout:
 
 def _row_columns(table: Table, form: _Form) -> list[Column]:
     rows = table.rows
-    if form.settings is None:
-        return [Column("row", False, tuple(row.row.label for row in rows), folds=True)]
-    settings = [Column(one.head, True, _setting_cells(rows, one), latex=one.latex) for one in form.settings]
+    settings = [
+        Column(one.head, True, _setting_cells(rows, one), latex=one.latex, priority=SETTING + rank)
+        for one, rank in zip(form.settings, _ranks(table, form.settings), strict=True)
+    ]
+    if form.labels:
+        return [Column("row", False, tuple(row.row.label for row in rows), folds=True, priority=ROW), *settings]
     return [Column("", False, _group_cells(rows), folds=True), *settings, *_other_changes(rows)]
+
+
+def _ranks(table: Table, settings: Sequence[Setting]) -> list[int]:
+    """The place of each setting among all by the number of rows that change it, the most changed first."""
+    order = sorted(settings, key=lambda one: -_changes(table, one))
+    return [order.index(one) for one in settings]
 
 
 def _row_legend(table: Table, form: _Form) -> list[str]:
     """The settings without a column: those that all rows share, or base's if labels name the changes."""
     base = table.rows[0]
-    hidden = [one for one in SETTINGS if form.settings is None or one not in form.settings]
+    hidden = [one for one in SETTINGS if one not in form.settings or not form.shows(one.head)]
     values = ", ".join(f"{one.head}={_setting_value(base, one)}" for one in hidden)
-    rows = "base" if form.settings is None else "all rows"
+    rows = "base" if form.labels else "all rows"
     return [*([f"{rows}: {values}"] if hidden else []), _other_settings(base)]
 
 
@@ -212,7 +334,8 @@ def _scores(table: Table, metric: Metric, mark: Mark) -> Column:
         can_be_best = best is not None and scores.n == seeds
         is_best = can_be_best and number(scores.mean, metric.digits) == number(best, metric.digits)
         cells.append(mark(text) if is_best else text)
-    return Column(f"{metric.title}\n({metric.side})", True, tuple(cells))
+    priority = SCORE if metric == table.main else OTHER_SCORE
+    return Column(f"{metric.title}\n({metric.side})", True, tuple(cells), priority=priority)
 
 
 def _score_legend(table: Table, form: _Form) -> list[str]:
@@ -243,12 +366,12 @@ def _signature(table: Table, metric: Metric) -> str:
 
 
 def _difference_columns(table: Table, form: _Form) -> list[Column]:
-    """Differences with their intervals, and the p value over the test set; columns without any cell are left out."""
-    if form.detail < 2:
-        return []
-    columns = [_differences(table, metric) for metric in (table.perplexity, table.main)]
-    columns.append(_verdict_column(table, "p\n(test set)", table.main, _p_value, numeric=True))
-    return [column for column in columns if any(column.cells)]
+    """Differences with their intervals, and the p value of the verdict; columns without any cell are left out."""
+    main = replace(_differences(table, table.main), priority=DIFFERENCE)
+    perplexity = replace(_differences(table, table.perplexity), priority=OTHER_DIFFERENCE)
+    p_value = replace(_verdict_column(table, "p\n(adj.)", table.main, _p_value, numeric=True), priority=P_VALUE)
+    columns = [main] if table.main == table.perplexity else [perplexity, main]
+    return [column for column in (*columns, p_value) if any(column.cells)]
 
 
 def _differences(table: Table, metric: Metric) -> Column:
@@ -260,29 +383,27 @@ def _interval(verdict: Verdict, seeds: int) -> str:
     """`-4.5 [-9.1, +0.1]`, with the number of seeds while some are missing."""
     digits, text = verdict.metric.digits, signed(verdict.mean, verdict.metric.digits)
     if verdict.seed_test:
-        text += f" [{signed(verdict.seed_test.low, digits)}, {signed(verdict.seed_test.high, digits)}]"
+        text += f" {interval_text(verdict.seed_test.low, verdict.seed_test.high, digits)}"
     return f"{text} ({verdict.n}/{seeds})" if text and verdict.n < seeds else text
 
 
 def _p_value(verdict: Verdict) -> str:
-    if verdict.p_bootstrap is None:
+    """The p value that the verdict follows from: the larger of those over seeds and over test sentences.
+
+    A row is better or worse if both are below the level, so that the larger one never contradicts the verdict.
+    """
+    if verdict.p_seeds is None:
         return ""
-    return "<0.001" if verdict.p_bootstrap < 0.001 else f"{verdict.p_bootstrap:.3f}"
+    p = max(verdict.p_seeds, verdict.p_bootstrap or 0.0)
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def _difference_legend(table: Table, form: _Form) -> list[str]:
     verdicts, several = verdicts_of(table, table.main), _has_verdicts(table)
     lines, seeds = [], len(table.study.seeds)
-    if form.detail == 2 and any(verdict.n for verdict in verdicts):
+    if form.shows(f"Δ{table.main.title}") and any(verdict.n for verdict in verdicts):
         paired = "mean difference from base, paired by seed, with its 95 % interval over seeds (t)"
         lines.append(f"Δ: {paired if several else 'difference from base with one seed'}.")
-    if form.detail == 2 and any(verdict.bootstrap for verdict in verdicts):
-        scorer = f"{table.main.scorer}'s, " if table.main.scorer else ""
-        lines.append(
-            f"p (test set): paired bootstrap of Δ{table.main.title} over the test sentences "
-            f"({scorer}{RESAMPLES} resamples), Holm-corrected over the rows. This covers the sampling of test "
-            "sentences, not the variance over seeds."
-        )
     if several:
         tested = sum(verdict.seed_test is not None for verdict in verdicts)
         lines.append(
@@ -290,6 +411,8 @@ def _difference_legend(table: Table, form: _Form) -> list[str]:
             f"sentences (p < {LEVEL:g} each, Holm-corrected over {plural(tested, 'row')}). within noise (d): not "
             "significant; d is the smallest detectable difference."
         )
+        if form.shows("p"):
+            lines.append("p: the larger of both corrected p values; `ablate compare` shows each test.")
     elif seeds == 1 and any(verdict.n for verdict in verdicts):
         lines.append("One seed (n = 1): the variance over seeds is unknown, so every row is undecided.")
     return lines
@@ -297,14 +420,15 @@ def _difference_legend(table: Table, form: _Form) -> list[str]:
 
 def _verdict_columns(table: Table, form: _Form) -> list[Column]:
     """The verdict on each row, if some row has more than one seed."""
-    if form.detail == 0 or not _has_verdicts(table):
+    if not _has_verdicts(table):
         return []
-    return [_verdict_column(table, "verdict", table.main, _word, numeric=False)]
+    column = _verdict_column(table, "verdict", table.main, _word, numeric=False)
+    return [replace(column, priority=VERDICT, folds=form.labels)]
 
 
 def _verdict_legend(table: Table, form: _Form) -> list[str]:
     """The same as lines, such as `worse: A h=1, B d_k=16`, if the form has no column for it."""
-    if form.detail > 0 or not _has_verdicts(table):
+    if form.shows("verdict") or not _has_verdicts(table):
         return []
     words = [(_word(row.verdicts[table.main.name]), row.row.label) for row in table.rows if row.verdicts]
     distinct = dict.fromkeys(word for word, _ in words if word)
@@ -368,9 +492,12 @@ def _cost_columns(table: Table, form: _Form) -> list[Column]:
         return []
     rows, seeds = table.rows, len(table.study.seeds)
     return [
-        Column("tokens/s", True, tuple(spread(row.cost.tokens_per_second, 0, seeds) for row in rows)),
-        Column("time", True, tuple(_time(row) for row in rows)),
-        Column("FLOPs", True, tuple(scaled(row.cost.flops, "").strip() for row in rows)),
+        Column(head, True, cells, priority=REQUESTED)
+        for head, cells in (
+            ("tokens/s", tuple(spread(row.cost.tokens_per_second, 0, seeds) for row in rows)),
+            ("time", tuple(_time(row) for row in rows)),
+            ("FLOPs", tuple(scaled(row.cost.flops, "").strip() for row in rows)),
+        )
     ]
 
 
@@ -404,9 +531,9 @@ def _paper_columns(table: Table, form: _Form) -> list[Column]:
     for name in paper_metrics(table):
         metric = table.study.task.metrics[name]
         cells = tuple(number(row.scores.get(name) if row else None, metric.digits) for row in rows)
-        columns.append(Column(f"paper\n{metric.title}", True, cells))
+        columns.append(Column(f"paper\n{metric.title}", True, cells, priority=REQUESTED))
     params = tuple(number(row.params_millions if row else None, 0) for row in rows)
-    return [*columns, Column("paper\nparams", True, params)]
+    return [*columns, Column("paper\nparams", True, params, priority=REQUESTED)]
 
 
 def _paper_legend(table: Table, form: _Form) -> list[str]:
@@ -428,12 +555,12 @@ def _paper_legend(table: Table, form: _Form) -> list[str]:
 
 def _state_columns(table: Table, form: _Form) -> list[Column]:
     cells = tuple(row.note for row in table.rows)
-    return [Column("state", False, cells, folds=True)] if form.settings is not None and any(cells) else []
+    return [Column("state", False, cells, folds=True)] if not form.labels and any(cells) else []
 
 
 def _state_legend(table: Table, form: _Form) -> list[str]:
     """Each note with its rows: `pending: A h=1, B d_k=16`; beside labels, a column would leave no space."""
-    if form.settings is not None:
+    if not form.labels:
         return []
     notes = dict.fromkeys(row.note for row in table.rows if row.note)
     return [f"{note}: {', '.join(row.row.label for row in table.rows if row.note == note)}." for note in notes]

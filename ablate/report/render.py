@@ -11,7 +11,7 @@ from ablate.config import DataConfig
 from ablate.errors import StoreError
 from ablate.report.agreement import agreements_json
 from ablate.report.frames import rows_frame
-from ablate.report.layout import Layout, layouts, one_line_heads
+from ablate.report.layout import Layout, one_line_heads, paper_layout, terminal_layout
 from ablate.report.table import Table
 from ablate.store import Results
 from ablate.store.files import write_bytes
@@ -23,22 +23,26 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 
-def print_rich(table: Table, console: Console, against_paper: bool, with_cost: bool = False) -> None:
-    """Print in the widest layout that fits the terminal; piped, in the paper's layout at any width."""
-    forms = layouts(table, lambda text: f"{text}*", against_paper, with_cost)
-    chosen = forms[0]
-    if console.is_terminal:
-        chosen = next((form for form in forms if _width(form, console) <= console.width), forms[-1])
-    else:
-        console.width = max(console.width, _width(chosen, console))
-    console.print(_rich(chosen), highlight=False)
-    for line in chosen.legend:
-        console.print(line, style="dim", highlight=False, markup=False, soft_wrap=not console.is_terminal)
+def print_rich(
+    table: Table, console: Console, against_paper: bool, with_cost: bool = False, wide: bool = False
+) -> None:
+    """Print the columns that fit the terminal, the most important ones first; piped or `wide`, all of them."""
+    everything = wide or not console.is_terminal
+    width = None if everything else console.width
+    layout = terminal_layout(table, lambda text: f"{text}*", against_paper, with_cost, width)
+    rich = _rich(layout)
+    if everything:
+        console.width = max(
+            console.width, console.measure(rich, options=console.options.update(max_width=10_000)).maximum
+        )
+    console.print(rich, highlight=False)
+    for line in layout.legend:
+        console.print(line, style="dim", highlight=False, markup=False, soft_wrap=everything)
 
 
 def markdown(table: Table, against_paper: bool, with_cost: bool = False) -> str:
     """A Markdown table with its legend as a list."""
-    layout = one_line_heads(layouts(table, lambda text: f"**{text}**", against_paper, with_cost)[0])
+    layout = one_line_heads(paper_layout(table, lambda text: f"**{text}**", against_paper, with_cost))
     rows = zip(*(column.cells for column in layout.columns), strict=True)
     lines = [
         _markdown_row(column.head for column in layout.columns),
@@ -70,20 +74,12 @@ def _rich(layout: Layout) -> RichTable:
     from rich.text import Text
 
     rich = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
-    for column in layout.columns:
+    for column in layout.columns:  # the layout has folded the cells already
         justify: Literal["left", "right"] = "right" if column.numeric else "left"
-        overflow: Literal["fold", "ellipsis"] = "fold" if column.folds else "ellipsis"  # a long label continues below
-        rich.add_column(Text(column.head), justify=justify, no_wrap=not column.folds, overflow=overflow)
+        rich.add_column(Text(column.head), justify=justify, no_wrap=True)
     for cells in zip(*(column.cells for column in layout.columns), strict=True):
         rich.add_row(*(Text(cell, style="bold" if cell.endswith("*") else "") for cell in cells))
     return rich
-
-
-def _width(layout: Layout, console: Console) -> int:
-    from rich.measure import Measurement
-
-    wide = console.options.update(width=10_000, max_width=10_000)
-    return Measurement.get(console, wide, _rich(layout)).maximum
 
 
 def publish(table: Table, results: Results) -> None:

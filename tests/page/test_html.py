@@ -3,7 +3,7 @@
 from html.parser import HTMLParser
 
 from ablate.page.html import table_html
-from ablate.report.layout import layouts
+from ablate.report.layout import paper_layout
 
 
 class Tags(HTMLParser):
@@ -37,7 +37,7 @@ class Tags(HTMLParser):
 def test_every_row_and_cell_is_shown_and_heads_are_marked_as_such(fake):
     table = fake().all_done().table()
     tags = Tags(table_html(table))
-    layout = layouts(table, lambda text: text, against_paper=False)[1]
+    layout = paper_layout(table, lambda text: text, against_paper=False, every_setting=False)
     assert [text for _, text in tags.all("th")[: len(layout.columns)]][1:] == [
         column.head.replace("\n", "") for column in layout.columns[1:]
     ]

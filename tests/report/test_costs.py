@@ -4,14 +4,14 @@ import pytest
 
 from ablate.config import cost
 from ablate.config.cost import Lengths
-from ablate.report.layout import layouts
+from ablate.report.layout import paper_layout
 from ablate.store.records import Provenance
 from tests.records import change
 
 
 def with_cost(table):
     """The paper's layout with the columns of cost."""
-    return layouts(table, str, against_paper=False, with_cost=True)[0]
+    return paper_layout(table, str, against_paper=False, with_cost=True)
 
 
 def test_time_and_rate_are_means_over_seeds_and_flops_count_the_steps_made(fake):

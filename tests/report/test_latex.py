@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from ablate.report.latex import escaped, latex
-from ablate.report.layout import layouts
+from ablate.report.layout import paper_layout
 from tests.report.fakes import SMALL
 
 NO_LATEX = pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
@@ -39,7 +39,7 @@ def test_rows_have_one_cell_per_column_and_groups_are_separated_by_rules(fake):
 
 def test_cells_are_those_of_the_layout_and_the_best_is_bold(fake):
     table = fake().all_done().table()
-    layout = layouts(table, lambda text: f"*{text}", against_paper=False)[1]
+    layout = paper_layout(table, lambda text: f"*{text}", against_paper=False, every_setting=False)
     rows = [row for row in body(latex(table))[4:] if row != "rule"]
     for index, cells in enumerate(rows):
         expected = [column.cells[index] for column in layout.columns]

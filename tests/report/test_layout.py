@@ -11,9 +11,10 @@ from rich.console import Console
 
 from ablate.config.decoding import DecodingConfig
 from ablate.formatting import millions, thousands
-from ablate.report.layout import layouts
+from ablate.report.layout import LEAST_LABEL, paper_layout, terminal_layout
 from ablate.report.render import comma_separated, markdown, print_rich
 from ablate.report.scores import Scores, spread
+from ablate.report.scoring import score_missing
 from ablate.study import Selection, read_study
 from tests.report.fakes import SIGNATURE, STUDIES, Fake
 
@@ -24,12 +25,12 @@ def starred(text):
 
 def columns(table, against_paper=False):
     """Cells of each column of the paper's layout, by its head."""
-    layout = layouts(table, starred, against_paper)[0]
+    layout = paper_layout(table, starred, against_paper)
     return {column.head.replace("\n", " "): column.cells for column in layout.columns}
 
 
 def legend(table, against_paper=False):
-    return "\n".join(layouts(table, starred, against_paper)[0].legend)
+    return "\n".join(paper_layout(table, starred, against_paper).legend)
 
 
 def shown(table, width=None, against_paper=False):
@@ -184,47 +185,99 @@ def filled(tmp_path_factory):
     return filled
 
 
-def lines_of_numbers(layout):
-    """For each row, a pattern of its numbers in the order of a line."""
-    numbers = [column.cells for column in layout.columns if column.numeric]
-    return [r"\s+".join(re.escape(cell) for cell in cells if cell) for cells in zip(*numbers, strict=True)]
-
-
-def labels_in(text, layout):
-    """The text left of the numbers, which is all row labels with their folded parts, without spaces."""
-    body = text.split("─\n")[1].split("\nbase:")[0]
-    numbers = "|".join(lines_of_numbers(layout))
-    return "".join(re.split(numbers, line)[0] for line in body.splitlines()).replace(" ", "")
-
-
+@pytest.mark.parametrize("with_cost", [False, True], ids=["", "cost"])
 @pytest.mark.parametrize("against_paper", [False, True], ids=["", "against paper"])
 @pytest.mark.parametrize(("name", "seeds", "whole"), STUDIES_WITH_RESULTS)
-@pytest.mark.parametrize("width", [80, 120, 200])
-def test_terminal_shows_every_number_and_every_label_uncut(filled, name, seeds, whole, against_paper, width):
+@pytest.mark.parametrize("width", [80, 140, 200])
+def test_a_terminal_shows_the_most_important_columns_and_names_the_others(
+    filled, name, seeds, whole, width, against_paper, with_cost
+):
     table = filled(name, seeds, whole)
-    text = shown(table, width, against_paper)
-    assert max(map(len, text.splitlines())) <= width
-    assert "…" not in text
-    fitting = [
-        layout
-        for layout in layouts(table, starred, against_paper)
-        if all(re.search(numbers, text) for numbers in lines_of_numbers(layout))
-    ]
-    assert fitting
-    if fitting[0].columns[0].head == "row":
-        assert labels_in(text, fitting[0]) == "".join(row.row.label for row in table.rows).replace(" ", "")
+    everything = terminal_layout(table, starred, against_paper, with_cost)
+    layout = terminal_layout(table, starred, against_paper, with_cost, width)
+    priorities = [column.priority for column in layout.columns]
+    assert priorities == sorted(priorities)
+    several = seeds != "1"
+    wanted = ["row", "BLEU", "ΔBLEU", *(["verdict"] if several else [])]
+    if with_cost and not several:
+        wanted += ["tokens/s", "time", "FLOPs"]
+    assert [column.name for column in layout.columns][: len(wanted)] == wanted
+    shown_names = [column.name for column in layout.columns]
+    left_out = [column.name for column in everything.columns if column.name not in shown_names]
+    line = f"Left out at {width} columns: {', '.join(left_out)}; `ablate table --wide` shows all."
+    assert (line in layout.legend) == bool(left_out)
+    for column in layout.columns:  # whole, however folded
+        full = next(one for one in everything.columns if one.name == column.name)
+        assert [cell.replace("\n", "").replace(" ", "") for cell in column.cells] == [
+            cell.replace(" ", "") for cell in full.cells
+        ]
+    out = io.StringIO()
+    print_rich(table, Console(file=out, color_system=None, width=width, force_terminal=True), against_paper, with_cost)
+    assert max(map(len, out.getvalue().splitlines())) <= width
+    assert "…" not in out.getvalue()
 
 
+@pytest.mark.parametrize("width", [20, 40, 60])
+def test_a_very_narrow_terminal_shows_rows_and_scores_and_the_verdicts_below(filled, width):
+    table = filled("quickstart", "1-3", True)
+    layout = terminal_layout(table, starred, against_paper=False, width=width)
+    assert layout.columns[0].full_width >= LEAST_LABEL
+    names = [column.name for column in layout.columns]
+    assert names[0] == "row"
+    assert names == [name for name in ("row", "BLEU", "ΔBLEU", "verdict") if name in names]
+    verdicts = [line for line in layout.legend if line.startswith(("worse: ", "within noise"))]
+    assert bool(verdicts) == ("verdict" not in names)
+
+
+def test_settings_come_last_and_those_that_most_rows_change_come_first(filled):
+    table = filled("table3", "1-3", True)
+    names = [column.name for column in terminal_layout(table, starred, against_paper=False).columns]
+    settings = names[names.index("params") + 1 :]
+    assert settings == ["d_k", "d_v", "h", "N", "d_model", "d_ff", "P_drop", "eps_ls", "steps"]
+    counts = {"d_k": 8, "d_v": 6, "h": 5, "N": 3}  # of rows that differ from base, counted by hand
+    fields = {"d_k": "d_k", "d_v": "d_v", "h": "n_heads", "N": "n_layers"}
+    for name, count in counts.items():
+        changed = [row.row.label for row in table.rows if fields[name] in row.row.changed]
+        assert len(changed) == count, changed
+
+
+@pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize(("name", "seeds", "whole"), STUDIES_WITH_RESULTS)
-def test_pipe_gets_the_paper_s_layout_uncut(filled, name, seeds, whole):
-    table = filled(name, seeds, whole)
-    lines = shown(table, None, against_paper=True).splitlines()
-    layout = layouts(table, starred, True)[0]
+def test_a_pipe_and_a_wide_table_get_every_column_uncut(filled, name, seeds, whole, wide):
+    table, out = filled(name, seeds, whole), io.StringIO()
+    print_rich(
+        table, Console(file=out, color_system=None, width=80, force_terminal=wide), against_paper=True, wide=wide
+    )
+    lines = out.getvalue().splitlines()
+    layout = terminal_layout(table, starred, against_paper=True)
     assert "…" not in "".join(lines)
+    assert not any(line.startswith("Left out") for line in lines)
     for cells in zip(*(column.cells for column in layout.columns), strict=True):
         row = r"\s+".join(re.escape(cell) for cell in cells if cell)
         assert any(re.fullmatch(rf"\s*{row}\s*", line) for line in lines), cells
     assert [line for line in layout.legend if line not in lines] == []
+
+
+def test_the_table_has_one_p_value_and_it_never_contradicts_the_verdict(fake):
+    results = fake(rows=["A", "D"])
+    lines = [f"a sentence of number {i} in the test set" for i in range(60)]
+    results.corpus(lines, lines)
+    for row, share in (("base", 0), ("A h=1", 60), ("A h=2", 1), ("D dropout=0.3", 0)):
+        for seed in (1, 2, 3):
+            results.done(row, seed, 5.0 + share, 90.0 - share + 0.01 * seed * (1 if share else -1))
+            results.translated(row, seed, ["wrong words" if i < share else line for i, line in enumerate(lines)])
+    score_missing(results.study, results.results)
+    table = results.table()
+    found = columns(table)
+    assert [head for head in found if head.startswith("p ") or head == "p"] == ["p (adj.)"]
+    words, values = found["verdict"], found["p (adj.)"]
+    assert "worse" in words
+    assert any(word.startswith("within noise") for word in words)
+    for row, word, text in zip(table.rows[1:], words[1:], values[1:], strict=True):
+        verdict = row.verdicts["bleu"]
+        assert verdict.p_bootstrap is not None
+        assert float(text.lstrip("<")) == pytest.approx(max(verdict.p_seeds, verdict.p_bootstrap), abs=1e-3)
+        assert (word in ("worse", "better")) == (float(text.lstrip("<")) < 0.05)
 
 
 def test_narrow_terminal_lists_unfinished_rows_below_the_table(fake):
@@ -249,7 +302,7 @@ def markdown_table(text):
 def test_markdown_is_a_table_with_a_list_below(filled, name, seeds, whole, against_paper):
     table = filled(name, seeds, whole)
     rows, below = markdown_table(markdown(table, against_paper))
-    layout = layouts(table, lambda text: f"**{text}**", against_paper)[0]
+    layout = paper_layout(table, lambda text: f"**{text}**", against_paper)
     assert len({len(row) for row in rows}) == 1
     assert rows[0] == [column.head.replace("\n", " ") for column in layout.columns]
     assert all(re.fullmatch(r"-+:?", cell) for cell in rows[1])

@@ -1,6 +1,6 @@
 """A table over several vocabularies, which compares perplexity per character."""
 
-from ablate.report.layout import layouts
+from ablate.report.layout import paper_layout
 from tests.report.fakes import Fake, study_from
 
 STUDY = """\
@@ -20,7 +20,7 @@ def filled(tmp_path, text=STUDY):
 
 
 def heads(table):
-    (layout, *_) = layouts(table, lambda text: f"*{text}", against_paper=False)
+    layout = paper_layout(table, lambda text: f"*{text}", against_paper=False)
     return {column.head.replace("\n", " "): column.cells for column in layout.columns}, " ".join(layout.legend)
 
 
