@@ -10,6 +10,7 @@ from pathlib import Path
 from ablate.store.records import Machine, ProcessMark
 
 DEVICE_FILES = Path("/dev")
+CPU_INFO = Path("/proc/cpuinfo")  # Linux only
 
 
 def machine() -> Machine:
@@ -49,7 +50,7 @@ def start_time(pid: int) -> float | None:
 def _processor() -> str:
     """The processor's name as the operating system gives it."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = CPU_INFO.read_text().splitlines()
     except OSError:
         return platform.processor()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

@@ -292,9 +292,12 @@ def test_a_failed_preparation_leaves_no_corpus(files, monkeypatch):
 
 def test_a_folder_without_a_manifest_is_prepared_again(files):
     corpus = files.write().prepare()
+    ids = corpus.folder / "train.source.ids"
+    before = ids.read_bytes()
     (corpus.folder / "corpus.json").unlink()
-    (corpus.folder / "train.source.ids").write_bytes(b"")
-    files.prepare().verify()
+    ids.write_bytes(b"")
+    assert files.prepare().folder == corpus.folder
+    assert ids.read_bytes() == before != b""
 
 
 # Errors

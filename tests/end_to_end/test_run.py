@@ -157,7 +157,9 @@ def test_published_files_are_small_readable_and_anonymous(calm):
 
 
 def test_the_files_of_a_run_are_anonymous(calm):
-    for path in calm.root.glob("runs/*/*.json"):
+    paths = list(calm.root.glob("runs/*/*.json"))
+    assert len(paths) > 4
+    for path in paths:
         if path.name != "progress.json":  # names the process, as long as it works
             text = path.read_text()
             assert str(calm.root) not in text, path
@@ -165,8 +167,9 @@ def test_the_files_of_a_run_are_anonymous(calm):
 
 
 def test_provenance_records_code_packages_and_machine(calm):
-    for path in calm.root.glob("runs/*/provenance.json"):
-        provenance = Provenance.read(path)
+    paths = list(calm.root.glob("runs/*/provenance.json"))
+    assert len(paths) == 4
+    for provenance in map(Provenance.read, paths):
         assert provenance.packages.keys() == {"torch", "numpy", "sentencepiece", "sacrebleu", "safetensors"}
         assert all(provenance.packages.values())
         assert provenance.device == "cpu"
@@ -297,8 +300,9 @@ def test_a_logger_receives_finished_runs_and_does_not_change_them(copy, no_worke
 
 
 def test_workers_report_their_device_and_memory(calm):
-    for path in calm.root.glob("runs/*/progress.json"):
-        progress = Progress.read(path)
+    paths = list(calm.root.glob("runs/*/progress.json"))
+    assert len(paths) == 4
+    for progress in map(Progress.read, paths):
         assert progress.device == "cpu"
         assert 50e6 < progress.memory.held < progress.memory.total  # torch alone takes more
 

@@ -1,7 +1,8 @@
-"""Scores are sacreBLEU's, each with its signature; so are the resampled test sets and their p values."""
+"""Scores, resampled test sets and p values: against the papers' formulas, and against sacreBLEU with its signature."""
 
 import math
 import random
+from collections import Counter
 
 import pytest
 import sacrebleu
@@ -23,26 +24,26 @@ def test_identical_text_scores_a_hundred():
     assert bleu(REFERENCES, REFERENCES).value == pytest.approx(100.0)
 
 
-def test_it_is_sacrebleus_corpus_score():
+def test_bleu_equals_sacrebleus_corpus_score():
     expected = sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES]).score
     assert 0 < expected < 100
     assert bleu(HYPOTHESES, REFERENCES).value == pytest.approx(expected)
 
 
-def test_precisions_and_brevity_are_as_computed_by_hand():
+def test_precisions_and_brevity_penalty_equal_values_computed_by_hand():
     """Of 5 words the last is wrong: 4/5, 3/4, 2/3 and 1/2 of the n-grams match, and their product is 1/5."""
     assert bleu(["a b c d e"], ["a b c d f"]).value == pytest.approx(100 * (1 / 5) ** 0.25)
     assert bleu(["a b c d"], ["a b c d e"]).value == pytest.approx(100 * math.exp(1 - 5 / 4))
 
 
-def test_it_is_of_the_corpus_and_not_a_mean_over_sentences():
+def test_bleu_is_computed_on_the_corpus_and_is_not_a_mean_over_sentences():
     """n-grams and lengths are summed: 4 + 4 of 5 + 5 words match, and so on, however they are spread."""
     hypotheses, references = ["a b c d e", "a b c d e f g h"], ["a b c d x", "a b c d e f g h"]
     expected = 100 * (12 / 13 * 10 / 11 * 8 / 9 * 6 / 7) ** 0.25
     assert bleu(hypotheses, references).value == pytest.approx(expected)
 
 
-def test_case_and_order_count():
+def test_bleu_depends_on_case_and_word_order():
     assert bleu([text.lower() for text in REFERENCES], REFERENCES).value < 100
     assert bleu(REFERENCES[::-1], REFERENCES).value < 50
 
@@ -51,7 +52,7 @@ def test_translations_without_a_word_score_zero():
     assert bleu(["", "", ""], REFERENCES).value == 0.0
 
 
-def test_the_signature_says_how_the_score_was_computed():
+def test_the_signature_describes_the_computation():
     parts = bleu(HYPOTHESES, REFERENCES).signature.split("|")
     assert parts == ["nrefs:1", "case:mixed", "eff:no", "tok:13a", "smooth:exp", f"version:{sacrebleu.__version__}"]
 
@@ -81,6 +82,44 @@ def systems(count, seed=0):
     return references, wrong(0.2), wrong(0.3)
 
 
+def ngrams(items, n):
+    return Counter(tuple(items[i : i + n]) for i in range(len(items) - n + 1))
+
+
+def chrf(hypotheses, references, word_orders, beta=2.0):
+    """Popović, 2015 and 2017: F-score of mean precision and recall over character n-grams, and word n-grams for ++.
+
+    Precision and recall of each order are over the whole corpus. Characters are counted without spaces.
+    """
+    orders = [(False, n) for n in range(1, 7)] + [(True, n) for n in range(1, word_orders + 1)]
+    precisions, recalls = [], []
+    for of_words, n in orders:
+        matches = ours = theirs = 0
+        for hypothesis, reference in zip(hypotheses, references, strict=True):
+            one, other = (
+                ngrams(text.split() if of_words else text.replace(" ", ""), n) for text in (hypothesis, reference)
+            )
+            matches, ours, theirs = matches + (one & other).total(), ours + one.total(), theirs + other.total()
+        precisions.append(matches / ours)
+        recalls.append(matches / theirs)
+    precision, recall = (sum(values) / len(values) for values in (precisions, recalls))
+    return 100 * (1 + beta**2) * precision * recall / (beta**2 * precision + recall)
+
+
+@pytest.mark.parametrize(("name", "word_orders"), [("chrf", 0), ("chrf++", 2)])
+def test_chrf_equals_the_formula_of_its_paper(name, word_orders):
+    references, *others = systems(30)
+    for hypotheses in (*others, references):
+        expected = chrf(hypotheses, references, word_orders)
+        assert measure(name, hypotheses, references).value == pytest.approx(expected)
+
+
+def test_ter_counts_edits_and_shifts_per_reference_word():
+    """One substitution and one missing word in 4 + 2 words; a phrase that moves is one edit (Snover et al., 2006)."""
+    assert measure("ter", ["a b x d", "e"], ["a b c d", "e f"]).value == pytest.approx(100 * 2 / 6)
+    assert measure("ter", ["d e a b c"], ["a b c d e"]).value == pytest.approx(100 / 5)
+
+
 @pytest.mark.parametrize("name", [metric.name for metric in TRANSLATION_METRICS])
 def test_every_metric_is_sacrebleus_with_its_signature(name):
     expected = MAKERS[name]()
@@ -91,7 +130,7 @@ def test_every_metric_is_sacrebleus_with_its_signature(name):
 
 
 @pytest.mark.parametrize("name", ["bleu", "chrf", "ter"])
-def test_the_p_value_of_a_single_pair_is_sacrebleus_own(name):
+def test_the_p_value_of_one_pair_of_runs_equals_sacrebleus(name):
     references, base, row = systems(40)
     (_, ours) = PairedTest(
         [("base", base), ("row", row)], {name: MAKERS[name]()}, [references], test_type="bs", n_samples=RESAMPLES
@@ -103,7 +142,7 @@ def test_the_p_value_of_a_single_pair_is_sacrebleus_own(name):
     assert first.value == pytest.approx(result[1].score)
 
 
-def test_test_sets_are_drawn_alike_however_many_indices_are_held_at_once(monkeypatch):
+def test_resampled_test_sets_do_not_depend_on_the_block_size(monkeypatch):
     references, base, _ = systems(12)
     whole = measure("bleu", base, references).resamples
     monkeypatch.setattr("ablate.metrics.resampling._BLOCK", 12 * 7)
@@ -111,7 +150,7 @@ def test_test_sets_are_drawn_alike_however_many_indices_are_held_at_once(monkeyp
     assert len(whole) == RESAMPLES
 
 
-def test_a_sentence_alone_is_scored_by_the_orders_that_it_has():
+def test_a_short_sentence_is_scored_by_the_orders_of_ngrams_that_it_has():
     assert sentence_scores("bleu", ["a b", "a c"], ["a b", "a b"]) == pytest.approx(
         [100.0, 100 * (1 / 2 * 1 / 2) ** 0.5]
     )

@@ -23,8 +23,9 @@ def test_paths_are_the_documented_ones(results):
         run.predictions("ba9876543210"): "translations/ba9876543210.txt",
         run.scores("ba9876543210"): "scores/ba9876543210.json", run.sources: "sources",
     }  # fmt: skip
-    assert {path.relative_to(results.root).as_posix() for path in names} == {f"runs/{ID}/{n}" for n in names.values()}
     assert len(names) == 13
+    found = {path.relative_to(results.root).as_posix(): name for path, name in names.items()}
+    assert found == {f"runs/{ID}/{name}": name for name in names.values()}
     assert results.corpora == results.root / "corpora"
     assert results.study("table3") == results.root / "table3"
 

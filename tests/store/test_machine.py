@@ -2,7 +2,6 @@
 
 import os
 import platform
-import re
 import socket
 from pathlib import Path
 
@@ -11,14 +10,23 @@ import pytest
 from ablate.store import machine as module
 from ablate.store.machine import cores, machine
 
+TWO_CORES = "processor\t: 0\nmodel name\t: Fast: CPU @ 2 GHz\nflags\t: fpu\n\nprocessor\t: 1\nmodel name\t: other\n"
 
-def test_the_processor_is_the_one_that_the_system_names():
-    described = machine()
-    expected = platform.processor()
-    if Path("/proc/cpuinfo").exists():
-        found = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-        expected = found[0] if found else expected
-    assert (described.processor, described.system) == (expected, f"{os.uname().sysname} {os.uname().machine}")
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [(TWO_CORES, "Fast: CPU @ 2 GHz"), ("Hardware\t: a board\n", "by platform"), (None, "by platform")],
+)
+def test_the_processor_is_the_first_model_name_of_cpuinfo(tmp_path, monkeypatch, content, expected):
+    if content is not None:
+        (tmp_path / "cpuinfo").write_text(content)
+    monkeypatch.setattr(module, "CPU_INFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(platform, "processor", lambda: "by platform")
+    assert machine().processor == expected
+
+
+def test_the_system_is_its_name_and_architecture():
+    assert machine().system == f"{os.uname().sysname} {os.uname().machine}"
 
 
 def test_the_description_has_no_host_no_user_and_no_path():

@@ -177,5 +177,7 @@ def test_invalid_values_are_errors_in_the_reader_and_in_the_schema(text, tmp_pat
 
 
 def test_templates_are_valid_yaml():
-    for path in TEMPLATES.glob("*.yaml"):
+    templates = list(TEMPLATES.glob("*.yaml"))
+    assert len(templates) > 1
+    for path in templates:
         assert yaml.safe_load(path.read_text())["study"] == "<name>"
