@@ -25,6 +25,7 @@ from ablate.cli import (
     verify,
 )
 from ablate.cli.usage import ClickException, Command, CommandGroup, usage_error
+from ablate.store.machine import set_default_environment
 
 GROUPS = {
     "Study": (init, plan, run, status),
@@ -76,6 +77,7 @@ def run_command() -> int:
     Raises:
         UsageError: the command, an option or an argument is wrong or missing.
     """
+    set_default_environment()
     try:
         # standalone_mode would print errors in several lines, and exit with codes of its own.
         code = app(sys.argv[1:] or ["--help"], prog_name="ablate", standalone_mode=False)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ablate.config import ModelConfig, RowConfig
-from ablate.config.training import LOGIT_ROWS
+from ablate.config.training import LOGIT_ROWS, resolve_precision
 from ablate.config.variants import (
     ACTIVATIONS,
     ATTENTIONS,
@@ -224,7 +224,8 @@ def peak_memory(config: RowConfig, vocab_size: int, micro_batch_tokens: int, dev
     and a chunk of the logits. With bf16, activations take half the bytes on `cuda`; on `cpu` they are counted in full.
     """
     c, d, tokens = config, config.d_model, micro_batch_tokens
-    width = BYTES // 2 if c.precision == "bf16" and device == "cuda" else BYTES
+    precision = resolve_precision(c.precision, device, has_bf16=True)
+    width = BYTES // 2 if precision == "bf16" and device == "cuda" else BYTES
     # Attention keeps its input, Q, K, V (expanded, if heads share K and V) and its output before W^O. A residual keeps
     # its dropout mask, its sum and its norm.
     attention, cross = ((d + 2 * heads * (c.d_k + c.d_v)) * width for heads in (c.n_heads, c.cross_heads))
@@ -238,7 +239,7 @@ def peak_memory(config: RowConfig, vocab_size: int, micro_batch_tokens: int, dev
     sides = 1 if c.has_encoder else 2  # a decoder-only stack reads both sides
     activations = tokens * (encoder * encoder_layer + sides * decoder * decoder_layer + 2 * 3 * BYTES * d)
     loss = 2 * min(LOGIT_ROWS[device], tokens) * vocab_size * BYTES + vocab_size * d * BYTES
-    copies = BYTES // 2 if c.precision == "bf16" and device == "cpu" else 0  # bf16 copies of the weights
+    copies = BYTES // 2 if precision == "bf16" and device == "cpu" else 0  # bf16 copies of the weights
     weights_and_gradients = (2 * BYTES + copies) * parameters(c, vocab_size)
     return weights_and_gradients + BYTES * optimizer_values(c, vocab_size) + activations + loss
 

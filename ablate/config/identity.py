@@ -49,7 +49,7 @@ INTRODUCED_DECODING: dict[str, Any] = {"beam": 4, "alpha": 0.6, "max_extra_lengt
 OF_DECODING = "test"
 
 # Fields that change how a run is executed or where its files are, but not its result.
-NOT_IDENTITY = frozenset({"checkpoint_minutes", "micro_batch_tokens"})
+NOT_IDENTITY = frozenset({"checkpoint_minutes", "micro_batch_tokens", "deterministic"})
 NOT_IDENTITY_DATA = frozenset({"folder"})
 
 
@@ -89,6 +89,9 @@ def _canonical_model(config: RowConfig) -> dict[str, Any]:
     """Values of a configuration, where the same model can be written in several ways, in one of them."""
     # `encoder_layers=4, decoder_layers=4` is `n_layers=4`: one model, one id.
     values, (encoder, decoder) = config.model_dump(), config.depths
+    # Unset is fp32 on every CPU. A GPU may choose bf16 instead: execution.json has the choice, which never changes
+    # within a run, and a study that asks for fp32 refuses a run in another precision.
+    values["precision"] = values["precision"] or "fp32"
     values["n_layers"], values["encoder_layers"] = encoder or decoder, None
     values["decoder_layers"] = decoder if encoder not in (0, decoder) else None
     if config.mixer == "lstm" and config.has_encoder:  # the only heads are those of attention over the source

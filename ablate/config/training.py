@@ -16,6 +16,33 @@ LOGIT_ROWS = {"cpu": 256, "cuda": 4096}
 MOMENTUM = {"sgd": 0.9, "muon": 0.95}  # unless set
 
 
+def resolve_precision(precision: str | None, device: str, has_bf16: bool) -> str:
+    """The precision that a setting gives on a device: `bf16`, `tf32` or `fp32`.
+
+    Args:
+        precision: the setting.
+        device: `cpu` or `cuda`.
+        has_bf16: whether the device has instructions for bf16 products.
+    """
+    if device == "cpu" and precision in (None, "tf32"):  # TF32 is of GPUs
+        return "fp32"
+    if precision in (None, "auto"):
+        return "bf16" if has_bf16 else "fp32"
+    return precision
+
+
+def precision_note(precision: str | None, device: str, has_bf16: bool) -> str | None:
+    """One line where a setting is not what a device is good at; None where it is."""
+    name = "processor" if device == "cpu" else "GPU"
+    if precision == "bf16" and not has_bf16:
+        return f"precision=bf16: this {name} has no bf16 instructions; products are rounded to bf16 at no gain in speed"
+    if precision == "tf32" and device == "cpu":
+        return "precision=tf32 has an effect on GPUs only; this run is in fp32"
+    if precision == "fp32" and device != "cpu" and has_bf16:
+        return "precision=fp32: this GPU has bf16, which is several times as fast"
+    return None
+
+
 class TrainingConfig(Section):
     """The recipe and the budget. Defaults are the paper's."""
 
@@ -66,8 +93,13 @@ class TrainingConfig(Section):
     label_smoothing: float = Field(
         0.1, ge=0.0, lt=1.0, description="eps_ls: label smoothing over the whole vocabulary (5.4)"
     )
-    precision: Literal["fp32", "bf16"] = Field(
-        "fp32", description="precision of matrix products; weights and optimizer state are fp32"
+    precision: Literal["auto", "bf16", "tf32", "fp32"] | None = Field(
+        None,
+        description="precision of matrix products; weights and optimizer state are fp32. auto: bf16 where the device "
+        "has it, else fp32. Unset: as auto on a GPU, and fp32 on a CPU",
+    )
+    deterministic: bool = Field(
+        False, description="sum in a fixed order on a GPU, so that a resumed run is equal bit for bit; slower"
     )
     eval_every: int = Field(1000, ge=1, le=MAX_STEPS, description="steps between two evaluations on dev")
     checkpoint_every: int = Field(1000, ge=1, le=MAX_STEPS, description="steps between two checkpoints")

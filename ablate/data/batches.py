@@ -67,6 +67,21 @@ class BatchOrder:
         return [batches[i] for i in random.permutation(len(batches))]
 
 
+def largest_padded_batch(split: Split, batch_tokens: int, fraction: float = 1.0) -> int:
+    """Padded tokens of the longest field in the largest batch of every epoch.
+
+    An epoch sorts by the longest field before all else, and cuts at multiples of batch_tokens: only records of equal
+    lengths change places between epochs, so all have batches of the same padded sizes.
+    """
+    _, _, longest = _lengths(split, None if fraction == 1 else subset(len(split), fraction))
+    ordered = np.sort(longest).astype(np.int64)
+    ends = np.cumsum(ordered)
+    starts = np.searchsorted(ends, np.arange(0, ends[-1], batch_tokens) + 1)
+    sizes = np.diff(np.append(starts, len(ordered)))
+    last = ordered[np.maximum(starts + sizes - 1, 0)]  # of a batch, which is its longest
+    return int((sizes * last).max())
+
+
 def micro_batches(split: Split, records: NDArray[np.int64] | Sequence[int], limit: int) -> Iterator[NDArray[np.int64]]:
     """Divide a batch into parts of at most `limit` padded tokens per field, or of single records.
 

@@ -76,22 +76,28 @@ def beam_search(model: Transformer, source: Tensor, limits: Tensor, beam: int, a
     while len(search.sentences):
         search.step(position)
         position += 1
-    return search.best
+    return search.results()
 
 
 class _Search:
-    """The hypotheses of the sentences that are not done, and the best finished hypothesis of every sentence."""
+    """The hypotheses of the sentences that are not done, and the best finished hypothesis of every sentence.
+
+    The host reads one tensor a step, which sentences are done, because a GPU stops for each read.
+    """
 
     def __init__(self, model: Transformer, source: Tensor, limits: Tensor, beam: int, alpha: float) -> None:
         B, device = len(source), source.device
         self.model, self.K, self.alpha = model, beam, alpha
-        self.best = [Hypothesis([], IMPOSSIBLE)] * B
+        self.limits = limits.tolist()  # of the sentence in each row, on the host
         self.sentences = torch.arange(B, device=device)  # index of the sentence in each row
-        self.limits = limits.to(device)
+        self.at_limit = length_penalty(limits + 1, alpha).to(device)  # the largest penalty that each can reach
+        # The best finished hypothesis of every sentence, whether it is still in the batch or not.
+        self.best_tokens = torch.zeros((B, max(self.limits, default=0)), dtype=torch.int64, device=device)
+        self.best_lengths = torch.zeros(B, dtype=torch.int64, device=device)
+        self.best_scores = torch.full((B,), IMPOSSIBLE, device=device)
         self.cache: DecodingCache = model.start(source, beam)
         self.tokens = torch.full((B, 1, 1), BOS, device=device)  # (B, 1, then K, 1 + t): begin mark and tokens
         self.scores = torch.zeros((B, 1), device=device)  # log-probabilities
-        self.best_scores = torch.full((B,), IMPOSSIBLE, device=device)
         self.finished = torch.zeros(B, dtype=torch.int64, device=device)
 
     def step(self, position: int) -> None:
@@ -108,22 +114,27 @@ class _Search:
         """The 2K best continuations of each sentence, or all if there are fewer; as `best_continuations`."""
         states = self.model.step(self.tokens[:, :, -1], self.cache)
         at_once = max(1, LOGIT_ROWS[states.device.type] // states.shape[1])  # sentences
-        parts = zip(states.split(at_once), self.scores.split(at_once), self.limits.split(at_once), strict=True)
-        parts_best = [self._best(part, scores, limits == position) for part, scores, limits in parts]
+        starts = range(0, len(states), at_once)
+        parts = zip(states.split(at_once), self.scores.split(at_once), starts, strict=True)
+        parts_best = [
+            self._best(part, scores, [limit == position for limit in self.limits[start : start + at_once]])
+            for part, scores, start in parts
+        ]
         scores, origins, tokens = (torch.cat(each) for each in zip(*parts_best, strict=True))
         return scores, origins, tokens
 
-    def _best(self, states: Tensor, scores: Tensor, at_limit: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _best(self, states: Tensor, scores: Tensor, at_limit: list[bool]) -> tuple[Tensor, Tensor, Tensor]:
         """The same for some sentences: states (B, K, d_model), scores (B, K), true at the length limit (B)."""
         logits = self.model.logits(states).float()
         # In place, which makes a search 3 to 7 % faster (benchmarks/LOG.md, 2026-11-22, later).
         log_probs = torch.log_softmax(logits, -1, out=logits)
         log_probs[:, :, PAD] = IMPOSSIBLE
         log_probs[:, :, BOS] = IMPOSSIBLE
-        if bool(at_limit.any()):
-            end = log_probs[at_limit, :, EOS]
-            log_probs[at_limit] = IMPOSSIBLE
-            log_probs[at_limit, :, EOS] = end
+        if any(at_limit):
+            rows = torch.tensor([row for row, ends in enumerate(at_limit) if ends], device=logits.device)
+            end = log_probs[rows, :, EOS]
+            log_probs[rows] = IMPOSSIBLE
+            log_probs[rows, :, EOS] = end
         return best_continuations(log_probs, scores, min(2 * self.K, log_probs[0].numel()))
 
     def _finish(self, position: int, scores: Tensor, ends: Tensor, origins: Tensor) -> None:
@@ -132,11 +143,20 @@ class _Search:
         self.finished += ends.sum(1)
         normalized = (scores / length_penalty(position + 1, self.alpha)).masked_fill(~ends, IMPOSSIBLE)
         values, which = normalized.max(1)
-        better = values > self.best_scores
-        self.best_scores = torch.where(better, values, self.best_scores)
-        for row in better.nonzero()[:, 0].tolist():
-            tokens = self.tokens[row, origins[row, which[row]], 1:].tolist()
-            self.best[int(self.sentences[row])] = Hypothesis(tokens, float(values[row]))
+        before = self.best_scores.index_select(0, self.sentences)
+        better = values > before
+        self.best_scores.index_copy_(0, self.sentences, torch.where(better, values, before))
+        lengths = self.best_lengths.index_select(0, self.sentences)
+        self.best_lengths.index_copy_(0, self.sentences, lengths.masked_fill(better, position))
+        chosen = origins.gather(1, which[:, None])  # (B, 1): the hypothesis that ends
+        ended = self.tokens.gather(1, chosen[:, :, None].expand(-1, -1, position + 1))[:, 0, 1:]  # (B, position)
+        kept = self.best_tokens[:, :position].index_select(0, self.sentences)
+        self.best_tokens[:, :position].index_copy_(0, self.sentences, torch.where(better[:, None], ended, kept))
+
+    def results(self) -> list[Hypothesis]:
+        """The best hypothesis of every sentence."""
+        found = zip(self.best_tokens.tolist(), self.best_lengths.tolist(), self.best_scores.tolist(), strict=True)
+        return [Hypothesis(tokens[:length], score) for tokens, length, score in found]
 
     def _keep_best(self, scores: Tensor, origins: Tensor, tokens: Tensor) -> None:
         """Keep the best K candidates that do not end."""
@@ -147,12 +167,15 @@ class _Search:
 
     def _drop_done(self, position: int) -> None:
         """Drop the sentences that are done, and select the kept hypotheses in the cache."""
-        attainable = self.scores[:, 0] / length_penalty(self.limits + 1, self.alpha).to(self.scores.device)
-        done = (self.finished >= self.K) | (attainable <= self.best_scores) | (self.limits == position)
-        stay = (~done).nonzero()[:, 0]
-        if self.K > 1 or len(stay) < len(done):  # else the order is unchanged
-            self.cache.select(stay, self.origins)
-        if len(stay) < len(done):
-            self.sentences, self.limits, self.tokens = self.sentences[stay], self.limits[stay], self.tokens[stay]
-            self.scores, self.finished = self.scores[stay], self.finished[stay]
-            self.best_scores = self.best_scores[stay]
+        attainable = self.scores[:, 0] / self.at_limit
+        done = (self.finished >= self.K) | (attainable <= self.best_scores.index_select(0, self.sentences))
+        rows = [row for row, ended in enumerate(done.tolist()) if not ended and self.limits[row] > position]
+        dropping = len(rows) < len(self.limits)
+        if not dropping and self.K == 1:  # the order is unchanged
+            return
+        stay = torch.tensor(rows, dtype=torch.int64).to(self.sentences.device, non_blocking=True)
+        self.cache.select(stay, self.origins)
+        if dropping:
+            self.limits = [self.limits[row] for row in rows]
+            self.sentences, self.tokens, self.scores = self.sentences[stay], self.tokens[stay], self.scores[stay]
+            self.finished, self.at_limit = self.finished[stay], self.at_limit[stay]

@@ -10,9 +10,11 @@ from ablate.config import DecodingConfig
 from ablate.data.batches import pad
 from ablate.data.tokenizer import EOS, Tokenizer
 from ablate.decoding.beam import beam_search
+from ablate.kernels.device import is_out_of_memory, release_cached_memory
 from ablate.model import Transformer
 
-BATCH_TOKENS = 16384  # source tokens x hypotheses in one batch; does not affect the translations
+# Source tokens x hypotheses in one batch, by kind of device; does not affect the translations.
+BATCH_TOKENS = {"cpu": 16_384, "cuda": 131_072}
 
 
 def translate(
@@ -37,23 +39,42 @@ def translate_ids(
     """Translate sentences of token ids to token ids, both without BOS and EOS. Order is kept.
 
     A translation has at most its source's length plus `max_extra_length` tokens. No source may have more tokens
-    than the model has positions.
+    than the model has positions. Where memory runs out, a batch is decoded again in halves.
     """
     model.eval()
     # Sorted by length, so that batches have little padding.
     order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
     translations: list[list[int]] = [[]] * len(sentences)
-    for batch in _batches(order, sentences, BATCH_TOKENS // decoding.beam):
-        sources = [[*sentences[i], EOS] for i in batch]
-        limits = [
-            min(len(sentences[i]) + decoding.max_extra_length, _max_target_length(model, len(sentences[i])))
-            for i in batch
-        ]
-        hypotheses = beam_search(model, pad(sources).to(device), torch.tensor(limits), decoding.beam, decoding.alpha)
-        for i, hypothesis in zip(batch, hypotheses, strict=True):
-            translations[i] = hypothesis.tokens
+    batches = _batches(order, sentences, BATCH_TOKENS[device.type] // decoding.beam)
+    while batches:
+        batch = batches.pop(0)
+        found = _translate_batch(model, [sentences[i] for i in batch], decoding, device)
+        if found is None:
+            release_cached_memory(device)
+            batches[:0] = [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
+            continue
+        for i, tokens in zip(batch, found, strict=True):
+            translations[i] = tokens
         after_batch()
     return translations
+
+
+def _translate_batch(
+    model: Transformer, sentences: Sequence[Sequence[int]], decoding: DecodingConfig, device: torch.device
+) -> list[list[int]] | None:
+    """The translations of a batch; None if it needs more memory than there is, and has several sentences."""
+    source = pad([[*sentence, EOS] for sentence in sentences])
+    limits = [
+        min(len(sentence) + decoding.max_extra_length, _max_target_length(model, len(sentence)))
+        for sentence in sentences
+    ]
+    try:
+        found = beam_search(model, source.to(device), torch.tensor(limits), decoding.beam, decoding.alpha)
+    except (RuntimeError, MemoryError) as error:
+        if len(sentences) == 1 or not is_out_of_memory(error):
+            raise
+        return None
+    return [hypothesis.tokens for hypothesis in found]
 
 
 def _max_target_length(model: Transformer, source: int) -> int:

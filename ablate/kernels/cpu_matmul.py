@@ -25,6 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ablate.kernels.device import on_gpu
 from ablate.kernels.torch_internals import has_bf16_matmul, is_x86, linear_pointwise
 
 
@@ -147,7 +148,7 @@ def matmul_for(device: torch.device, bf16: bool, wide: bool = False) -> Matmul:
     """
     if not bf16:
         return Matmul()
-    if device.type != "cpu":
+    if on_gpu(device):
         return BF16()
     if not _has_bf16():
         return EmulatedBF16()

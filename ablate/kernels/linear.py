@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ablate.kernels.cpu_matmul import Matmul, matmul_for
+from ablate.kernels.device import on_gpu
 from ablate.kernels.torch_internals import reshape_unaliased
 
 WeightAndBias = tuple[Tensor, Tensor | None]
@@ -37,7 +38,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     Returns:
         (..., d_out), on a CPU in the type of x in autocast, else in that of the weight.
     """
-    if x.device.type != "cpu":
+    if on_gpu(x):
         return reference(x, weight, bias)
     if rounds_to_bf16(x):
         return linears(x, [(weight, bias)])[0]
@@ -54,7 +55,7 @@ def reference(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def linears(x: Tensor, layers: Sequence[WeightAndBias]) -> list[Tensor]:
-    """Several linear layers of one input; on a CPU in autocast they are one product.
+    """Several linear layers of one input; on a GPU, and on a CPU in autocast, they are one product.
 
     Args:
         x: (..., d_in).
@@ -63,11 +64,27 @@ def linears(x: Tensor, layers: Sequence[WeightAndBias]) -> list[Tensor]:
     Returns:
         (..., d_out) of each layer.
     """
+    if on_gpu(x) and len(layers) > 1:
+        return stacked_linears(x, layers)
     if not rounds_to_bf16(x):
         return [linear(x, *layer) for layer in layers]
     weights, biases = zip(*layers, strict=True)
     outs = _Linears.apply(x, matmul_for(x.device, bf16=True), *weights, *biases)  # type: ignore[no-untyped-call]
     return list(outs)
+
+
+def stacked_linears(x: Tensor, layers: Sequence[WeightAndBias]) -> list[Tensor]:
+    """`linears` as one product, with the weights one below another; the reference is a product for each layer.
+
+    The input is converted once in autocast, and its gradient is one product rather than a sum of several. Results are
+    views of one tensor (..., sum of d_out).
+    """
+    weights, biases = zip(*layers, strict=True)
+    kind = x.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weights[0].dtype
+    W = torch.cat([weight.to(dtype) for weight in weights])
+    b = None if biases[0] is None else torch.cat([bias.to(dtype) for bias in biases])
+    return list(F.linear(x.to(dtype), W, b).split([len(weight) for weight in weights], dim=-1))
 
 
 def on_packed_rows(network: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:

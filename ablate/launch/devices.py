@@ -10,7 +10,7 @@ from ablate.config import RowConfig
 from ablate.config.cost import peak_memory
 from ablate.errors import UsageError
 from ablate.launch.executor import Demand, Slot
-from ablate.store.machine import cores
+from ablate.store.machine import DETERMINISTIC_CUBLAS, PASSIVE_THREADS, cores
 
 # The share of memory that estimates may fill. The rest is for the system, libraries and allocators: on a CPU, an
 # allocator that keeps freed memory (see `allocator`) was measured at up to 1.8 times the estimate.
@@ -19,6 +19,7 @@ CPU_MEMORY_SHARE = 0.4
 # On a CPU, larger micro-batches are no faster and take more memory.
 CPU_MICRO_BATCH = 8192
 PADDING = 2  # a batch of batch_tokens real tokens has fewer than this many times as many padded ones
+CUDA_CONTEXT = 600_000_000  # bytes of a GPU that each process takes for itself; assumed, not measured
 SMALLEST_MICRO_BATCH = 256
 
 
@@ -42,7 +43,7 @@ def local_slots(demand: Demand) -> list[Slot]:
         sharing = -(-count // len(gpus))
         threads = max(1, cores() // count)
         return [
-            Slot(f"{i}", f"cuda:{i % len(gpus)}", threads, GPU_MEMORY_SHARE * gpus[i % len(gpus)] / sharing)
+            Slot(f"{i}", f"cuda:{i % len(gpus)}", threads, _gpu_slot_memory(gpus[i % len(gpus)], sharing))
             for i in range(count)
         ]
     memory = CPU_MEMORY_SHARE * _memory()
@@ -51,9 +52,22 @@ def local_slots(demand: Demand) -> list[Slot]:
     return [Slot(f"{i}", "cpu", max(1, cores() // count), memory / count) for i in range(count)]
 
 
-def micro_batch(config: RowConfig, vocab_size: int, slot: Slot) -> int:
-    """The largest micro-batch that is estimated to fit, in padded tokens: a whole batch, halved as often as needed."""
-    tokens, kind = PADDING * config.batch_tokens, slot.device.partition(":")[0]
+def _gpu_slot_memory(total: int, sharing: int) -> float:
+    """Memory of a slot in bytes: its share of a GPU, without the CUDA context of its process."""
+    return max(0.0, GPU_MEMORY_SHARE * total / sharing - CUDA_CONTEXT)
+
+
+def micro_batch(config: RowConfig, vocab_size: int, slot: Slot, largest_batch: int | None = None) -> int:
+    """The largest micro-batch that is estimated to fit, in padded tokens: a whole batch, halved as often as needed.
+
+    Args:
+        config: of the row.
+        vocab_size: V.
+        slot: whose memory it must fit.
+        largest_batch: padded tokens of the run's largest batch; None for an upper bound.
+    """
+    kind = slot.device.partition(":")[0]
+    tokens = PADDING * config.batch_tokens if largest_batch is None else largest_batch
     if kind == "cpu":
         tokens = min(tokens, CPU_MICRO_BATCH)
     while tokens > SMALLEST_MICRO_BATCH and peak_memory(config, vocab_size, tokens, kind) > slot.memory:
@@ -61,19 +75,35 @@ def micro_batch(config: RowConfig, vocab_size: int, slot: Slot) -> int:
     return tokens
 
 
-def worker_environment(threads: int) -> dict[str, str]:
-    """The environment of a worker: number of threads, and an allocator that keeps freed memory.
+def worker_environment(threads: int, device: str = "cpu") -> dict[str, str]:
+    """The environment of a worker: threads that sleep when idle, an allocator that keeps freed memory, its GPUs.
 
     By default, glibc returns every large activation to the system and faults its pages in again at each step. Keeping
     them was measured to more than double the speed of training; huge pages add some 4 % (benchmarks/LOG.md).
+
+    Args:
+        threads: of torch.
+        device: of the worker's slot. A worker sees no other GPU, so it takes no memory there.
     """
     return {
+        **PASSIVE_THREADS,
+        **DETERMINISTIC_CUBLAS,
         **os.environ,
+        **_visible_gpu(device),
         **allocator(),
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
         "PYTHONUNBUFFERED": "1",
     }
+
+
+def _visible_gpu(device: str) -> dict[str, str]:
+    """CUDA_VISIBLE_DEVICES for a device, whose index counts the GPUs that this process sees."""
+    kind, _, index = device.partition(":")
+    if kind != "cuda":
+        return {}
+    ours = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return {"CUDA_VISIBLE_DEVICES": index if ours is None else ours.split(",")[int(index)].strip()}
 
 
 def allocator() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import heapq
 import shutil
 from collections import Counter
@@ -12,6 +13,8 @@ from pathlib import Path
 from ablate.config import DataConfig, DecodingConfig, RowConfig, cost
 from ablate.config.identity import NOT_IDENTITY
 from ablate.config.plugins import references
+from ablate.config.training import resolve_precision
+from ablate.data.batches import largest_padded_batch
 from ablate.data.corpus import Corpus
 from ablate.errors import Damaged, StoreError
 from ablate.formatting import size
@@ -24,7 +27,7 @@ from ablate.store import Results, RunFolder, State, state_of
 from ablate.store.checkpoints import RESUMABLE
 from ablate.store.cleaning import size_of
 from ablate.store.files import write_bytes
-from ablate.store.records import RunRecord
+from ablate.store.records import Execution, RunRecord
 from ablate.store.status import damage_of, read_failure
 from ablate.study import Run, Study
 
@@ -180,6 +183,8 @@ def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) 
             f"{folder.path}: the training data has changed since these results were made (text {execution.training}, "
             f"now {corpus.training}); restore the files, or use another --results"
         )
+    if execution is not None:
+        _refuse_other_precision(folder, run, execution)
     decoded = _decoded_corpora(folder)
     for decoding in study.decodings[run.id]:
         id = decoded.get(decoding, corpus.id)
@@ -188,6 +193,22 @@ def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) 
                 f"{folder.path}: the test data {run.data.test} has changed since these results were made (corpus {id}, "
                 f"now {corpus.id}); restore the files, give the test data another name, or use another --results"
             )
+
+
+def _refuse_other_precision(folder: RunFolder, run: Run, execution: Execution) -> None:
+    """Refuse a run that chose its precision by its device, where the study now names another one.
+
+    Raises:
+        StoreError: names both.
+    """
+    wanted = run.config.precision
+    if wanted in (None, "auto") or execution.precision is None:
+        return
+    if resolve_precision(wanted, execution.device, has_bf16=True) != execution.precision:
+        raise StoreError(
+            f"{folder.path}: was begun in {execution.precision}, which its device chose, and the study asks for "
+            f"precision={wanted}; remove that setting, or use another --results"
+        )
 
 
 def _decoded_corpora(folder: RunFolder) -> dict[str, str]:
@@ -207,6 +228,12 @@ def _is_whole(read: Callable[[], object]) -> bool:
         return False
 
 
+@functools.lru_cache(maxsize=64)
+def _largest_batch(corpus: Corpus, batch_tokens: int, fraction: float) -> int:
+    """Padded tokens of the largest batch; cached, because sorting millions of lengths takes a moment."""
+    return largest_padded_batch(corpus.split("train"), batch_tokens, fraction)
+
+
 def _job(study: Study, results: Results, corpus: Corpus, run: Run, slot: Slot, halve_micro_batch: bool) -> Job:
     fields = set(DecodingConfig.model_fields)
     request = RunRequest(
@@ -218,11 +245,14 @@ def _job(study: Study, results: Results, corpus: Corpus, run: Run, slot: Slot, h
         },
         settings=run.config.model_dump(include=set(NOT_IDENTITY)),
     )
+    largest = None
+    if slot.device != "cpu":  # a CPU's micro-batches are small in any case
+        largest = _largest_batch(corpus, run.config.batch_tokens, run.config.train_fraction)
     return Job(
         run=request,
         device=slot.device,
         threads=slot.threads,
-        micro_batch_tokens=micro_batch(run.config, run.data.vocab_size, slot),
+        micro_batch_tokens=micro_batch(run.config, run.data.vocab_size, slot, largest),
         halve_micro_batch=halve_micro_batch,
     )
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ablate.config import ModelConfig
 from ablate.config.variants import LINEAR_CHUNK
+from ablate.kernels.device import on_gpu
 from ablate.kernels.linear import linears
 from ablate.model.attention_context import AttentionContext
 from ablate.model.kv_cache import GrowingKeyValues, KeyValues
@@ -212,7 +213,7 @@ def _apply(mechanism: AttentionMechanism, Q: Tensor, K: Tensor, V: Tensor, conte
     Attention is a small part of the work, and on a CPU torch's bf16 kernel is many times slower at the lengths of
     sentences (benchmarks/LOG.md, 2026-11-21, how workers are set up).
     """
-    if Q.dtype == torch.bfloat16 and not (Q.is_cuda and mechanism.supports_bf16):
+    if Q.dtype == torch.bfloat16 and not (on_gpu(Q) and mechanism.supports_bf16):
         Q, K, V = Q.float(), K.float(), V.float()
     with torch.autocast(Q.device.type, enabled=False):
         return mechanism(Q, K, V, context)

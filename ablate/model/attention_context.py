@@ -20,6 +20,7 @@ class AttentionContext:
         query_positions: position of each query in its sentence, (T,) where all sentences agree, else (B, T).
         key_positions: position of each key, (S,) or (B, S).
         key_mask: (B, 1, 1, S), true at tokens and false at padding; None where no sentence is padded.
+        lengths: tokens of each sentence (B), on the CPU, for mixers that need them; None where no sentence is padded.
         query_mask: (B, 1, T, S), true where a query may attend to a key; None where every query may attend to all.
         causal: whether a query attends only to keys up to its own position. Padding at the end of a sentence is then
             behind every token, and needs no mask.
@@ -40,6 +41,7 @@ class AttentionContext:
     scale: float = 1.0
     dropout: Dropout | None = None
     on_weights: Callable[[Tensor], None] | None = None
+    lengths: Tensor | None = None
 
     @property
     def is_plain(self) -> bool:

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ablate.kernels.device import on_gpu
 from ablate.model.attention_context import AttentionContext
 from ablate.model.builder import ModelBuilder
 from ablate.model.decoding_cache import DecodingCache
@@ -71,7 +72,8 @@ class DecoderOnly(Transformer):
         columns = lengths[:, None] + torch.arange(target.shape[1], device=target.device)  # (B, T): of target tokens
         sequence = F.pad(source, (0, target.shape[1]))  # (B, S + T)
         sequence = sequence.scatter(1, columns, target)
-        sequence = sequence[:, : int((lengths + (target != 0).sum(1)).max())]  # (B, L): without common padding
+        if not on_gpu(sequence):  # the question would stop a GPU's queue, and the common padding is short
+            sequence = sequence[:, : int((lengths + (target != 0).sum(1)).max())]  # (B, L): without common padding
         states, _ = self._apply_stack(sequence)
         columns = columns.clamp(max=sequence.shape[1] - 1)  # those of padding may be beyond
         return states.gather(1, columns[:, :, None].expand(-1, -1, states.shape[2]))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ablate.kernels.device import on_gpu
 from ablate.model.attention_context import AttentionContext
 from ablate.model.builder import ModelBuilder
 from ablate.model.decoding_cache import DecodingCache
@@ -85,9 +86,12 @@ class EncoderDecoder(Transformer):
         tokens = source != 0
         positions = torch.arange(source.shape[1], device=source.device)
         # A batch without padding needs no mask. On a GPU the question would stop the queue, and gains little.
-        unpadded = tokens.device.type == "cpu" and bool(tokens.all())
+        unpadded = not on_gpu(tokens) and bool(tokens.all())
         key_mask = None if unpadded else tokens[:, None, None, :]
-        context = AttentionContext(positions, positions, key_mask)
+        # Once for all layers, because a GPU has to stop for it.
+        with_lengths = key_mask is not None and any(layer.mixer.needs_lengths for layer in self.encoder)
+        lengths = tokens.sum(1).cpu() if with_lengths else None
+        context = AttentionContext(positions, positions, key_mask, lengths=lengths)
         embedding = self.embedding if self.source_embedding is None else self.source_embedding
         x = self.embedding_dropout(self.source_positions.embed(embedding(source), positions))
         for i, layer in enumerate(self.encoder):

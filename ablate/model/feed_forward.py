@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ablate.config import ModelConfig
 from ablate.kernels.linear import on_packed_rows
-from ablate.kernels.relu_feed_forward import relu_feed_forward
+from ablate.kernels.relu_feed_forward import relu, relu_feed_forward
 from ablate.model.layers import Dropout, Linear
 
 
@@ -37,8 +37,8 @@ class ReLU(Activation):
     elementwise = True
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape -> the same shape, in the place of x: the output of a linear layer, which is used nowhere else."""
-        return F.relu(x, inplace=True)
+        """Any shape -> the same shape; x, the output of a linear layer, must not be used afterwards."""
+        return relu(x)
 
 
 class GELU(Activation):

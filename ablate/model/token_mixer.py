@@ -18,9 +18,11 @@ class TokenMixer(nn.Module):
     Attributes:
         supports_query_masks: whether a position is mixed only with those that `context.query_mask` allows. The
             hypotheses of a sentence are then decoded side by side, else each as a row of the batch.
+        needs_lengths: whether it reads `context.lengths` where sentences are padded.
     """
 
     supports_query_masks = False
+    needs_lengths = False
 
     def forward(self, x: Tensor, past: Any, context: AttentionContext) -> tuple[Tensor, Any]:
         """Mix the positions of x with one another and with the past.
@@ -52,8 +54,11 @@ class LSTM(TokenMixer):
     """Long short-term memory of width d_model (Hochreiter and Schmidhuber, 1997), in the place of self-attention.
 
     The baseline that the paper left behind (sections 1 and 4). In an encoder it runs in both directions, each of half
-    the width. On a CPU its products are in fp32 in any precision: torch's bf16 kernel takes no fp32 weights there.
+    the width. Its products are never in bf16: on a CPU torch's bf16 kernel takes no fp32 weights, and on a GPU cuDNN
+    would round to fp16, whose gradients vanish without scaling the loss.
     """
+
+    needs_lengths = True
 
     def __init__(self, d_model: int, causal: bool, init: torch.Generator) -> None:
         super().__init__()
@@ -66,9 +71,8 @@ class LSTM(TokenMixer):
         self, x: Tensor, past: RecurrentState | None, context: AttentionContext
     ) -> tuple[Tensor, RecurrentState]:
         """(B, T, d_model) -> (B, T, d_model), and the state after each sentence's last token."""
-        device = x.device.type
-        with torch.autocast(device, enabled=device != "cpu" and torch.is_autocast_enabled(device)):
-            return self._run(x, past, context)
+        with torch.autocast(x.device.type, enabled=False):
+            return self._run(x.to(next(self.cells.parameters()).dtype), past, context)
 
     def _run(self, x: Tensor, past: RecurrentState | None, context: AttentionContext) -> tuple[Tensor, RecurrentState]:
         if past is not None:
@@ -77,7 +81,7 @@ class LSTM(TokenMixer):
         if context.key_mask is None:
             out, state = self.cells(x)
             return out, RecurrentState(*state)
-        lengths = context.key_mask.flatten(1).sum(1).cpu()  # (B,)
+        lengths = context.key_mask.flatten(1).sum(1).cpu() if context.lengths is None else context.lengths  # (B,)
         packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
         out, state = self.cells(packed)
         return pad_packed_sequence(out, batch_first=True, total_length=x.shape[1])[0], RecurrentState(*state)

@@ -11,16 +11,17 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from ablate.config import cost
+from ablate.config import RowConfig, cost
 from ablate.config.cost import Lengths
 from ablate.config.plugins import references
+from ablate.config.training import precision_note, resolve_precision
 from ablate.errors import StoreError
 from ablate.formatting import duration, plural, scaled, size, thousands
 from ablate.report.terminal import STYLES, counted, plain_table, print_wide
 from ablate.store import Results, RunFolder, State, state_of
 from ablate.store.checkpoints import RESUMABLE
 from ablate.store.corpora import known_lengths, lengths_in
-from ablate.store.machine import machine
+from ablate.store.machine import machine, processor_has_bf16, visible_gpus
 from ablate.store.status import read_progress
 from ablate.study import Row, Run, Study
 
@@ -150,7 +151,7 @@ def _seconds(plan: Plan, untrained: set[str], results: Results) -> dict[str, flo
     for id, (row, _) in plan.runs.items():
         if id not in untrained:
             continue
-        rate = rates.get(row.row.config.precision)
+        rate = rates.get(precision_here(row.row.config))
         # The sum of the other runs would promise too little.
         if row.flops is None or rate is None:
             return None
@@ -185,18 +186,26 @@ def _rate(results: Results, id: str) -> tuple[str, float] | None:
     folder = results.run(id)
     try:
         result, run, provenance = folder.read_result(), folder.read_run(), folder.read_provenance()
+        execution = folder.read_execution()
     except StoreError:
         return None
     here = machine()
     if not result or not run or not provenance or provenance.machine != here or not result.seconds:
         return None
+    precision = (execution and execution.precision) or run.config.precision or "fp32"
     lengths = lengths_in(results.corpora, result.corpus) or Lengths.assumed()
     vocab_size = run.data["vocab_size"]
     assert isinstance(vocab_size, int)
     flops = cost.flops_per_step(run.config, vocab_size, lengths) * result.steps
     # Runs on a GPU do not share it.
     at_once = max(1, here.cores // provenance.threads) if provenance.device == "cpu" else 1
-    return run.config.precision, at_once * flops / result.seconds
+    return precision, at_once * flops / result.seconds
+
+
+def precision_here(config: RowConfig) -> str:
+    """The precision in which this machine would train a row; a GPU is taken to have bf16."""
+    gpu = visible_gpus() > 0
+    return resolve_precision(config.precision, "cuda" if gpu else "cpu", has_bf16=gpu or processor_has_bf16())
 
 
 def _row_json(row: PlanRow) -> dict[str, Any]:
@@ -209,6 +218,7 @@ def _row_json(row: PlanRow) -> dict[str, Any]:
         "params": row.params,
         "flops_per_step": row.flops_per_step,
         "steps": row.steps,
+        "precision": precision_here(row.row.config),
         "checkpoint_bytes": row.checkpoint_bytes,
         "peak_memory_bytes": row.peak_memory,
         "runs": [{"id": run.id, "seed": run.seed, "state": state} for run, state in row.runs],
@@ -251,7 +261,20 @@ def print_plan(plan: Plan) -> None:
     custom = [row.row.label for row in plan.rows if references(row.row.config)]
     if custom:
         console.print(f"params, FLOPs and memory do not include the custom classes of: {', '.join(custom)}.")
+    for line in precision_lines(plan):
+        console.print(line)
     console.print("Memory is for a whole batch; if it does not fit, the batch is split, with the same result.")
+
+
+def precision_lines(plan: Plan) -> list[str]:
+    """The precision of this machine, and remarks on settings that it does not serve well."""
+    gpu = visible_gpus() > 0
+    device, has_bf16 = ("cuda", True) if gpu else ("cpu", processor_has_bf16())
+    settings = dict.fromkeys(row.row.config.precision for row in plan.rows)
+    chosen = dict.fromkeys(resolve_precision(setting, device, has_bf16) for setting in settings)
+    by_device = "" if gpu or None not in settings else " on this CPU; bf16 on a GPU that has it"
+    notes = (precision_note(setting, device, has_bf16) for setting in settings)
+    return [f"Precision: {', '.join(chosen)}{by_device}.", *(f"{note}." for note in notes if note is not None)]
 
 
 def print_status(plan: Plan, details: list[tuple[str, int, str, State, str]]) -> None:

@@ -13,7 +13,7 @@ from rich.text import Text
 from ablate.config.metrics import Metric
 from ablate.errors import StoreError
 from ablate.formatting import duration, middle_ellipsis, number, plural, size, thousands
-from ablate.report.plan import Plan, PlanRow, measured_rates, plan_of
+from ablate.report.plan import Plan, PlanRow, measured_rates, plan_of, precision_here
 from ablate.report.run_text import PHASES
 from ablate.report.scores import Scores
 from ablate.report.terminal import STYLES
@@ -224,7 +224,7 @@ class ProgressReader:
             self.first = first = (now, behind)  # starting workers takes seconds that say nothing about their pace
         if first and now - first[0] >= PACE_SECONDS and behind - first[1] > PACE_SHARE * total / len(work):
             return behind / total, sum(left.values()) * (now - first[0]) / (behind - first[1])
-        precisions = {id: row.row.config.precision for id, row in rows.items()}
+        precisions = {id: precision_here(row.row.config) for id, row in rows.items()}
         if not known or any(left[id] and precisions[id] not in self.rates for id in left):
             return behind / total, None
         # The rate of a CPU counts all its cores, the rate of a GPU only itself.

@@ -69,6 +69,8 @@ def _properties(provenance: Provenance | None, scorers: tuple[str, ...]) -> dict
     if provenance is None:
         return {}
     properties = {"device": provenance.device}
+    if provenance.precision is not None:
+        properties["precision"] = provenance.precision
     if provenance.device == "cpu":  # the order of summation, and so the last digits, depends on the threads
         properties["threads"] = str(provenance.threads)
     properties |= {name: version for name in (*_PACKAGES, *scorers) if (version := provenance.packages.get(name))}

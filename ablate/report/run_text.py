@@ -85,9 +85,11 @@ def _run(run: RunRecord) -> list[str]:
 
 def _execution(execution: Execution) -> list[str]:
     halvings = execution.halvings
+    precision = f", {execution.precision}" if execution.precision else ""
+    precision += ", deterministic" if execution.deterministic else ""
     smaller = f", halved {plural(halvings, 'time')} after running out of memory" if halvings else ""
     return [
-        f"text {execution.training}, on {execution.device}, {plural(execution.threads, 'thread')}",
+        f"text {execution.training}, on {execution.device}, {plural(execution.threads, 'thread')}{precision}",
         f"micro-batches of {execution.fitting_tokens} padded tokens{smaller}",
     ]
 

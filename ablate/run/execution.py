@@ -1,7 +1,7 @@
 """How a run is executed, and the code, versions and machine behind it.
 
-A run continues as it began, because threads and micro-batches change the last digits of sums. The provenance names no
-person, host or path.
+A run continues as it began, because threads, micro-batches and precision change the digits of sums. The provenance
+names no person, host or path.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from pathlib import Path
 
 import ablate
 from ablate.config import RowConfig
+from ablate.config.training import precision_note
 from ablate.errors import Damaged, StoreError
+from ablate.kernels.device import has_bf16, precision_on, visible_device
 from ablate.run.job import Job
 from ablate.store import RunFolder, checkpoints
 from ablate.store.files import quarantine
@@ -36,18 +38,25 @@ def execution_of(folder: RunFolder, job: Job, config: RowConfig, training: str, 
         StoreError: the run began on other data, or on another kind of device, whose random state cannot be used here.
     """
     # Without the index: a run may resume on any GPU of the kind.
-    kind = job.device.partition(":")[0]
+    kind, device = job.device.partition(":")[0], visible_device(job.device)
     execution = _begun(folder, log)
     if execution is None:
+        precision = precision_on(device, config.precision)
         execution = Execution(
             training=training,
             device=kind,
             threads=job.threads,
             micro_batch_tokens=config.micro_batch_tokens or job.micro_batch_tokens,
             halvings=int(job.halve_micro_batch),
+            precision=precision,
+            deterministic=config.deterministic,
         )
         execution.write(folder.execution)
-        provenance(job.device, job.threads).write(folder.provenance)
+        provenance(str(device), job.threads, precision).write(folder.provenance)
+        log.info("matrix products in %s on %s", precision, device_name(str(device)))
+        note = precision_note(config.precision, kind, has_bf16(device))
+        if note is not None:
+            log.warning(note)
         return execution
     if execution.training != training:
         raise StoreError(
@@ -60,6 +69,10 @@ def execution_of(folder: RunFolder, job: Job, config: RowConfig, training: str, 
             f"{folder.path}: began on {execution.device}, and its random state cannot be used on {kind}; "
             f"use --device {execution.device}, or another --results"
         )
+    if execution.precision is None:  # a record from before there was a choice
+        execution = execution.model_copy(update={"precision": config.precision or "fp32"})
+    if config.deterministic != execution.deterministic and not folder.result.exists():
+        log.warning("the run goes on with deterministic=%s, as it began", execution.deterministic)
     # The study sets another size than the run began with: it applies as it is, without the halvings of the old one.
     if config.micro_batch_tokens not in (None, execution.micro_batch_tokens):
         execution = execution.model_copy(update={"micro_batch_tokens": config.micro_batch_tokens, "halvings": 0})
@@ -87,7 +100,7 @@ def _begun(folder: RunFolder, log: logging.Logger) -> Execution | None:
 PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "safetensors")
 
 
-def provenance(device: str, threads: int) -> Provenance:
+def provenance(device: str, threads: int, precision: str) -> Provenance:
     """Record what this process would execute a run with."""
     return Provenance(
         ablate=_code_version(),
@@ -96,6 +109,7 @@ def provenance(device: str, threads: int) -> Provenance:
         machine=machine(),
         device=device_name(device),
         threads=threads,
+        precision=precision,
     )
 
 

@@ -13,6 +13,7 @@ from ablate.config.plugins import without_digest
 from ablate.data.corpus import Corpus
 from ablate.decoding import translate
 from ablate.errors import DataError, StoreError, UsageError
+from ablate.kernels.device import prepare
 from ablate.model import Transformer
 from ablate.run.pipeline import load_model
 from ablate.store import Results, RunFolder
@@ -48,6 +49,7 @@ def load_run(folder: RunFolder, results: Results, device: torch.device = CPU) ->
     record, result = folder.read_run(), folder.read_result()
     if record is None or result is None:
         raise StoreError(f"{folder.path}: is not a finished run")
+    prepare(device)
     task, corpus = task_of(record.task, folder.sources), Corpus(_corpus(results, result))
     # 1: the weights of the chosen step alone, whatever the study averages.
     model = load_model(folder, record.config, task, corpus, result, 1, device)

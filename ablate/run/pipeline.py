@@ -14,6 +14,7 @@ import torch
 from ablate.config import DecodingConfig, RowConfig
 from ablate.data.corpus import Corpus
 from ablate.errors import Damaged, Interrupted, StoreError
+from ablate.kernels.device import prepare, visible_device
 from ablate.model import Transformer, build
 from ablate.run.execution import execution_of
 from ablate.run.job import Job
@@ -58,8 +59,10 @@ class _Pipeline:
             remove_temporaries(directory)
         self.corpus = Corpus(job.run.corpus)
         self.execution = execution_of(folder, job, self.config, self.corpus.training, self.log)
-        self.device = torch.device(job.device)
-        self.reporter = ProgressReporter(folder, self.execution.threads, self.device, job.report_seconds)
+        self.config = self.config.model_copy(update={"precision": self.execution.precision})
+        self.device = visible_device(job.device)
+        prepare(self.device, self.execution.deterministic)
+        self.reporter = ProgressReporter(folder, self.execution.threads, self.device, job.device, job.report_seconds)
         self.context = replace(
             context,
             on_step=self.reporter.after_step,

@@ -18,8 +18,23 @@ from ablate.training import StepReport
 class ProgressReporter:
     """Writes progress.json. `seconds` adds up over interruptions."""
 
-    def __init__(self, folder: RunFolder, threads: int, device: torch.device, interval: float = 1.0) -> None:
-        """Prepare for reports, `interval` seconds apart while the phase is the same."""
+    def __init__(
+        self,
+        folder: RunFolder,
+        threads: int,
+        device: torch.device,
+        name: str | None = None,
+        interval: float = 1.0,
+    ) -> None:
+        """Prepare for reports.
+
+        Args:
+            folder: of the run.
+            threads: of torch.
+            device: of this process.
+            name: of the device for the launcher, which may see more GPUs than this process.
+            interval: seconds between two reports while the phase is the same.
+        """
         self.folder, self.device, self.interval = folder, device, interval
         self.started = time.monotonic()
         before = read_progress(folder)
@@ -31,7 +46,7 @@ class ProgressReporter:
             **(before.model_dump(include=kept) if before else {}),
             phase="starting",
             threads=threads,
-            device=str(device),
+            device=name or str(device),
         )
         self.written = 0.0
         # The first step also allocates memory and would lower the rate.

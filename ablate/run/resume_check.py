@@ -15,6 +15,7 @@ from ablate.config import RowConfig
 from ablate.config.plugins import references
 from ablate.data.corpus import Corpus
 from ablate.errors import Interrupted
+from ablate.kernels.device import on_gpu, prepare
 from ablate.store import RunFolder, checkpoints
 from ablate.tasks import Task
 from ablate.training import RunContext, Trainer
@@ -54,6 +55,7 @@ def check_resume(
     # The checkpoint is due one step before the end, and not at the interruption, which saves anyway.
     config = config.model_copy(update={"eval_every": max(1, steps // 2), "checkpoint_every": max(1, steps - 1)})
     dev = corpus.split("dev").first(DEV_ITEMS)
+    prepare(device, config.deterministic)
 
     def train(folder: RunFolder, until: int) -> None:
         made = [0]
@@ -82,7 +84,10 @@ def check_resume(
         train(whole, steps)
         train(resumed, max(1, steps // 2))
         train(resumed, steps)
-        return first_difference(whole, resumed)
+        difference = first_difference(whole, resumed)
+    if difference is not None and on_gpu(device) and not config.deterministic:
+        difference += "; a GPU sums in no fixed order unless the study sets `deterministic: true`"
+    return difference
 
 
 def first_difference(whole: RunFolder, resumed: RunFolder) -> str | None:
@@ -111,6 +116,10 @@ def _first_element(a: dict[str, Tensor], b: dict[str, Tensor]) -> str:
         unequal = (a[name] != b[name]).flatten().nonzero()
         if len(unequal):
             at = int(unequal[0, 0])
-            values = (float(tensor.flatten()[at]) for tensor in (a[name], b[name]))
-            return "{}, element {} of {}: {!r} and {!r}".format(name, at, a[name].numel(), *values)
+            first, second = (float(tensor.flatten()[at]) for tensor in (a[name], b[name]))
+            largest = float((a[name].double() - b[name].double()).abs().max())
+            return (
+                f"{name}, element {at} of {a[name].numel()}: {first!r} and {second!r}; {len(unequal)} elements differ, "
+                f"by {largest:.1e} at most"
+            )
     return "only in their order"

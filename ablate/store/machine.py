@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import socket
@@ -11,6 +12,18 @@ from ablate.store.records import Machine, ProcessMark
 
 DEVICE_FILES = Path("/dev")
 CPU_INFO = Path("/proc/cpuinfo")  # Linux only
+
+# Idle threads of OpenMP sleep rather than spin. On an older Xeon, two spinning threads lost three quarters of their
+# speed beside a busy neighbour, and were slower without one, too (benchmarks/LOG.md, 2026-11-22, threads that sleep).
+PASSIVE_THREADS = {"OMP_WAIT_POLICY": "passive"}
+# With a workspace of fixed size, cuBLAS sums in a fixed order, which `deterministic: true` needs.
+DETERMINISTIC_CUBLAS = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+
+
+def set_default_environment() -> None:
+    """Set variables that libraries read when they are loaded; those of the user take precedence."""
+    for name, value in {**PASSIVE_THREADS, **DETERMINISTIC_CUBLAS}.items():
+        os.environ.setdefault(name, value)
 
 
 def machine() -> Machine:
@@ -30,6 +43,17 @@ def visible_gpus() -> int:
     devices = sum(path.name.removeprefix("nvidia").isdecimal() for path in DEVICE_FILES.glob("nvidia*"))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return devices if visible is None else min(devices, sum(bool(part.strip()) for part in visible.split(",")))
+
+
+@functools.cache
+def processor_has_bf16() -> bool:
+    """Whether the processor has instructions for bf16 products, by the operating system's list; torch is not loaded."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return False
+    flags = next((line.split() for line in lines if line.startswith(("flags", "Features"))), [])
+    return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(flags)
 
 
 def process_mark() -> ProcessMark:

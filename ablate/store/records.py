@@ -89,6 +89,8 @@ class Execution(Record):
     device: `cpu` or `cuda`, without an index.
     micro_batch_tokens: the first micro-batch, in padded tokens.
     halvings: how often the micro-batch was halved since, after running out of memory.
+    precision: of matrix products; None in records from before it was chosen by device, when run.json had it.
+    deterministic: whether a GPU sums in a fixed order.
     """
 
     training: str
@@ -96,6 +98,8 @@ class Execution(Record):
     threads: int
     micro_batch_tokens: int
     halvings: int = 0
+    precision: Literal["bf16", "tf32", "fp32"] | None = None
+    deterministic: bool = False
 
     @property
     def fitting_tokens(self) -> int:
@@ -124,7 +128,7 @@ class CodeVersion(Record):
 
 
 class Provenance(Record):
-    """provenance.json: the code, versions and machine that a run began with."""
+    """provenance.json: the code, versions, machine and precision that a run began with."""
 
     ablate: CodeVersion | None = None
     python: str | None = None
@@ -132,6 +136,7 @@ class Provenance(Record):
     machine: Machine
     device: str
     threads: int
+    precision: str | None = None
 
 
 class Memory(Record):

@@ -165,9 +165,11 @@ class Task(ABC):
     def nats_per_token(self, model: Transformer, split: Split, device: torch.device) -> float:
         """Mean negative log-likelihood of the target tokens of a split, in nats."""
         from ablate.data.batches import eval_batches
-        from ablate.metrics.perplexity import EVAL_TOKENS, nats_per_token
+        from ablate.metrics.perplexity import nats_per_token
 
-        batches = (self.collate(split, items) for items in eval_batches(split, EVAL_TOKENS))
+        def batches(tokens: int) -> Iterator[Batch]:
+            return (self.collate(split, items) for items in eval_batches(split, tokens))
+
         return nats_per_token(model, batches, self.output_terms, device)
 
     def perplexity(self, model: Transformer, split: Split, device: torch.device) -> float:

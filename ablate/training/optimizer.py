@@ -27,11 +27,12 @@ Update = Callable[[Mapping[str, nn.Parameter], dict[str, State], float, float], 
 
 @dataclass(frozen=True)
 class Group:
-    """Parameters by name that share an update rule and a weight decay."""
+    """Parameters by name that share an update rule, a weight decay, and the first state of a parameter."""
 
     parameters: dict[str, nn.Parameter]
     update: Update
     weight_decay: float
+    new_state: Callable[[nn.Parameter], State] | None = None  # None: made by the update itself, or not needed
 
 
 class Optimizer:
@@ -65,6 +66,13 @@ class Optimizer:
                 group.update(with_gradient, self.moments, rate, group.weight_decay)
         self.clear()
 
+    def allocate(self) -> None:
+        """Make the state of all parameters now, and not in the first step, where memory may already be full."""
+        for group in self.groups:
+            for name, parameter in group.parameters.items():
+                if group.new_state is not None and name not in self.moments:
+                    self.moments[name] = group.new_state(parameter)
+
     def clear(self) -> None:
         """Drop all gradients."""
         for parameter in self.parameters:
@@ -89,17 +97,23 @@ def _groups(model: nn.Module, named: Mapping[str, nn.Parameter], config: RowConf
         hidden = hidden_matrices(model)
         muon = {name: p for name, p in named.items() if name in hidden}
         rest = {name: p for name, p in named.items() if name not in hidden}
-        others = _by_decay(rest, _adam(config, decoupled=True), config.weight_decay)
+        others = _by_decay(rest, _adam(config, decoupled=True), config.weight_decay, _adam_state)
         return [Group(muon, _Muon(muon, config), config.weight_decay), *others]
-    update = _sgd(config) if config.optimizer == "sgd" else _adam(config, decoupled=config.optimizer == "adamw")
-    return _by_decay(named, update, config.weight_decay)
+    if config.optimizer == "sgd":
+        return _by_decay(named, _sgd(config), config.weight_decay, _momentum_state if config.momentum_used else None)
+    return _by_decay(named, _adam(config, decoupled=config.optimizer == "adamw"), config.weight_decay, _adam_state)
 
 
-def _by_decay(named: Mapping[str, nn.Parameter], update: Update, weight_decay: float) -> list[Group]:
+def _by_decay(
+    named: Mapping[str, nn.Parameter],
+    update: Update,
+    weight_decay: float,
+    new_state: Callable[[nn.Parameter], State] | None,
+) -> list[Group]:
     decayed = {name for name, parameter in named.items() if weight_decay and parameter.dim() > 1}
     return [
-        Group({name: p for name, p in named.items() if name in decayed}, update, weight_decay),
-        Group({name: p for name, p in named.items() if name not in decayed}, update, 0.0),
+        Group({name: p for name, p in named.items() if name in decayed}, update, weight_decay, new_state),
+        Group({name: p for name, p in named.items() if name not in decayed}, update, 0.0, new_state),
     ]
 
 
@@ -116,7 +130,7 @@ def _adam(config: RowConfig, decoupled: bool) -> Update:
     def update(
         parameters: Mapping[str, nn.Parameter], moments: dict[str, State], rate: float, weight_decay: float
     ) -> None:
-        states = [moments.setdefault(name, _adam_state(p)) for name, p in parameters.items()]
+        states = [_state(moments, name, p, _adam_state) for name, p in parameters.items()]
         function(
             list(parameters.values()),
             [p.grad for p in parameters.values() if p.grad is not None],
@@ -145,6 +159,19 @@ def _adam_state(parameter: nn.Parameter) -> State:
     }
 
 
+def _state(
+    moments: dict[str, State], name: str, parameter: nn.Parameter, new_state: Callable[[nn.Parameter], State]
+) -> State:
+    """The state of a parameter, made at its first gradient."""
+    if name not in moments:
+        moments[name] = new_state(parameter)
+    return moments[name]
+
+
+def _momentum_state(parameter: nn.Parameter) -> State:
+    return {"momentum_buffer": torch.zeros_like(parameter)}
+
+
 def _sgd(config: RowConfig) -> Update:
     momentum = config.momentum_used
 
@@ -153,8 +180,7 @@ def _sgd(config: RowConfig) -> Update:
     ) -> None:
         buffers: list[Tensor | None] = [None] * len(parameters)
         if momentum:  # a buffer of zeros gives the first step that torch gives without one
-            states = [moments.setdefault(name, {"momentum_buffer": torch.zeros_like(p)}) for name, p in
-                      parameters.items()]  # fmt: skip
+            states = [_state(moments, name, p, _momentum_state) for name, p in parameters.items()]
             buffers = [state["momentum_buffer"] for state in states]
         sgd(
             list(parameters.values()),

@@ -20,13 +20,20 @@ from ablate.config import RowConfig
 from ablate.data.batches import BatchOrder, micro_batches
 from ablate.data.corpus import Corpus, Split
 from ablate.errors import Interrupted, StoreError
+from ablate.kernels.device import (
+    autocast,
+    is_out_of_memory,
+    matmul_precision,
+    on_gpu,
+    precision_on,
+    release_cached_memory,
+)
 from ablate.model import build
 from ablate.store import RunFolder, checkpoints
 from ablate.store.records import TrainingState
-from ablate.tasks import Task
+from ablate.tasks import Batch, Task
 from ablate.training.checkpointing import CheckpointSaver, Snapshot, is_due
 from ablate.training.context import Diverged, RunContext, StepReport, TrainingOutcome, TrainingProgress
-from ablate.training.device import autocast, is_out_of_memory, release_cached_memory
 from ablate.training.metrics_log import MetricsLog
 from ablate.training.optimizer import Optimizer
 from ablate.training.schedule import learning_rate
@@ -68,12 +75,15 @@ class Trainer:
             context: hooks.
         """
         self.config, self.task, self.device = config, task, device
+        self.precision = precision_on(device, config.precision)
         self.context = context or RunContext()
         self.train, self.dev = corpus.split("train"), corpus.split("dev") if dev is None else dev
         self.vocab_size = corpus.tokenizer.vocab_size
         self.order = BatchOrder(self.train, config.batch_tokens, seed, config.train_fraction)
         self.model = build(config, self.vocab_size, seed, device, folder.sources)
         self.optimizer = Optimizer(self.model, config)
+        if on_gpu(device):  # the micro-batch is then fitted into the memory that the moments leave
+            self.optimizer.allocate()
         self.folder, self.metrics = folder.checkpoints, MetricsLog(folder.metrics)
         self.saver = CheckpointSaver(folder, config, self.metrics, keep_checkpoints, self.context)
         self.micro_batch_tokens = micro_batch_tokens
@@ -145,24 +155,30 @@ class Trainer:
     def _accumulate(self, items: NDArray[np.int64], n_tokens: int) -> bool:
         """Accumulate the gradients of a batch; if memory runs out, halve the micro-batch and return False."""
         try:
-            for part in micro_batches(self.train, items, self.micro_batch_tokens):
-                batch = self.task.collate(self.train, part).to(self.device)
-                with autocast(self.device, self.config.precision):
-                    loss, _ = self.task.loss_terms(self.model, batch, self.config.label_smoothing)
-                # By the tokens of the whole batch: the gradients of all micro-batches add up to those of its mean loss.
-                (loss / n_tokens).backward()
-                # Summed on the device, because reading the value would wait for the GPU at every step.
-                self.loss_sum += loss.detach()
+            with matmul_precision(self.device, self.precision):
+                for part in micro_batches(self.train, items, self.micro_batch_tokens):
+                    self._add_gradients(self.task.collate(self.train, part), n_tokens)
         except (RuntimeError, MemoryError) as error:
             longest = int(self.train.lengths(items).max())
             if not is_out_of_memory(error) or self.micro_batch_tokens <= longest:  # an item is never split
                 raise
         else:
             return True
+        # Outside of the handler, whose traceback would keep the tensors of the failed micro-batch alive.
+        self.optimizer.clear()
         release_cached_memory(self.device)
         self.micro_batch_tokens = -(-self.micro_batch_tokens // 2)
         self.context.on_out_of_memory(self.micro_batch_tokens)
         return False
+
+    def _add_gradients(self, batch: Batch, n_tokens: int) -> None:
+        """Forward and backward over a micro-batch. Its tensors live only in this call."""
+        with autocast(self.device, self.precision):
+            loss, _ = self.task.loss_terms(self.model, batch.to(self.device), self.config.label_smoothing)
+        # By the tokens of the whole batch: the gradients of all micro-batches add up to those of its mean loss.
+        (loss / n_tokens).backward()
+        # Summed on the device, because reading the value would wait for the GPU at every step.
+        self.loss_sum += loss.detach()
 
     def _log_loss(self) -> None:
         loss = float(self.loss_sum) / self.loss_tokens

@@ -22,6 +22,7 @@ from ablate.config.identity import (
     NOT_IDENTITY_DATA,
     OF_DECODING,
 )
+from ablate.config.training import resolve_precision
 
 SEED = 1
 BASE = resolve_row({})
@@ -42,7 +43,7 @@ TRAINING = {
     "weight_decay": 0.01, "gradient_clipping": 1.0, "vocab_size": 8000, "train_fraction": 0.5,
 }  # fmt: skip
 DECODING = {"beam": 1, "alpha": 1.0, "max_extra_length": 20, "average_checkpoints": 5}
-MACHINE = {"checkpoint_minutes": 1.0, "micro_batch_tokens": 1000}
+MACHINE = {"checkpoint_minutes": 1.0, "micro_batch_tokens": 1000, "deterministic": True}
 CORPUS = {
     "corpus": "files", "direction": "de-en", "vocab_size": 8000,
     "train": "train2", "dev": "newstest2012", "max_length": 100,
@@ -150,3 +151,22 @@ def test_the_papers_base_keeps_its_id():
 
 def test_ids_are_twelve_hexadecimal_digits():
     assert all(re.fullmatch("[0-9a-f]{12}", id) for id in (run_id(DATA, BASE, SEED), decoding_id(BASE, DATA.test)))
+
+
+def test_an_unset_precision_has_the_id_of_fp32_and_every_other_one_its_own():
+    ids = {precision: run_id(DATA, resolve_row({"precision": precision}), SEED)
+           for precision in (None, "fp32", "auto", "tf32", "bf16")}  # fmt: skip
+    assert ids[None] == ids["fp32"] == run_id(DATA, BASE, SEED)
+    assert len(set(ids.values())) == 4
+
+
+@pytest.mark.parametrize(("setting", "cpu", "cpu_with_bf16", "gpu", "gpu_with_bf16"), [
+    (None, "fp32", "fp32", "fp32", "bf16"),
+    ("auto", "fp32", "bf16", "fp32", "bf16"),
+    ("bf16", "bf16", "bf16", "bf16", "bf16"),
+    ("tf32", "fp32", "fp32", "tf32", "tf32"),
+    ("fp32", "fp32", "fp32", "fp32", "fp32"),
+])  # fmt: skip
+def test_a_setting_gives_a_precision_on_every_device(setting, cpu, cpu_with_bf16, gpu, gpu_with_bf16):
+    cases = {("cpu", False): cpu, ("cpu", True): cpu_with_bf16, ("cuda", False): gpu, ("cuda", True): gpu_with_bf16}
+    assert {case: resolve_precision(setting, *case) for case in cases} == cases

@@ -8,7 +8,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ablate.data.batches import BatchOrder, _lexsort, eval_batches, micro_batches, pad, pad_sequences
+from ablate.data.batches import (
+    BatchOrder,
+    _lexsort,
+    eval_batches,
+    largest_padded_batch,
+    micro_batches,
+    pad,
+    pad_sequences,
+)
 from ablate.data.corpus import subset
 from ablate.data.tokenizer import BOS, EOS, PAD
 from tests.data.small import split_of_fields, split_of_lengths
@@ -62,6 +70,15 @@ def test_batches_are_filled_to_the_budget():
 def test_every_epoch_has_the_same_number_of_batches(lengths, batch_tokens, seed):
     order = BatchOrder(split_of_lengths(lengths), batch_tokens, seed)
     assert {len(order.epoch(epoch)) for epoch in range(4)} == {order.batches_per_epoch}
+
+
+@given(lengths=LENGTHS, batch_tokens=st.integers(40, 400), seed=st.integers(0, 5), epoch=st.integers(0, 3))
+def test_the_largest_padded_batch_is_that_of_every_epoch(lengths, batch_tokens, seed, epoch):
+    split = split_of_lengths(lengths)
+    found = [
+        int(split.lengths(batch).max()) * len(batch) for batch in BatchOrder(split, batch_tokens, seed).epoch(epoch)
+    ]
+    assert largest_padded_batch(split, batch_tokens) == max(found)
 
 
 @given(LENGTHS, SEEDS, st.lists(st.integers(1, 60), min_size=1, max_size=20))

@@ -42,12 +42,12 @@ def calls(monkeypatch):
 
 @pytest.mark.parametrize("batch_tokens", [1, 97, 8192])
 def test_translations_are_in_the_order_of_their_sentences(model, tokenizer, calls, monkeypatch, batch_tokens):
-    monkeypatch.setattr(module, "BATCH_TOKENS", batch_tokens)
+    monkeypatch.setattr(module, "BATCH_TOKENS", {"cpu": batch_tokens})
     assert translate(model, tokenizer, tokenizer.encode(TEXTS), DecodingConfig(), CPU) == TEXTS
 
 
 def test_batches_have_similar_lengths_and_their_hypotheses_fit_the_budget(model, tokenizer, calls, monkeypatch):
-    monkeypatch.setattr(module, "BATCH_TOKENS", 600)
+    monkeypatch.setattr(module, "BATCH_TOKENS", {"cpu": 600})
     translate(model, tokenizer, tokenizer.encode(TEXTS), DecodingConfig(beam=3), CPU)
     assert len(calls) > 3
     assert all(source.numel() * 3 <= 600 for source, *_ in calls)
@@ -86,7 +86,7 @@ def test_a_translation_does_not_depend_on_the_sentences_beside_it(tokenizer, mon
     assert len(set(together)) > 1
     assert [translate(model, tokenizer, [sentence], decoding, CPU)[0] for sentence in sentences] == together
     assert translate(model, tokenizer, sentences[::-1], decoding, CPU) == together[::-1]
-    monkeypatch.setattr(module, "BATCH_TOKENS", 100)
+    monkeypatch.setattr(module, "BATCH_TOKENS", {"cpu": 100})
     assert translate(model, tokenizer, sentences, decoding, CPU) == together
 
 
@@ -121,7 +121,7 @@ def test_a_model_in_training_mode_translates_without_dropout(tokenizer):
 
 
 def test_translation_can_be_stopped_after_each_batch(model, tokenizer, calls, monkeypatch):
-    monkeypatch.setattr(module, "BATCH_TOKENS", 1)
+    monkeypatch.setattr(module, "BATCH_TOKENS", {"cpu": 1})
     places = []
 
     def stop_at_the_third():
@@ -132,3 +132,27 @@ def test_translation_can_be_stopped_after_each_batch(model, tokenizer, calls, mo
     with pytest.raises(Interrupted):
         translate(model, tokenizer, tokenizer.encode(TEXTS), DecodingConfig(), CPU, stop_at_the_third)
     assert places == [1, 2, 3]
+
+
+def test_a_batch_that_needs_too_much_memory_is_decoded_in_halves(model, tokenizer, calls, monkeypatch):
+    search, refused = module.beam_search, []
+
+    def scarce(model, source, limits, beam, alpha):
+        if len(source) > 3:
+            refused.append(len(source))
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return search(model, source, limits, beam, alpha)
+
+    monkeypatch.setattr(module, "beam_search", scarce)
+    assert translate(model, tokenizer, tokenizer.encode(TEXTS), DecodingConfig(), CPU) == TEXTS
+    assert refused
+    assert all(len(source) <= 3 for source, *_ in calls)
+
+
+def test_a_sentence_that_needs_too_much_memory_by_itself_is_an_error(model, tokenizer, monkeypatch):
+    def full(*args):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(module, "beam_search", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        translate(model, tokenizer, tokenizer.encode(TEXTS), DecodingConfig(), CPU)

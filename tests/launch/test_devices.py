@@ -1,5 +1,6 @@
 """The slots of a machine, and the micro-batches that fit into them."""
 
+import os
 import sys
 
 import pytest
@@ -11,6 +12,7 @@ from ablate.launch import devices
 from ablate.launch.devices import (
     CPU_MEMORY_SHARE,
     CPU_MICRO_BATCH,
+    CUDA_CONTEXT,
     GPU_MEMORY_SHARE,
     SMALLEST_MICRO_BATCH,
     local_slots,
@@ -18,6 +20,7 @@ from ablate.launch.devices import (
     worker_environment,
 )
 from ablate.launch.executor import Demand, Slot
+from ablate.store.machine import set_default_environment
 
 SMALL = resolve_row({"n_layers": 1, "d_model": 16, "n_heads": 2, "d_ff": 32, "batch_tokens": 1000})
 V = 200
@@ -89,7 +92,7 @@ def test_gpus_take_precedence_and_are_divided_among_slots(here, gpus, jobs, foun
         assert len({slot.name for slot in shared}) == len(shared)
         assert {slot.threads for slot in shared} == {threads}
         fullest = max(found.count(name) for name in found)
-        assert {slot.memory for slot in shared} == {GPU_MEMORY_SHARE * 80 * GB / fullest}
+        assert {slot.memory for slot in shared} == {GPU_MEMORY_SHARE * 80 * GB / fullest - CUDA_CONTEXT}
 
 
 def test_device_cpu_ignores_gpus(here):
@@ -122,7 +125,7 @@ def test_a_micro_batch_is_halved_until_it_fits():
     tokens = micro_batch(BIG, 37_000, slot)
     halves = [25_000, 12_500, 6250, 3125, 1563, 782, 391]
     assert tokens in halves[1:]
-    assert peak_memory(BIG, 37_000, tokens) <= slot.memory < peak_memory(BIG, 37_000, 2 * tokens)
+    assert peak_memory(BIG, 37_000, tokens, "cuda") <= slot.memory < peak_memory(BIG, 37_000, 2 * tokens, "cuda")
 
 
 def test_a_cpu_gets_micro_batches_of_a_limited_size():
@@ -139,6 +142,34 @@ def test_a_worker_inherits_the_environment_and_gets_its_threads(monkeypatch):
     assert environment["OMP_NUM_THREADS"] == environment["MKL_NUM_THREADS"] == "3"
     assert environment["SOMETHING"] == "of the user"
     assert all(isinstance(value, str) for value in environment.values())
+
+
+@pytest.mark.parametrize("largest", [26_000, 31_000])
+def test_a_whole_batch_is_as_large_as_the_largest_that_the_corpus_has(largest):
+    slot = Slot("0", "cuda:0", 1, 80 * GB)
+    assert micro_batch(BIG, 37_000, slot, largest) == largest
+    just_too_small = peak_memory(BIG, 37_000, largest, "cuda") - 1
+    assert micro_batch(BIG, 37_000, Slot("0", "cuda:0", 1, just_too_small), largest) == largest // 2
+
+
+@pytest.mark.parametrize(("visible", "device", "expected"), [
+    (None, "cuda:0", "0"), (None, "cuda:3", "3"), ("4,7", "cuda:1", "7"), ("GPU-a, GPU-b", "cuda:1", "GPU-b"),
+    (None, "cpu", None), ("4,7", "cpu", "4,7"),
+])  # fmt: skip
+def test_a_worker_sees_the_gpu_of_its_slot_only(monkeypatch, visible, device, expected):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert worker_environment(1, device).get("CUDA_VISIBLE_DEVICES") == expected
+
+
+def test_idle_threads_sleep_unless_the_user_says_otherwise(monkeypatch):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    assert worker_environment(2)["OMP_WAIT_POLICY"] == "passive"
+    set_default_environment()
+    assert os.environ["OMP_WAIT_POLICY"] == "passive"
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    assert worker_environment(2)["OMP_WAIT_POLICY"] == "active"
 
 
 @pytest.mark.parametrize(("theirs", "expected"), [

@@ -2,12 +2,16 @@
 
 import shutil
 from collections import namedtuple
+from types import SimpleNamespace
 
 import pytest
 
 from ablate.config import cost, resolve_row
 from ablate.errors import StoreError
+from ablate.launch.launch import _refuse_other_precision as refuse_other_precision
 from ablate.launch.launch import check_disk_space
+from ablate.store import RunFolder
+from tests.records import RUN, an_execution
 
 V = 500
 SMALL, LARGE = (resolve_row({"d_model": d, "average_checkpoints": 2}) for d in (64, 128))
@@ -49,3 +53,29 @@ def test_files_that_the_runs_have_already_written_are_subtracted(tmp_path, free)
 def test_no_missing_run_needs_no_space(tmp_path, free):
     free(0)
     check_disk_space(tmp_path, [], V, 2, on_disk=0)
+
+
+def begun(folder, setting, **fields):
+    """A run that began with these fields of execution.json, and the study's setting of `precision`."""
+    an_execution(**fields).write(folder.execution)
+    return SimpleNamespace(config=resolve_row({"precision": setting})), folder.read_execution()
+
+
+@pytest.mark.parametrize(("setting", "fields"), [
+    (None, {"device": "cuda", "precision": "bf16"}),
+    (None, {"precision": "fp32"}),
+    ("auto", {"device": "cuda", "precision": "fp32"}),  # a GPU without bf16
+    ("fp32", {"precision": "fp32"}),
+    ("tf32", {"precision": "fp32"}),  # on a CPU
+    ("bf16", {"device": "cuda", "precision": "bf16"}),
+    ("fp32", {"device": "cuda"}),  # a record from before the choice
+])  # fmt: skip
+def test_a_run_in_the_precision_that_the_study_allows_goes_on(tmp_path, setting, fields):
+    folder = RunFolder(tmp_path / RUN)
+    refuse_other_precision(folder, *begun(folder, setting, **fields))
+
+
+def test_a_run_whose_gpu_chose_bf16_is_refused_to_a_study_that_names_fp32(tmp_path):
+    folder = RunFolder(tmp_path / RUN)
+    with pytest.raises(StoreError, match=r"was begun in bf16, .* asks for precision=fp32; remove that setting"):
+        refuse_other_precision(folder, *begun(folder, "fp32", device="cuda", precision="bf16"))

@@ -100,3 +100,23 @@ def test_what_no_float_can_hold_is_infinite_and_what_is_no_number_is_not_finite(
 def test_per_character_is_the_same_likelihood_over_characters():
     """By hand: 5 target tokens and 11 characters, end marks included, at 2 nats per token."""
     assert per_character(math.exp(2.0), 5, 11) == pytest.approx(math.exp(5 * 2.0 / 11))
+
+
+def test_an_evaluation_that_needs_too_much_memory_starts_over_in_smaller_batches(monkeypatch):
+    model, sizes = small_model(V), []
+    likelihood = module.negative_log_likelihood
+
+    def scarce(states, weight, targets):
+        sizes.append(len(targets))
+        if len(targets) > 9:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return likelihood(states, weight, targets)
+
+    expected = perplexity(model, split_of(PAIRS), CPU)
+    monkeypatch.setattr(module, "negative_log_likelihood", scarce)
+    monkeypatch.setattr(module, "FEWEST_EVAL_TOKENS", 4)
+    assert perplexity(model, split_of(PAIRS), CPU) == pytest.approx(expected, rel=1e-6)
+    assert sizes[0] > 9
+    monkeypatch.setattr(module, "FEWEST_EVAL_TOKENS", 4096)
+    with pytest.raises(torch.OutOfMemoryError):
+        perplexity(model, split_of(PAIRS), CPU)

@@ -13,8 +13,8 @@ from safetensors.torch import load, save
 from ablate.config import ModelConfig, resolve_row
 from ablate.config.cost import parameters
 from ablate.kernels.cross_entropy import smoothed_cross_entropy
+from ablate.kernels.device import autocast
 from ablate.model import build
-from ablate.training.device import autocast
 from ablate.training.optimizer import Optimizer
 from ablate.training.schedule import learning_rate
 from tests.model.random_shapes import FIELDS, LONGEST, shapes

@@ -6,6 +6,8 @@ import pytest
 
 from ablate.config import resolve_row
 from ablate.errors import StoreError
+from ablate.kernels import device as device_module
+from ablate.run import execution as execution_module
 from ablate.run.execution import execution_of
 from ablate.run.job import Job, RunRequest
 from ablate.store import RunFolder, checkpoints
@@ -30,7 +32,7 @@ def executed(folder, config=ROW, training=TEXT, lines=None, device="cpu", thread
 
 def test_a_run_continues_with_the_threads_and_micro_batch_that_it_began_with(folder):
     begun = executed(folder, threads=3, tokens=1000)
-    assert begun == an_execution(training=TEXT, threads=3, micro_batch_tokens=1000)
+    assert begun == an_execution(training=TEXT, threads=3, micro_batch_tokens=1000, precision="fp32")
     assert executed(folder, threads=8, tokens=77) == begun
     assert folder.read_provenance().threads == 3
 
@@ -85,5 +87,43 @@ def test_with_a_damaged_record_an_unfinished_run_starts_over_and_a_finished_one_
     folder.execution.write_bytes(folder.execution.read_bytes()[:-3])
     assert executed(folder, threads=2, lines=lines).threads == 2
     assert [c.step for c in checkpoints.valid(folder.checkpoints)] == ([4] if finished else [])
+    lines = [line for line in lines if not line.startswith("matrix products")]
     assert [line.endswith("; the run starts over") for line in lines] == ([] if finished else [True])
     assert folder.execution.with_name("execution.json.damaged").exists()
+
+
+@pytest.mark.parametrize(("setting", "has_bf16", "precision", "note"), [
+    (None, True, "fp32", None),
+    ("auto", True, "bf16", None),
+    ("auto", False, "fp32", None),
+    ("bf16", True, "bf16", None),
+    ("bf16", False, "bf16", "this processor has no bf16 instructions"),
+    ("tf32", True, "fp32", "an effect on GPUs only"),
+    ("fp32", True, "fp32", None),
+])  # fmt: skip
+def test_the_precision_is_chosen_by_the_device_recorded_and_kept(
+    folder, monkeypatch, setting, has_bf16, precision, note
+):
+    lines, config = [], resolve_row({"precision": setting})
+    monkeypatch.setattr(execution_module, "has_bf16", lambda device: has_bf16)
+    monkeypatch.setattr(device_module, "has_bf16", lambda device: has_bf16)
+    assert executed(folder, config, lines=lines).precision == precision
+    assert folder.read_provenance().precision == precision
+    assert lines[0] == f"matrix products in {precision} on cpu"
+    assert (note in lines[1]) if note else len(lines) == 1
+    monkeypatch.setattr(device_module, "has_bf16", lambda device: not has_bf16)  # goes on on another machine
+    assert executed(folder, config).precision == precision
+
+
+def test_a_record_from_before_precisions_were_chosen_has_the_precision_of_its_settings(folder):
+    an_execution(training=TEXT).write(folder.execution)
+    assert folder.read_execution().precision is None
+    assert executed(folder, resolve_row({"precision": "bf16"})).precision == "bf16"
+    assert executed(folder).precision == "fp32"
+
+
+def test_a_run_keeps_the_determinism_that_it_began_with(folder):
+    lines = []
+    assert executed(folder, resolve_row({"deterministic": True})).deterministic
+    assert executed(folder, lines=lines).deterministic
+    assert lines == ["the run goes on with deterministic=True, as it began"]

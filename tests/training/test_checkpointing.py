@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from ablate.config import resolve_row
 from ablate.errors import Interrupted, StoreError
+from ablate.kernels.device import is_out_of_memory
 from ablate.store import RunFolder, checkpoints
 from ablate.training import RunContext, checkpointing
 from ablate.training.checkpointing import (
@@ -22,7 +23,6 @@ from ablate.training.checkpointing import (
     intervals,
     is_due,
 )
-from ablate.training.device import is_out_of_memory
 from ablate.training.metrics_log import MetricsLog
 from tests.records import a_training_state
 from tests.training.conftest import logger_to

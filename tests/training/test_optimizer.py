@@ -140,6 +140,21 @@ def test_a_parameter_without_a_gradient_stays_and_has_no_state():
     assert set(optimizer.moments) == {"matrix"}
 
 
+@pytest.mark.parametrize("settings", [{}, {"optimizer": "sgd"}, {"optimizer": "muon"}], ids=str)
+def test_a_state_that_is_allocated_before_the_first_step_changes_nothing(settings):
+    models = [Small(), Small()]
+    optimizers = [Optimizer(model, resolve_row(settings)) for model in models]
+    optimizers[0].allocate()
+    assert bool(optimizers[0].moments)
+    for _ in range(2):
+        for model, optimizer in zip(models, optimizers, strict=True):
+            give(model, 1.0)
+            optimizer.step(0.1)
+    for one, other in zip(*(model.parameters() for model in models), strict=True):
+        assert torch.equal(one, other)
+    assert optimizers[0].state().keys() == optimizers[1].state().keys()
+
+
 def test_training_does_not_load_torchs_compiler():
     """It takes the better part of a second, and nothing here is compiled."""
     script = (

@@ -1,0 +1,157 @@
+"""Devices: which kernels a tensor gets, the settings of torch for a GPU, precision, and memory.
+
+`on_gpu` is the only rule that tells the kernels of a GPU from those of a CPU.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+from torch import Tensor
+
+from ablate.config.training import resolve_precision
+from ablate.kernels.torch_internals import has_bf16_matmul
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# Messages of C++ exceptions for which torch has no type of its own in Python. cuBLAS and cuDNN allocate workspaces by
+# themselves, and report a full GPU by a status.
+_OUT_OF_MEMORY = (
+    "out of memory",
+    "can't allocate memory",
+    "not enough memory",
+    "bad_alloc",
+    "failed to allocate",
+    "cublas_status_alloc_failed",
+    "cudnn_status_alloc_failed",
+    "cusolver_status_alloc_failed",
+)
+
+
+def on_gpu(where: Tensor | torch.device) -> bool:
+    """Whether a tensor or a device is a GPU's."""
+    device = where if isinstance(where, torch.device) else where.device
+    return device.type == "cuda"
+
+
+def visible_device(name: str) -> torch.device:
+    """The device of this process for a name such as `cpu` or `cuda:3`.
+
+    An index counts the GPUs that the launcher sees. A process that sees a single one is given that.
+    """
+    device = torch.device(name)
+    return torch.device("cuda", 0) if on_gpu(device) and torch.cuda.device_count() == 1 else device
+
+
+def prepare(device: torch.device, deterministic: bool = False) -> None:
+    """Set torch up for a device, before the first tensor is made on it. Does nothing on a CPU.
+
+    cuDNN's attention is switched off: it builds a plan for each new shape, which takes far longer than the attention
+    of a batch of sentences, and hardly two batches have the same shape.
+
+    Args:
+        device: becomes the current one, so that nothing is allocated on the first GPU by accident.
+        deterministic: sum in a fixed order, so that equal inputs give equal bits; an operator that cannot raises
+            RuntimeError. cuBLAS also needs a variable that `set_default_environment` and `worker_environment` set.
+    """
+    if not on_gpu(device):
+        return
+    if device.index is not None:
+        torch.cuda.set_device(device)
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    torch.use_deterministic_algorithms(deterministic)
+    torch.backends.cudnn.deterministic = deterministic
+    torch.backends.cudnn.benchmark = False
+    settings: Any = torch.utils.deterministic
+    settings.fill_uninitialized_memory = False  # only a debugging aid, and a pass over each tensor
+
+
+def precision_on(device: torch.device, setting: str | None) -> str:
+    """The precision that the field `precision` gives on a device; see `resolve_precision`."""
+    return resolve_precision(setting, device.type, has_bf16(device))
+
+
+@contextmanager
+def matmul_precision(device: torch.device, precision: str) -> Iterator[None]:
+    """Make matrix products in `fp32`, `tf32` or `bf16` in this context; weights stay in fp32.
+
+    On a GPU, `bf16` also lets the products that stay in fp32, such as those of attention with a bias, round their
+    operands to TF32, which has more digits than bf16.
+    """
+    with _fp32_products("ieee" if precision == "fp32" else "tf32", enabled=on_gpu(device)):
+        yield
+
+
+def autocast(device: torch.device, precision: str) -> torch.autocast:
+    """Convert the operands of matrix products to bf16 if `precision` is `bf16`."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
+
+
+@contextmanager
+def _fp32_products(precision: str, enabled: bool) -> Iterator[None]:
+    """Set the rounding of fp32 operands in cuBLAS and in cuDNN's recurrent networks; restored afterwards."""
+    if not enabled:
+        yield
+        return
+    settings: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn.rnn)
+    before = [each.fp32_precision for each in settings]
+    for each in settings:
+        each.fp32_precision = precision
+    try:
+        yield
+    finally:
+        for each, value in zip(settings, before, strict=True):
+            each.fp32_precision = value
+
+
+def has_bf16(device: torch.device) -> bool:
+    """Whether a device has instructions for bf16 products; others emulate them, at no gain in speed."""
+    if on_gpu(device):
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return has_bf16_matmul()
+
+
+def fused_on_gpu(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a pure function of tensors into few kernels where its first argument is on a GPU; else call it as it is.
+
+    The function itself is the reference of the compiled one. Random numbers must be arguments, so that both see the
+    same. Shapes are dynamic: the function is compiled once, not for each batch.
+    """
+    compiled: list[Callable[P, R]] = []
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        first = args[0]
+        if not (isinstance(first, Tensor) and on_gpu(first) and _can_compile()):
+            return function(*args, **kwargs)
+        if not compiled:
+            compiled.append(torch.compile(function, dynamic=True, fullgraph=True))
+        return compiled[0](*args, **kwargs)
+
+    return call
+
+
+@functools.cache
+def _can_compile() -> bool:
+    """Whether torch's compiler for GPUs is installed, and there is a GPU to compile for."""
+    from importlib.util import find_spec
+
+    return torch.cuda.is_available() and find_spec("triton") is not None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error means that the memory of a GPU or of the host is exhausted."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _OUT_OF_MEMORY)
+
+
+def release_cached_memory(device: torch.device) -> None:
+    """Return the allocator's unused blocks, so that smaller tensors can be allocated elsewhere."""
+    if on_gpu(device):
+        torch.cuda.empty_cache()
