@@ -168,7 +168,8 @@ def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) 
         file = folder.sources / plugin.file
         if not file.exists():
             write_bytes(file, study.plugin_sources[str(plugin.digest)])
-    if not _is_whole(folder.read_run):
+    execution = folder.read_execution() if _is_whole(folder.read_execution) else None
+    if not _is_whole(folder.read_run) or (execution is None and _names_other_precision(folder, run)):
         record = RunRecord(
             id=run.id,
             seed=run.seed,
@@ -177,7 +178,6 @@ def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) 
             data=run.data.model_dump(mode="json", exclude={"folder"}),
         )
         record.write(folder.run)
-    execution = folder.read_execution() if _is_whole(folder.read_execution) else None
     if execution is not None and execution.training != corpus.training:
         raise StoreError(
             f"{folder.path}: the training data has changed since these results were made (text {execution.training}, "
@@ -193,6 +193,12 @@ def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) 
                 f"{folder.path}: the test data {run.data.test} has changed since these results were made (corpus {id}, "
                 f"now {corpus.id}); restore the files, give the test data another name, or use another --results"
             )
+
+
+def _names_other_precision(folder: RunFolder, run: Run) -> bool:
+    """Whether run.json has another setting of `precision` than the study, with the same id: unset, or fp32."""
+    record = folder.read_run()
+    return record is not None and record.config.precision != run.config.precision
 
 
 def _refuse_other_precision(folder: RunFolder, run: Run, execution: Execution) -> None:
