@@ -92,6 +92,7 @@ def attention_weights(
     for attention, heads in zip(layers, recorded, strict=True):
         queries, keys = query_ids[attention.kind], key_ids[attention.kind]
         shape = (1, attention.module.h, len(queries), len(keys))
+        # A plug-in may report no weights, or weights of another shape.
         if heads is None or heads.shape != shape:
             what = "no weights" if heads is None else f"weights of shape {tuple(heads.shape)}, not {shape}"
             hidden.append(f"{attention}: attention={without_digest(run.config.attention)} reports {what}")

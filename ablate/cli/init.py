@@ -34,6 +34,7 @@ def command(
     ] = Template.quickstart,
 ) -> None:
     """Write a commented study to start from."""
+    # UTF-8 whatever the locale: readers of studies expect it.
     content = (TEMPLATES / f"{template.value}.yaml").read_text(encoding="utf-8")
     try:
         # "x" fails if the file exists, so that no study is ever overwritten.

@@ -94,6 +94,7 @@ def warn_of_changed_data(study: Study, results: Results) -> None:
     from ablate.data.resolve_sources import is_other_text
 
     used: set[str] = set()
+    # All rows share the files of the study, so that base's runs are enough.
     for run in study.runs_of(study.base):
         try:
             result = results.run(run.id).read_result()
@@ -133,6 +134,7 @@ def find_finished_run(results: Results, id_prefix: str) -> RunFolder:
     """
     folder = find_run(results, id_prefix)
     result = folder.read_result()
+    # A diverged run has a result, but no weights.
     if result is None or result.outcome != "done":
         raise UsageError(f"run {folder.id} is not done; `ablate run STUDY` finishes it")
     return folder

@@ -97,6 +97,7 @@ def command(
             outcome = train(content)
         else:
             gpus = 0 if device is Device.cpu else visible_gpus()
+            # --jobs may leave some GPUs unused.
             outcome = _train_within(limit, min(gpus, jobs or gpus), content, root, train)
     except Interrupted:
         from ablate.report.progress import saved_line

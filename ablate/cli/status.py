@@ -125,6 +125,7 @@ def _detail(folder: RunFolder, state: State) -> str:
         failure = read_failure(folder)
         retried = "the next `ablate run`" if failure and failure.killed else "--retry-failed"
         return f"{failure.reason if failure else ''}; see {folder.log}; {retried} runs it again"
+    # Results of these states are whole, else the state would be another one.
     if state in ("done", "diverged"):
         result = folder.read_result()
         assert result is not None

@@ -47,6 +47,7 @@ class CommandGroup(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the group's options; without arguments, report the commands to choose from."""
+        # Completion parses an unfinished line, which must not be an error.
         if not args and not ctx.resilient_parsing:
             raise _line(ctx, f"choose a command: {listed(self.commands)}")
         return super().parse_args(ctx, args)

@@ -14,6 +14,7 @@ from ablate.formatting import ellipsis, setting_text
 class Section(BaseModel):
     """A group of fields, frozen. Unknown names, wrong types, NaN and infinities are errors; nothing is converted."""
 
+    # Strict, because YAML tells numbers, strings and booleans apart: `dropout: "0.1"` is a mistake, and not 0.1.
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 

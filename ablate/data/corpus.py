@@ -201,6 +201,7 @@ class Corpus:
             if name != Path(name).name:
                 raise Damaged(f"{self.folder / MANIFEST}: lists a file outside its folder")
             path = self.folder / name
+            # Of a large file only the size is compared, unless every byte is asked for.
             known = path.exists() and name in sizes and path.stat().st_size == sizes[name] > LARGE
             if not known or every:
                 verify(path, expected)

@@ -125,6 +125,7 @@ def train_tokenizer(
     worker.start()
     while worker.is_alive():
         worker.join(_SIGNAL_CHECK)
+    # SentencePiece reports faults of the text as RuntimeError; any other error is ours, such as one of the reader.
     if failures and not isinstance(failures[0], RuntimeError):
         raise failures[0]
     if failures:

@@ -36,10 +36,12 @@ def agreements(table: Table) -> list[Agreement]:
         return []
     groups = list(dict.fromkeys(row.row.group for row in shared))
     each = [_agreement(table, group, [base, *(row for row in shared if row.row.group == group)]) for group in groups]
+    # With a single group, `all` would only repeat it.
     return each if len(groups) == 1 else [*each, _agreement(table, "all", [base, *shared])]
 
 
 def _agreement(table: Table, group: str, rows: list[TableRow]) -> Agreement:
+    # tau-b, which allows for ties: BLEU has one digit in the paper.
     pairs = [(row, row.paper) for row in rows if row.paper]
     tau = {
         name: kendall_tau_b(

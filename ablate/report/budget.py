@@ -135,6 +135,7 @@ def fit(plan: Plan, available: float) -> Fit | None:
         if spent + needed <= available:
             kept.append(row)
             counted |= runs
+            # A later row may still fit where one has not.
             spent += needed
     labels = {row.label for row in kept}
     left = tuple(row.label for row in study.rows if row.label not in labels)

@@ -227,6 +227,7 @@ def _sentences(comparison: Comparison) -> Iterator[Text]:
         return
     title = comparison.table.main.title
     yield Text(f"\nSentences that differ most in {title} (scored one by one, seed {comparison.seed})", style="bold")
+    # All differences are zero, so that none was picked.
     if not comparison.sentences:
         yield Text("None: both rows have equal scores for every sentence.")
     for one in comparison.sentences:

@@ -84,6 +84,7 @@ def curves_of(table: Table, results: Results) -> list[Curve]:
     seen: set[str] = set()
     for row in table.rows:
         runs = table.study.runs_of(row.row)
+        # The same runs would give the same curve.
         if {run.id for run in runs} <= seen:
             continue
         seen |= {run.id for run in runs}

@@ -119,6 +119,7 @@ class _Evaluations:
                 content = file.read()
         except OSError:
             return self.by_step
+        # A worker may be writing the last line; it is read by the next update.
         whole = content[: content.rfind(b"\n") + 1]
         self.read += len(whole)
         for line in parse_metrics(whole):
@@ -188,6 +189,7 @@ class ProgressReader:
 
     def _against(self, row: RowProgress, base: RowProgress) -> PerplexityDifference | None:
         """The difference of final perplexities; before the end, at the last step that all begun runs have evaluated."""
+        # Once a seed has ended, final values are compared; before, those at a common step.
         final = row.ppl.minus(base.ppl).mean
         if final is not None or row.ppl.n:
             return None if final is None else PerplexityDifference(final, None)

@@ -35,6 +35,7 @@ class ProvenanceDiff:
         for name, value in _properties(provenance, self.scorers).items():
             self.values[name][value][label] = None
         if result.halvings:
+            # Of several seeds, the one that had least memory.
             self.smaller[label] = min(result.micro_batch_tokens, self.smaller.get(label, result.micro_batch_tokens))
 
     def updates(self, label: str, steps: set[int]) -> None:

@@ -76,6 +76,7 @@ def as_lines(summary: RunSummary) -> list[str]:
 def _run(run: RunRecord) -> list[str]:
     defaults = {name: field.default for name, field in RowConfig.model_fields.items()}
     values = run.config.model_dump().items()
+    # Unset fields follow from others.
     changed = [f"{k}={without_digest(str(v))}" for k, v in values if v != defaults.get(k) and v is not None]
     return [
         f"seed {run.seed}, corpus {run.data.get('corpus')} {run.data.get('direction') or ''}".rstrip(),

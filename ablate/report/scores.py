@@ -16,6 +16,7 @@ from ablate.store.records import Score
 def mean(values: Iterable[float]) -> float | None:
     """Arithmetic mean, correctly rounded; None without values."""
     numbers = list(values)
+    # fmean and stdev round once, at the end: tables do not depend on the order of seeds.
     return statistics.fmean(numbers) if numbers else None
 
 

@@ -229,6 +229,7 @@ def _against(study: Study, frame: pd.DataFrame, base: TableRow, others: Sequence
 
 def _paired(metric: str, row: TableRow, base: TableRow, delta: Scores) -> PairedScores:
     ours, theirs = ({one.run.seed: one.resamples.get(metric) for one in each.runs} for each in (row, base))
+    # A seed without cached resamples, of a run whose predictions are gone, has no part in the bootstrap.
     resamples = {seed: (a, b) for seed in delta.by_seed if (a := ours[seed]) and (b := theirs[seed])}
     return PairedScores(delta.by_seed, resamples, list(row.states.values()).count("diverged"))
 

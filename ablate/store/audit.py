@@ -73,6 +73,7 @@ def audit(folder: RunFolder, into: Audit) -> None:
         valid = {checkpoint.manifest: checkpoint for checkpoint in checkpoints.valid(folder.checkpoints)}
     except StoreError:  # recorded below, when each manifest is read
         valid = {}
+    # Each manifest by itself, because `valid` passes over damaged ones.
     for manifest in sorted(folder.checkpoints.glob("*.json")):
         into.read(functools.partial(CheckpointManifest.read, manifest))
         checkpoint = valid.get(manifest)

@@ -214,5 +214,6 @@ class _Muon:
     ) -> None:
         for name, parameter in parameters.items():  # the state is ours, so that it is saved and loaded by name
             self.optimizer.state[parameter] = moments.setdefault(name, {})
+        # The schedule sets the rate of every step.
         self.optimizer.param_groups[0].update(lr=rate, weight_decay=weight_decay)
         self.optimizer.step()
