@@ -60,7 +60,7 @@ def test_every_way_in_bf16_gives_the_three_products_of_rows_filled_up(way, count
 
 @pytest.mark.parametrize("way", [Matmul(), PaddedBF16(), RoundedWithin(), EmulatedBF16()])
 @pytest.mark.parametrize("count", [37, 64])
-def test_rows_side_by_side_are_the_rows_of_what_is_side_by_side(way, count):
+def test_joined_outputs_equal_the_outputs_of_joined_weights(way, count):
     one, other = normal(count, D_IN), normal(count, D_OUT, seed=2)
     together = way.pack(one, other)
     assert torch.equal(together, way.pack(torch.cat([one, other], dim=1)))
@@ -70,7 +70,7 @@ def test_rows_side_by_side_are_the_rows_of_what_is_side_by_side(way, count):
 
 
 @pytest.mark.parametrize("bias", [None, normal(128, seed=3).bfloat16()], ids=["no bias", "bias"])
-def test_what_is_part_of_a_product_in_bf16_is_what_follows_one_to_the_bit(bias):
+def test_bias_and_relu_inside_a_bf16_product_equal_separate_ones_bit_for_bit(bias):
     x, weight = normal(640, 128).bfloat16(), normal(128, 128, seed=2).bfloat16()
     assert torch.equal(FusedBF16().linear(x, weight, bias), PaddedBF16().linear(x, weight, bias))
     if bias is not None:

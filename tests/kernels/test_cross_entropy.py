@@ -40,7 +40,7 @@ def test_value_and_gradients_are_torchs(n, vocab_size, smoothing):
         torch.testing.assert_close(mine.double(), other, rtol=1e-5, atol=2e-5)
 
 
-def test_the_gradient_is_scaled_by_what_comes_after():
+def test_the_gradient_is_scaled_by_the_upstream_gradient():
     states, embedding, targets = case(5, 7)
     (smoothed_cross_entropy(states, embedding, targets, 0.1) / 17).backward()
     _, (d_states, d_embedding) = by_torch(states, embedding, targets, 0.1)
@@ -57,7 +57,7 @@ def test_a_uniform_guess_costs_ln_V_a_token_whatever_the_smoothing(vocab_size, s
     assert negative_log_likelihood(states, embedding, targets) == pytest.approx(3 * math.log(vocab_size), rel=1e-6)
 
 
-def test_a_matrix_set_by_hand_costs_what_is_computed_by_hand():
+def test_the_loss_of_a_matrix_set_by_hand_equals_the_value_computed_by_hand():
     """Probabilities 1/8, 2/8, 5/8 and eps = 0.3: 0.8 of the mass on the target, 0.1 on each of the others."""
     probabilities = torch.tensor([1 / 8, 2 / 8, 5 / 8])
     states = torch.eye(3)[:2].requires_grad_()  # a token of these probabilities, and one of a uniform guess

@@ -52,7 +52,7 @@ def test_in_autocast_values_and_gradients_are_fp32_and_near_those_of_fp32(size, 
         torch.testing.assert_close(one, other, atol=0.05, rtol=0.02)  # types and shapes too
 
 
-def test_what_comes_out_has_the_type_of_what_went_in():
+def test_the_output_has_the_dtype_of_the_input():
     x, weight = normal(5, D_IN).bfloat16().requires_grad_(), normal(D_OUT, D_IN, seed=2).requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):
         out = product(x, weight)
@@ -62,7 +62,7 @@ def test_what_comes_out_has_the_type_of_what_went_in():
     torch.testing.assert_close(out.float(), x.float() @ weight.T, atol=0.05, rtol=0.02)
 
 
-def test_what_bf16_holds_exactly_is_multiplied_and_summed_exactly():
+def test_products_of_numbers_exact_in_bf16_are_exact():
     x, weight = torch.tensor([[1.0, 2.0, 256.0]]), torch.tensor([[1.0, 1.0, 1.0], [0.5, -3.0, 0.0]])
     with torch.autocast("cpu", torch.bfloat16):
         out = product(x, weight, torch.tensor([1.0, 0.0]))
@@ -120,7 +120,7 @@ def test_an_input_of_another_type_is_converted_outside_of_autocast(learning):
 
 
 @pytest.mark.parametrize("low", [False, True])
-def test_the_output_is_a_tensor_of_its_own_that_an_activation_may_work_in_place_of(low):
+def test_the_output_may_be_modified_in_place_by_an_activation(low):
     x, weight = normal(2, 3, D_IN).requires_grad_(), normal(D_OUT, D_IN, seed=2).requires_grad_()
     with torch.autocast("cpu", torch.bfloat16, enabled=low):
         out = F.relu(on_packed_rows(lambda rows: linear(rows, weight, None), x), inplace=True)

@@ -61,7 +61,7 @@ class Doubled(torch.autograd.Function):
         return 2 * grad.reshape(ctx.shape), None
 
 
-def test_what_is_reshaped_without_aliasing_may_be_changed_in_place():
+def test_a_tensor_reshaped_without_aliasing_may_be_modified_in_place():
     x = normal(6, 5).requires_grad_()
     out = Doubled.apply(x, reshape_unaliased)
     assert out.shape == (2, 3, 5)

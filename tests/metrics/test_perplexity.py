@@ -86,7 +86,7 @@ def test_it_evaluates_without_dropout_and_draws_nothing():
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_what_no_float_can_hold_is_infinite_and_what_is_no_number_is_not_finite():
+def test_a_perplexity_beyond_floats_is_infinite_and_that_of_nan_weights_is_not_finite():
     model = unigram_model([1e-30, 1.0, 1e-30, 1e-30, 1e-30])
     with torch.no_grad():
         model.decoder[-1].around_feed_forward.norm.bias *= 1000  # the targets have e^-69000

@@ -3,7 +3,7 @@
 from ablate.page.page import Sample, samples
 
 
-def test_samples_have_what_the_model_reads_and_the_prediction_of_every_finished_row(whole):
+def test_samples_have_the_input_the_reference_and_the_prediction_of_every_finished_row(whole):
     found = samples(whole.table(), whole.results, whole.prepared_corpus(), 2)
     assert [sample.number for sample in found] == [1, 3]
     assert found[1].given == (("source", "d"), ("reference", "two birds sing in the tree"))

@@ -95,7 +95,7 @@ def test_the_part_that_fits_is_summed_up(fake):
     )
 
 
-def test_of_a_study_with_one_seed_rows_are_left(tmp_path, fake):
+def test_a_study_with_one_seed_is_cut_to_fewer_rows(tmp_path, fake):
     study = study_from(tmp_path, FLAT.replace("[1, 2, 3]", "[1]"))
     found = fit(plan_of(study, fake.results), 300.0)
     assert found.rows_left == ("long train_steps=300",)

@@ -149,7 +149,7 @@ def test_each_precision_has_its_own_rate(fake):
     assert measured_rates(results.results, []).keys() == {"bf16"}
 
 
-def test_the_studys_own_runs_are_looked_at_first_in_a_large_root(fake):
+def test_in_a_large_root_the_studys_runs_are_read_first(fake):
     results = fake(COSTS, seeds=f"1-{RATE_SAMPLES + 10}", rows=["C"])
     last = results.study.seeds[-1]
     assert list(plan(results).runs)[: RATE_SAMPLES // 2]

@@ -36,14 +36,14 @@ class Failing:
         return lambda *given, **named: self(owner, *given, **named)
 
 
-def test_what_is_written_is_read(tmp_path):
+def test_a_written_file_is_read_back(tmp_path):
     write_bytes(tmp_path / "a" / "b", b"\0\xff")
     assert (tmp_path / "a" / "b").read_bytes() == b"\0\xff"
     write_json(tmp_path / "c.json", {"x": [1, None, 0.1], "y": "½"})
     assert read_json(tmp_path / "c.json") == {"x": [1, None, 0.1], "y": "½"}
 
 
-def test_a_file_is_replaced_and_nothing_lies_beside_it(tmp_path):
+def test_a_file_is_replaced_and_no_temporary_file_remains(tmp_path):
     for content in (b"old", b"new", b""):
         write_bytes(tmp_path / "file", content)
         assert (tmp_path / "file").read_bytes() == content
@@ -109,7 +109,7 @@ def test_the_content_is_on_the_disk_before_it_takes_its_name_and_the_name_after(
 
 
 @pytest.mark.parametrize(("at", "expected"), [("fsync", "old"), ("replace", "old"), ("sync_folder", "new")])
-def test_a_kill_leaves_the_file_whole_and_what_else_it_leaves_is_removed(tmp_path, at, expected):
+def test_a_kill_leaves_the_file_whole_and_its_temporary_file_is_removed(tmp_path, at, expected):
     write_bytes(tmp_path / "file", b"old")
     script = """
 import os, signal, sys

@@ -102,7 +102,7 @@ def test_one_whose_holder_is_stopped_is_taken_after_the_term_and_the_holder_then
 
 
 @pytest.mark.parametrize("left", [b"", b"filelo", b"\0" * 80])
-def test_what_a_power_cut_leaves_of_a_lease_keeps_nobody_out_for_ever(contender, tmp_path, left):
+def test_a_lease_damaged_by_a_power_cut_is_taken_over_in_the_end(contender, tmp_path, left):
     (tmp_path / "lease").write_bytes(left)
     assert taken_after(contender, 60) is not None
 

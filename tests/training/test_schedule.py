@@ -89,7 +89,7 @@ def test_a_rate_that_falls_is_never_0_while_there_are_steps_to_make(schedule):
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_peak_of_ones_own_scales_the_papers(schedule):
+def test_a_configured_peak_scales_the_papers_schedule(schedule):
     settings = {"schedule": schedule, "d_model": 64, "warmup_steps": 100}
     for step in (1, 50, 100, 150, 400):
         papers, own = rate(step, 400, **settings), rate(step, 400, learning_rate=0.003, **settings)
