@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,6 +46,7 @@ LAST_RESORT = ("Last Resort", ".LastResort")  # fonts that show every character 
 FORMATS = ("pdf", "png", "svg")
 DPI = {"png": 200.0, "svg": 300.0, "pdf": 300.0}  # heat maps are pixels in SVG and PDF too
 MAX_PIXELS = 60e6  # larger figures are written with fewer dots per inch
+LEAST_TICKS = 3  # with a label on every axis
 LOG_FROM = 8.0  # a ratio of largest to smallest value above which an axis is logarithmic
 
 
@@ -135,7 +137,7 @@ class ShortNumbers(Formatter):
         return self.format_ticks([x])[0]
 
 
-_UNITS = {"P": 1e15, "T": 1e12, "G": 1e9, "M": 1e6, "K": 1e3}
+_UNITS = {"Z": 1e21, "E": 1e18, "P": 1e15, "T": 1e12, "G": 1e9, "M": 1e6, "K": 1e3}
 
 
 def _short(value: float, digits: int) -> str:
@@ -156,12 +158,12 @@ def is_spread(values: Sequence[float]) -> bool:
 
 
 def set_range(axis: Axis, values: Sequence[float], *, log: bool, margin: float = 0.06, ticks: int = 5) -> None:
-    """Set an axis' scale, limits and ticks so that it holds all values with a margin.
+    """Set an axis' scale, limits and ticks so that it holds all values with a margin, and at least three ticks.
 
     Args:
         axis: `axes.xaxis` or `axes.yaxis`.
         values: finite, and above 0 if `log`.
-        log: whether the scale is logarithmic. It gets at least two labelled ticks.
+        log: whether the scale is logarithmic.
         margin: of the range, on either side.
         ticks: the largest number of intervals between ticks.
     """
@@ -174,20 +176,33 @@ def set_range(axis: Axis, values: Sequence[float], *, log: bool, margin: float =
         axis.set_major_locator(FixedLocator(_log_ticks(low, high, ticks)))
         axis.set_minor_locator(NullLocator())
     else:
-        air = (high - low) * margin or abs(high) * margin or 1.0
+        largest = max(abs(low), abs(high))
+        air = (high - low if high - low > 1e-9 * largest else largest) * margin  # equal values, up to rounding
+        air = air if air > 1e-100 else 1.0
         low, high = low - air, high + air
-        axis.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 2.5, 5, 10]))
+        axis.set_major_locator(FixedLocator(_linear_ticks(low, high, ticks)))
     axis.set_major_formatter(ShortNumbers())
     axis.axes.set(**{f"{name}lim": (low, high)})
 
 
+def _linear_ticks(low: float, high: float, most: int) -> list[float]:
+    """Return at least LEAST_TICKS round values within the limits; at most `most` intervals where these are enough."""
+    for intervals in range(most, most + 8):
+        ticks = MaxNLocator(intervals, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+        inside = [float(tick) for tick in ticks if low <= tick <= high]
+        if len(inside) >= LEAST_TICKS:
+            break
+    return inside
+
+
 def _log_ticks(low: float, high: float, most: int) -> list[float]:
-    """Return two to `most` + 1 round values within the limits; powers of ten where there are enough."""
-    for steps in ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0)):
+    """Return at least LEAST_TICKS round values within the limits; powers of ten where there are enough."""
+    for steps in ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 2.0, 3.0, 5.0)):
         inside = [tick for tick in LogLocator(subs=steps, numticks=99).tick_values(low, high) if low <= tick <= high]
-        if len(inside) >= min(3, most):
-            return inside[:: -(-len(inside) // (most + 1))]
-    return [tick for tick in MaxNLocator(3).tick_values(low, high) if low <= tick <= high]
+        if len(inside) >= LEAST_TICKS:
+            # Every n-th of many, but never so few that the scale cannot be read.
+            return inside[:: min(-(-len(inside) // (most + 1)), (len(inside) - 1) // (LEAST_TICKS - 1))]
+    return _linear_ticks(low, high, most)
 
 
 def text_width(text: str, size: float) -> float:
@@ -207,18 +222,28 @@ def wrap(text: str, size: float, width: float) -> list[str]:
 
 
 def _pieces(text: str, size: float, width: float) -> Iterator[str]:
-    """Cut text into the pieces that stay on one line."""
+    """Cut text into the pieces that stay on one line: words, else parts up to = or a comma, else smaller ones."""
     for word in text.replace(" ", " \0").split("\0"):
-        if text_width(word.rstrip(), size) <= width:
-            yield word
-            continue
-        part = ""
-        for character in word:
-            if part and (part[-1] in "=_-.:,/" or text_width(part + character, size) > width):
-                yield part
-                part = ""
-            part += character
-        yield part
+        for pattern in _BREAKS:
+            pieces = re.findall(pattern, word)
+            if all(text_width(piece.rstrip(), size) <= width for piece in pieces):
+                break
+        for piece in pieces:
+            yield from [piece] if text_width(piece.rstrip(), size) <= width else _cut(piece, size, width)
+
+
+_BREAKS = (r".+", r"[^=,]*[=,]+ ?|[^=,]+", r"[^=,_.:/-]*[=,_.:/-]+ ?|[^=,_.:/-]+")
+
+
+def _cut(piece: str, size: float, width: float) -> Iterator[str]:
+    """Cut anywhere."""
+    part = ""
+    for character in piece:
+        if part and text_width(part + character, size) > width:
+            yield part
+            part = ""
+        part += character
+    yield part
 
 
 def fitted(text: str, size: float, width: float) -> str:

@@ -42,6 +42,7 @@ BESIDE = 0.5  # ticks and title of a vertical axis
 MARKERS = {"worse": "v", "better": "^"}
 PAPER_WIDTH = 7.0  # of a figure over both columns of a paper
 ACROSS = 3  # panels side by side
+BOLD = 0.85  # of the width that text may take, since bold text is wider than it is measured
 TITLE_HEIGHT, PANEL_HEIGHT, POINTS_HEIGHT = 0.2, 1.7, 2.2
 
 
@@ -82,7 +83,7 @@ def draw_intervals(rows: Sequence[Interval], metric: Metric) -> Figure:
 
 
 def _forest(rows: Sequence[Interval], metric: Metric) -> Figure:
-    names = [wrap(row.name, SMALL, 0.42 * COLUMN) for row in rows]
+    names = [wrap(row.name, SMALL, 0.46 * COLUMN) for row in rows]
     heights = [0.06 + LEADING * len(lines) for lines in names]
     left = EDGE + max(text_width(line, SMALL) for lines in names for line in lines) + 0.1
     width = COLUMN - left - 2 * EDGE
@@ -112,7 +113,7 @@ def _forest(rows: Sequence[Interval], metric: Metric) -> Figure:
 def _interval(axes: Axes, row: Interval, y: float) -> None:
     if row.mean is None:
         text = axes.annotate(row.word or "no result yet", (0, y), (3, 0), textcoords="offset points", size=SMALL)
-        text.set(color=PALETTE["soft"], va="center_baseline", gid=_id(row.row))
+        text.set(color=PALETTE["soft"], va="center_baseline", gid=_id(row.row), bbox=_PAPER)
         return
     name = row.word if row.word in MARKERS else "base"
     if row.low is not None and row.high is not None:
@@ -138,7 +139,8 @@ def _curves(groups: Sequence[Panel], of: Sequence[Panel]) -> Figure:
     width = (COLUMN if across == 1 else PAPER_WIDTH) / across
     legends = [_Legend(panel, width - 2 * EDGE) for panel in groups]
     rows = [legends[first : first + across] for first in range(0, len(legends), across)]
-    above = TITLE_HEIGHT if len(groups) > 1 else 0.0
+    titles = [wrap(panel.title, SMALL, BOLD * (width - 2 * EDGE)) for panel in groups]
+    above = TITLE_HEIGHT + LEADING * (max(map(len, titles)) - 1) if len(groups) > 1 else 0.0
     heights = [above + PANEL_HEIGHT + BELOW + max(legend.height for legend in row) for row in rows]
     sheet = Sheet(width * across, sum(heights) + EDGE)
     y = EDGE
@@ -153,7 +155,8 @@ def _panel(sheet: Sheet, x: float, y: float, width: float, above: float, legend:
     """Draw one panel with its legend below, and its title above if there is space for it."""
     panel = legend.panel
     if above:
-        sheet.text(x + EDGE, y, "\n".join(wrap(panel.title, SMALL, width - 2 * EDGE)[:1]), SMALL, weight="bold")
+        title = "\n".join(wrap(panel.title, SMALL, BOLD * (width - 2 * EDGE)))
+        sheet.text(x + EDGE, y, title, SMALL, weight="bold", linespacing=1.1)
     axes = sheet.axes(x + BESIDE, y + above, width - BESIDE - 2 * EDGE, PANEL_HEIGHT)
     values = [value for one in of for curve in one.curves for run in curve.points.values() for _, value in run]
     costs = [cost for one in of for curve in one.curves for run in curve.points.values() for cost, _ in run]
@@ -253,7 +256,7 @@ def _points(sheet: Sheet, rows: Sequence[Point], metric: Metric, cost: str, heig
     for row in rows:
         name = "base" if row.is_base else "c0"
         marker, size = ("D", 4.5) if row.is_base else ("o", 4.0)
-        look: dict[str, Any] = {"color": PALETTE[name], "gid": _id(row.row)}
+        look: dict[str, Any] = {"color": PALETTE[name], "gid": _id(row.row), "zorder": 3 if row.is_base else 2}
         if row.std:
             axes.plot((row.cost, row.cost), (row.score - row.std, row.score + row.std), linewidth=0.9, **look)
         axes.plot((row.cost,), (row.score,), marker, markersize=size, **look)
@@ -290,6 +293,7 @@ def _name(axes: Axes, rows: Sequence[Point], names: Sequence[str], *, near: bool
     return True
 
 
+_PAPER = {"facecolor": PALETTE["paper"], "edgecolor": "none", "pad": 0.5}  # hides grid lines behind a text
 _LEADER = {"arrowstyle": "-", "linewidth": 0.4, "color": PALETTE["soft"], "shrinkA": 0, "shrinkB": 2.5}
 
 

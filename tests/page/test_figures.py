@@ -1,9 +1,12 @@
 """Figures have a mark and a whole name for every row, and are written as files for a paper."""
 
 import re
+from itertools import combinations
 from xml.etree import ElementTree
 
 import pytest
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 
 from ablate.page.figures import draw_curves, draw_intervals, draw_points, write_figures
 from ablate.page.inline_svg import inline_svg
@@ -201,3 +204,146 @@ def test_intervals_are_those_of_the_verdicts(whole):
     assert set(found) == {row.row.label for row in table.rows[1:]}
     verdict = table.rows[1].verdicts["bleu"]
     assert (found["A h=1"].mean, found["A h=1"].low) == (verdict.mean, verdict.seed_test.low)
+
+
+# Properties of every figure, for as many rows as studies have, and labels of two factors
+
+
+def two_factors(count):
+    """Labels of a grid of two factors, as long as those of a real study."""
+    schedules, encodings = (
+        (500, 1000, 2000, 4000, 8000, 16000, 32000, 64000),
+        ("rope", "alibi", "learned", "none", "t5"),
+    )
+    return [f"G warmup_steps={w} positional_encoding={e}" for w in schedules for e in encodings][:count]
+
+
+def curve_figures(labels):
+    groups = panels([BASE, *(curve(name, "G", 1 + i / 9) for i, name in enumerate(labels))])
+    return [draw_curves(groups), draw_curves(groups[:1], of=groups)]
+
+
+def forests(labels):
+    words = ("worse", "better", "within noise", "")
+    rows = [
+        Interval(name, f"G{i % 3}", name.removeprefix("G "), words[i % 4], i - 5.0, i - 9.0, i - 2.0)
+        for i, name in enumerate(labels)
+    ]
+    undone = [Interval("x", "H", "x", "diverged", None, None, None), Interval("y", "H", "y", "", None, None, None)]
+    return [draw_intervals([*rows, *undone], BLEU)]
+
+
+def point_figures(labels, costs):
+    spots = [
+        Point(name, name.removeprefix("G "), i == 0, cost, 25.0 + (7 * i) % 5 + i / 50, 0.3)
+        for i, (name, cost) in enumerate(zip(labels, costs, strict=True))
+    ]
+    return [draw_points(spots, BLEU, "training FLOPs")]
+
+
+def cost_scales(count):
+    """Costs that are spread evenly, over magnitudes, almost all equal, and almost equal."""
+    return {
+        "even": [1e15 * (1 + i / 10) for i in range(count)],
+        "magnitudes": [3.1e14 * 1.3**i for i in range(count)],
+        "all but one": [2.5e18] * (count - 1) + [9e19],
+        "almost equal": [1e9 * (1 + i * 2e-4) for i in range(count)],
+    }
+
+
+def every_figure(labels):
+    return [
+        *curve_figures(labels),
+        *forests(labels),
+        *(figure for costs in cost_scales(len(labels)).values() for figure in point_figures(labels, costs)),
+    ]
+
+
+def drawn_texts(figure):
+    """(text, extent in pixels) of everything that can be read in a figure: names, ticks and titles of axes."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    FigureCanvasAgg(figure).draw()
+    texts = list(figure.texts)
+    for axes in figure.axes:
+        texts += [*axes.texts, axes.xaxis.label, axes.yaxis.label]
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            texts += [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+    # Text.get_window_extent of an annotation would include its leader.
+    return [(one.get_text(), Text.get_window_extent(one)) for one in texts if one.get_text() and one.get_visible()]
+
+
+def shared_area(one, other):
+    width = min(one.x1, other.x1) - max(one.x0, other.x0)
+    height = min(one.y1, other.y1) - max(one.y0, other.y0)
+    return max(0.0, width) * max(0.0, height)
+
+
+@pytest.fixture(scope="module", params=[2, 10, 40])
+def count(request):
+    return request.param
+
+
+@pytest.fixture(scope="module", params=[two_factors, lambda count: [f"G h={i}" for i in range(count)]])
+def all_figures(request, count):
+    """(figure, its texts with their extents) of every figure; drawn once for all tests."""
+    return [(figure, drawn_texts(figure)) for figure in every_figure(request.param(count))]
+
+
+def area(box):
+    return box.width * box.height
+
+
+def test_no_text_of_a_figure_covers_another(all_figures):
+    for _, texts in all_figures:
+        assert len(texts) > 5
+        found = [
+            (a, b) for (a, x), (b, y) in combinations(texts, 2) if shared_area(x, y) > 0.02 * min(area(x), area(y))
+        ]
+        assert found == []
+
+
+def test_every_axis_has_at_least_three_labeled_ticks_with_different_labels(all_figures):
+    for figure, _ in all_figures:
+        for axes in figure.axes:
+            scales = [axes.xaxis, *([axes.yaxis] if axes.get_ylabel() else [])]  # or names of rows in its place
+            for axis in scales:
+                low, high = sorted(axis.get_view_interval())
+                shown = [t.label1.get_text() for t in axis.get_major_ticks() if low <= t.get_loc() <= high]
+                assert len(shown) >= 3
+                assert len(set(shown)) == len(shown)
+                assert not any("e" in text for text in shown)
+
+
+def test_all_names_of_rows_differ_within_a_figure(all_figures):
+    for figure, _ in all_figures:
+        names = [one.get_text() for axes in figure.axes for one in axes.texts] + [t.get_text() for t in figure.texts]
+        names = [name for name in names if name != "base"]  # in the legend of every panel
+        assert len(set(names)) == len(names)
+
+
+def test_no_name_is_under_a_mark(all_figures):
+    """Points and error bars of the figures of costs, as boxes in pixels."""
+    seen = 0
+    for figure, _ in all_figures:
+        (axes, *more) = figure.axes
+        if more or axes.get_xlabel() != "training FLOPs":
+            continue
+        names = [(one.get_text(), Text.get_window_extent(one)) for one in axes.texts]
+        for line in axes.lines:
+            ends = axes.transData.transform(line.get_xydata())
+            (left, bottom), (right, top) = ends.min(axis=0) - 2.0, ends.max(axis=0) + 2.0
+            box = Bbox([[left, bottom], [right, top]])
+            assert [name for name, extent in names if shared_area(box, extent) > 0.05 * area(extent)] == []
+            seen += 1
+    assert seen >= 8
+
+
+def test_long_titles_of_panels_stay_different():
+    title = "a group with a name of forty characters."
+    rows = [curve(f"{title} h={i}", title) for i in range(20)]
+    figure = draw_curves(panels([BASE, *rows]))
+    titles = [text.get_text() for text in figure.texts if text.get_weight() == "bold"]
+    assert len(titles) == len(set(titles)) == 3
+    assert [text.replace("\n", " ").split("(")[0].strip() for text in titles] == [title] * 3
