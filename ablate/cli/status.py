@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -61,7 +61,7 @@ def command(
             raise UsageError("--watch has no effect on one run; give the study's file")
         _show_run(str(study), Results(results), format)
         return
-    from ablate.report.plan import Plan, plan_of
+    from ablate.report.plan import Plan, RunStatus, plan_of
 
     content, root = study_and_results(study, results, set, rows, seeds)
     if watch:
@@ -70,15 +70,12 @@ def command(
     warn_of_changed_data(content, root)
     plan: Plan = plan_of(content, root)
     details = [
-        (row.row.label, run.seed, run.id, state, _detail(root.run(run.id), state))
+        RunStatus(row.row.label, run.seed, run.id, state, _detail(root.run(run.id), state))
         for row in plan.rows
         for run, state in row.runs
     ]
     if format is OutputFormat.json:
-        keys = ("row", "seed", "id", "state", "detail")
-        runs: list[dict[str, Any]] = [dict(zip(keys, detail, strict=True)) for detail in details]
-        for run in runs:
-            run["log"] = _log_of_failure(root.run(run["id"]), run["state"])
+        runs = [{**one._asdict(), "log": _log_of_failure(root.run(one.id), one.state)} for one in details]
         typer.echo(json.dumps({"study": plan.study.name, "runs": runs, "seconds_left": plan.seconds}, indent=1))
         return
     from ablate.report.plan import print_status

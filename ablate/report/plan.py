@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections import Counter, defaultdict
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.text import Text
@@ -57,6 +57,36 @@ class PlanRow:
 
 
 @dataclass(frozen=True)
+class Totals:
+    """Sums over the runs of a study; a run that several rows share counts once.
+
+    missing: runs that are neither done nor diverged.
+    only_decoding: trained runs that lack a decoding.
+    flops: of all trainings; None if a row's are not known yet.
+    disk_bytes: the most that all runs take during training.
+    seconds: estimated for the missing runs; None if unknown.
+    """
+
+    rows: int
+    runs: int
+    missing: int
+    only_decoding: int
+    flops: float | None
+    disk_bytes: int
+    seconds: float | None
+
+
+class RunStatus(NamedTuple):
+    """One run for `ablate status`; `detail` is its progress, outcome or failure in one line."""
+
+    row: str
+    seed: int
+    id: str
+    state: State
+    detail: str
+
+
+@dataclass(frozen=True)
 class Plan:
     """The plan of a study.
 
@@ -86,20 +116,20 @@ class Plan:
                     runs[run.id] = (row, state)
         return runs
 
-    def totals(self) -> dict[str, Any]:
-        """Sums over the runs; a run that several rows share counts once."""
+    def totals(self) -> Totals:
+        """Sums over the runs."""
         runs = self.runs.values()
         flops = [row.flops for row, _ in runs]
         written = RESUMABLE + 1  # the oldest checkpoint is deleted after the newest is complete
-        return {
-            "rows": len(self.rows),
-            "runs": len(self.runs),
-            "missing": sum(state not in ("done", "diverged") for _, state in runs),
-            "only_decoding": len(self.trained),
-            "flops": sum(f for f in flops if f is not None) if None not in flops else None,
-            "disk_bytes": sum(cost.run_bytes(row.row.config, row.V, written) for row, _ in runs),
-            "seconds": self.seconds,
-        }
+        return Totals(
+            rows=len(self.rows),
+            runs=len(self.runs),
+            missing=sum(state not in ("done", "diverged") for _, state in runs),
+            only_decoding=len(self.trained),
+            flops=sum(f for f in flops if f is not None) if None not in flops else None,
+            disk_bytes=sum(cost.run_bytes(row.row.config, row.V, written) for row, _ in runs),
+            seconds=self.seconds,
+        )
 
     def as_json(self) -> dict[str, Any]:
         """The plan for scripts."""
@@ -107,7 +137,7 @@ class Plan:
             "study": self.study.name,
             "rows": [_row_json(row) for row in self.rows],
             "dropped": self.study.dropped,
-            "totals": self.totals(),
+            "totals": asdict(self.totals()),
             "assumed_length": None if self.lengths else cost.ASSUMED_LENGTH,
         }
 
@@ -246,8 +276,8 @@ def print_plan(plan: Plan) -> None:
     print_wide(table)
     console, totals = Console(highlight=False, soft_wrap=True), plan.totals()
     console.print(
-        f"{plural(totals['rows'], 'row')}, {plural(totals['runs'], 'run')}, {totals['missing']} to do: "
-        f"{scaled(totals['flops'], 'FLOP')} in all, up to {size(totals['disk_bytes'])} on disk, "
+        f"{plural(totals.rows, 'row')}, {plural(totals.runs, 'run')}, {totals.missing} to do: "
+        f"{scaled(totals.flops, 'FLOP')} in all, up to {size(totals.disk_bytes)} on disk, "
         f"time {duration(plan.seconds) if plan.seconds is not None else 'unknown until a run has finished here'}."
     )
     if plan.trained:
@@ -277,12 +307,12 @@ def precision_lines(plan: Plan) -> list[str]:
     return [f"Precision: {', '.join(chosen)}{by_device}.", *(f"{note}." for note in notes if note is not None)]
 
 
-def print_status(plan: Plan, details: list[tuple[str, int, str, State, str]]) -> None:
+def print_status(plan: Plan, details: list[RunStatus]) -> None:
     """Print every run with its state, and the time left.
 
     Args:
         plan: of the study.
-        details: (row label, seed, run id, state, progress or reason) of each run.
+        details: of each run.
     """
     table = plain_table("row", "+seed", "run", "state", "")
     for label, seed, id, state, detail in details:

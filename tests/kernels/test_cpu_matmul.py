@@ -60,7 +60,7 @@ def test_every_way_in_bf16_gives_the_three_products_of_rows_filled_up(way, count
 
 @pytest.mark.parametrize("way", [Matmul(), PaddedBF16(), RoundedWithin(), EmulatedBF16()])
 @pytest.mark.parametrize("count", [37, 64])
-def test_joined_outputs_equal_the_outputs_of_joined_weights(way, count):
+def test_packing_several_tensors_equals_packing_their_concatenation(way, count):
     one, other = normal(count, D_IN), normal(count, D_OUT, seed=2)
     together = way.pack(one, other)
     assert torch.equal(together, way.pack(torch.cat([one, other], dim=1)))
