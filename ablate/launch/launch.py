@@ -14,7 +14,6 @@ from ablate.config import DataConfig, DecodingConfig, RowConfig, cost
 from ablate.config.identity import NOT_IDENTITY
 from ablate.config.plugins import references
 from ablate.config.training import resolve_precision
-from ablate.data.batches import largest_padded_batch
 from ablate.data.corpus import Corpus
 from ablate.errors import Damaged, StoreError
 from ablate.formatting import size
@@ -237,6 +236,8 @@ def _is_whole(read: Callable[[], object]) -> bool:
 @functools.lru_cache(maxsize=64)
 def _largest_batch(corpus: Corpus, batch_tokens: int, fraction: float) -> int:
     """Padded tokens of the largest batch; cached, because sorting millions of lengths takes a moment."""
+    from ablate.data.batches import largest_padded_batch  # loads torch, which a launcher for a CPU does without
+
     return largest_padded_batch(corpus.split("train"), batch_tokens, fraction)
 
 
