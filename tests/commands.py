@@ -48,13 +48,18 @@ def _section(name: str, command: Any) -> str:
     lines = [f"\n## {name}\n", f"`{usage}`\n", f"{command.help.strip()}\n", f"```sh\n{example}\n```\n"]
     if arguments or options:
         lines += ["| | default | |", "| --- | --- | --- |"]
-        lines += [f"| `{p.metavar}` | {_default(p)} | {p.help} |" for p in arguments]
+        lines += [f"| `{_escaped(p.metavar)}` | {_default(p)} | {p.help} |" for p in arguments]
         lines += [f"| `{_option(p, command)}` | {_default(p)} | {p.help} |" for p in options]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _argument(argument: Any) -> str:
     return argument.metavar if argument.required else f"[{argument.metavar}]"
+
+
+def _escaped(text: str) -> str:
+    """The text for a cell of a Markdown table."""
+    return text.replace("|", "\\|")
 
 
 def _option(option: Any, command: Any) -> str:

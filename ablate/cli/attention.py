@@ -13,7 +13,9 @@ from ablate.cli.options import (
     Device,
     DeviceOption,
     ResultsRoot,
-    RunId,
+    RowOfStudy,
+    RunOrStudy,
+    SeedOfRow,
     find_finished_run,
     torch_device,
 )
@@ -48,8 +50,10 @@ class Format(str, Enum):
 
 
 def command(
-    run: RunId,
+    run: RunOrStudy,
+    row: RowOfStudy = None,
     results: ResultsRoot = DEFAULT_RESULTS,
+    seed: SeedOfRow = None,
     sentence: Annotated[
         str | None,
         typer.Option("--sentence", metavar="TEXT", help="Source sentence.", show_default="the first test sentence"),
@@ -86,7 +90,7 @@ def command(
 
     # Invalid paths are reported before the model is loaded, which takes seconds.
     check_paths(out or [])
-    folder = find_finished_run(Results(results), run)
+    folder = find_finished_run(Results(results), run, row, seed)
     from ablate.analysis.weights import attention_layers
     from ablate.run.inference import translation_run
 

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, RunId, find_finished_run
+from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, SeedOfRow, find_finished_run
+from ablate.errors import UsageError
 from ablate.store import Results
 
 EXAMPLE = "ablate export 3f2a model --to huggingface"
@@ -22,13 +23,25 @@ class Target(str, Enum):
 
 
 def command(
-    run: RunId,
+    run: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN|STUDY [ROW]",
+            help="A run's id or its first characters, or a study's YAML file and the row (base if it is left out).",
+            show_default=False,
+        ),
+    ],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Output folder; new or empty.", show_default=False)],
     to: Annotated[Target, typer.Option("--to", help="Target format.", show_default=False)],
     results: ResultsRoot = DEFAULT_RESULTS,
+    seed: SeedOfRow = None,
 ) -> None:
     """Convert a trained run to a model of another library."""
-    source = find_finished_run(Results(results), run)
+    if len(run) > 2:
+        raise UsageError(
+            f"got {len(run) + 1} arguments; give RUN DIR, or STUDY ROW DIR (a label with spaces in quotes)"
+        )
+    source = find_finished_run(Results(results), run[0], run[1] if len(run) == 2 else None, seed)
     # Imported after the check, since it loads torch.
     from ablate.export import export_run
 

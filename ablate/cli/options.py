@@ -35,7 +35,22 @@ class Device(str, Enum):
 
 
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's YAML file.", show_default=False)]
-RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or its first characters.", show_default=False)]
+RunOrStudy = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN|STUDY", help="A run's id or its first characters, or a study's YAML file.", show_default=False
+    ),
+]
+RowOfStudy = Annotated[
+    str | None,
+    typer.Argument(metavar="ROW", help="Row of the study: its label, or a pattern for one.", show_default="base"),
+]
+SeedOfRow = Annotated[
+    int | None,
+    typer.Option(
+        "--seed", metavar="N", min=0, max=2**32 - 1, help="Seed of the row.", show_default="the study's first"
+    ),
+]
 ResultsRoot = Annotated[
     Path, typer.Option("--results", metavar="DIR", file_okay=False, help="Folder with the results of all studies.")
 ]
@@ -109,32 +124,57 @@ def warn_of_changed_data(study: Study, results: Results) -> None:
         )
 
 
-def find_run(results: Results, id_prefix: str) -> RunFolder:
-    """Find a run by its id or the first characters of its id.
+def find_run(results: Results, run: str, row: str | None = None, seed: int | None = None) -> RunFolder:
+    """Find a run by its id or the first characters of its id, or by study, row and seed.
+
+    Args:
+        results: the results root.
+        run: the id, or the path of a study file.
+        row: label or pattern of the study's row; base by default.
+        seed: of the row; the study's first one by default.
 
     Raises:
+        StudyError: the study file has errors.
         UsageError: no run matches, or several.
     """
-    matches = [id for id in results.run_ids() if id.startswith(id_prefix)]
-    # An empty prefix would match the only run of a root by chance.
-    if len(matches) != 1 or not id_prefix:
+    if row is not None or Path(run).is_file() or Path(run).suffix in (".yaml", ".yml"):
+        return _run_of_row(results, Path(run), row or "base", seed)
+    if seed is not None:
+        raise UsageError("--seed has no effect with a run's id, which has one seed; name a run by STUDY ROW --seed N")
+    matches = [id for id in results.run_ids() if id.startswith(run)]
+    if len(matches) != 1 or not run:
         count = "no run" if not matches else f"{len(matches)} runs"
         raise UsageError(
-            f'{results.root}: {count} with an id that begins with "{id_prefix}"; '
+            f'{results.root}: {count} with an id that begins with "{run}"; '
             "`ablate status STUDY` lists them, and pending ones have no files yet"
         )
     return results.run(matches[0])
 
 
-def find_finished_run(results: Results, id_prefix: str) -> RunFolder:
-    """Find a finished run by its id or the first characters of its id.
+def _run_of_row(results: Results, path: Path, name: str, seed: int | None) -> RunFolder:
+    from ablate.study import Selection, read_study
+    from ablate.study.select import find_row
+
+    study = read_study(path, Selection(seeds=None if seed is None else str(seed)))
+    row = find_row(study, name)
+    run = study.runs_of(row)[0]
+    folder = results.run(run.id)
+    if not folder.path.is_dir():
+        raise UsageError(
+            f'{results.root}: row "{row.label}" with seed {run.seed} is pending; `ablate run {path}` trains it'
+        )
+    return folder
+
+
+def find_finished_run(results: Results, run: str, row: str | None = None, seed: int | None = None) -> RunFolder:
+    """Find a finished run by its id or the first characters of its id, or by study, row and seed.
 
     Raises:
+        StudyError: the study file has errors.
         UsageError: no run matches, or several, or the run is not finished.
     """
-    folder = find_run(results, id_prefix)
+    folder = find_run(results, run, row, seed)
     result = folder.read_result()
-    # A diverged run has a result, but no weights.
     if result is None or result.outcome != "done":
         raise UsageError(f"run {folder.id} is not done; `ablate run STUDY` finishes it")
     return folder

@@ -16,6 +16,7 @@ from ablate.cli.options import (
     Overrides,
     ResultsRoot,
     Rows,
+    SeedOfRow,
     Seeds,
     find_run,
     study_and_results,
@@ -41,16 +42,29 @@ LOG_LINES = 3  # shown for a failed run
 
 def command(
     study: StudyOrRun,
+    row: Annotated[
+        str | None,
+        typer.Argument(metavar="ROW", help="Everything known about the run of this row.", show_default=False),
+    ] = None,
     results: ResultsRoot = DEFAULT_RESULTS,
     set: Overrides = None,
     rows: Rows = None,
     seeds: Seeds = None,
+    seed: SeedOfRow = None,
     format: Format = OutputFormat.rich,
     watch: Annotated[
         bool, typer.Option("--watch", help="Show live progress until every run has ended; Ctrl-C stops watching.")
     ] = False,
 ) -> None:
     """Show the state of every run, or everything known about one run."""
+    if row is not None or (seed is not None and study.exists()):
+        given = [f"--{name}" for name, value in (("set", set), ("rows", rows), ("seeds", seeds)) if value]
+        if watch or given:
+            raise UsageError(
+                f"{(given or ['--watch'])[0]} has no effect on one run, which is named by STUDY ROW --seed N"
+            )
+        _show_run(find_run(Results(results), str(study), row, seed), format)
+        return
     # Ids have no suffix. A study file without a suffix is recognized because it exists.
     if not study.exists() and not study.suffix:
         from ablate.study.yaml_nodes import nearest_study
@@ -59,7 +73,7 @@ def command(
             raise UsageError(f'"{study}" is neither a study file nor a run id{nearest_study(study)}')
         if watch:
             raise UsageError("--watch has no effect on one run; give the study's file")
-        _show_run(str(study), Results(results), format)
+        _show_run(find_run(Results(results), str(study), None, seed), format)
         return
     from ablate.report.plan import Plan, RunStatus, plan_of
 
@@ -88,15 +102,11 @@ def command(
             typer.echo("\n".join(f"  {line}" for line in lines))
 
 
-def _show_run(id_prefix: str, results: Results, format: OutputFormat) -> None:
-    """Show everything known about one run.
-
-    Raises:
-        UsageError: no run matches, or several.
-    """
+def _show_run(folder: RunFolder, format: OutputFormat) -> None:
+    """Show everything known about one run."""
     from ablate.report.run_text import as_lines, summary_of
 
-    summary = summary_of(find_run(results, id_prefix))
+    summary = summary_of(folder)
     typer.echo(json.dumps(summary.as_json(), indent=1) if format is OutputFormat.json else "\n".join(as_lines(summary)))
 
 

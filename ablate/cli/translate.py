@@ -7,23 +7,25 @@ from typing import Annotated
 
 import typer
 
-from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, RunId, find_finished_run
+from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, RowOfStudy, RunOrStudy, SeedOfRow, find_finished_run
 from ablate.errors import DataError
 from ablate.store import Results
 
-EXAMPLE = "echo 'a small dog sleeps' | ablate translate 3f2a --beam 8"
+EXAMPLE = "echo 'a small dog sleeps' | ablate translate study.yaml 'A h=1' --seed 2"
 
 
 def command(
-    run: RunId,
+    run: RunOrStudy,
+    row: RowOfStudy = None,
     results: ResultsRoot = DEFAULT_RESULTS,
+    seed: SeedOfRow = None,
     beam: Annotated[int, typer.Option("--beam", metavar="K", min=1, max=1024, help="Beam size.")] = 4,
     alpha: Annotated[
         float, typer.Option("--alpha", metavar="A", min=0.0, max=10.0, help="Exponent of the length penalty.")
     ] = 0.6,
 ) -> None:
     """Translate standard input, one sentence per line."""
-    folder = find_finished_run(Results(results), run)
+    folder = find_finished_run(Results(results), run, row, seed)
     sentences = _read_lines()  # all of them, since batches are sorted by length
     from ablate.run.inference import translate_text
 

@@ -24,6 +24,7 @@ def load(
     study: str | PathLike[str],
     results: str | PathLike[str] = "results",
     per: Literal["row", "run", "step"] = "row",
+    against: Literal["paper"] | None = None,
 ) -> pd.DataFrame:
     """Load the results that a study has so far.
 
@@ -34,25 +35,26 @@ def load(
         results: the results root.
         per: what one line of the frame is.
 
-            - `"row"`: one line for each row of the study, indexed by `row`, with the columns of
-              `ablate table --format csv`: settings, `params` (trained parameters), `steps` (optimizer steps), `state`;
-              for each metric such as `ppl` the mean, sample standard deviation and number of seeds (`ppl_mean`,
-              `ppl_std`, `ppl_n`), the same of its difference from base paired by seed (`delta_ppl_mean`, ...) with
-              95 % interval and p values, and the verdict (`verdict_ppl`); `seconds` and `tokens_per_second` of one
-              training, means over seeds; `flops` of one training; the paper's scores (`paper_ppl`, ...).
+            - `"row"`: one line for each row of the study, indexed by `row`: `group`, the settings of Table 3 and all
+              others that some row changes, `changed` (all changes as text), `params` (trained parameters), `steps`
+              (optimizer steps), `state`; for each metric such as `ppl` the mean, sample standard deviation and number
+              of seeds (`ppl_mean`, `ppl_std`, `ppl_n`), the same of its difference from base paired by seed
+              (`delta_ppl_mean`, ...) with 95 % interval and p values, and the verdict (`verdict_ppl`); `seconds` and
+              `tokens_per_second` of one training, means over seeds; `flops` of one training.
             - `"run"`: one line for each row and seed, indexed by `row` and `seed`: `group`, `run` (id), `state`, the
               settings of Table 3 and all others that some row changes, `params`, `steps`, one column for each metric,
               `seconds`, `tokens_per_second`.
             - `"step"`: learning curves, indexed by `row`, `seed` and `step`: `run` (id), `tokens` (trained on
               so far), `loss` (training loss in nats per token, mean since the previous log line), `lr`
               (learning rate), `dev_perplexity`. Rows that differ only in decoding have the same curves.
+        against: with `"paper"` and `per="row"`, also the paper's scores for the same change (`paper_ppl`, ...).
 
     Returns:
         The frame. `frame.attrs` has the name of the study (`study`) and, by row or run, how each metric was computed
         (`signatures`).
 
     Raises:
-        ValueError: `per` has another value.
+        ValueError: `per` or `against` has another value, or `against` is used with other lines than rows.
         StudyError: the study file has errors.
         StoreError: a result is damaged, or cannot be read.
 
@@ -67,6 +69,8 @@ def load(
     """
     if per not in PER:
         raise ValueError(f'per={per!r} is not one of "row", "run" and "step"')
+    if against not in (None, "paper") or (against and per != "row"):
+        raise ValueError(f'against={against!r}: only "paper" is allowed, with per="row"')
     from ablate.report.results import read_runs, signatures
     from ablate.report.scoring import score_missing
     from ablate.report.table import table_of
@@ -83,7 +87,10 @@ def load(
         warnings.warn(note, stacklevel=2)
     if per == "row":
         table = table_of(content, root)
-        frame = rows_frame(table)
+        frame = rows_frame(table, with_paper=against is not None)
+        others = _varied_settings(content).drop(columns=frame.columns, errors="ignore")
+        for name in others:
+            frame.insert(list(frame).index("changed"), name, others[name])
         frame.attrs |= {"study": content.name, "signatures": table.signatures}
     else:
         runs = read_runs(content, root)
@@ -92,8 +99,14 @@ def load(
     return frame
 
 
-def rows_frame(table: Table, timed: bool = True) -> pd.DataFrame:
-    """One line for each row, indexed by its label; see `load`. `timed` adds measured times."""
+def rows_frame(table: Table, timed: bool = True, with_paper: bool = True) -> pd.DataFrame:
+    """One line for each row, indexed by its label; see `load`.
+
+    Args:
+        table: of the study.
+        timed: whether to add measured times.
+        with_paper: whether to add the paper's scores, if the paper has a table for the task.
+    """
     import pandas as pd
 
     from ablate.report.results import aggregate, differences, measured_metrics
@@ -120,7 +133,7 @@ def rows_frame(table: Table, timed: bool = True) -> pd.DataFrame:
         verdicts = pd.DataFrame([_verdict(row, name) for row in table.rows], index=index)
         # A column of nothing but None would keep the type object.
         parts.append(verdicts.astype({column: float for column in verdicts if column != f"verdict_{name}"}))
-    paper = paper_metrics(table)
+    paper = paper_metrics(table) if with_paper else []
     numbers = [_cost(row, timed) | _paper(row, paper) for row in table.rows]
     parts.append(pd.DataFrame(numbers, index=index, dtype=float))
     frame: pd.DataFrame = pd.concat(parts, axis=1)
@@ -136,14 +149,23 @@ def runs_frame(study: Study, runs: Sequence[RunResult]) -> pd.DataFrame:
     metrics, index = measured_metrics(study), ["row", "seed"]
     tidy = results_frame(runs, metrics)
     values = tidy.pivot(index=index, columns="metric", values="value")
-    varied = dict.fromkeys(name for row in study.rows for name in row.changed)
-    lines = [{"row": row.label, **_settings(row), **{name: getattr(row.config, name) for name in varied}}
-             for row in study.rows]  # fmt: skip
+    lines = [{"row": row.label, **_settings(row)} for row in study.rows]
     settings = pd.DataFrame(lines).astype({"train_steps": "Int64"}).set_index("row")
+    settings = settings.join(_varied_settings(study).drop(columns=settings.columns, errors="ignore"))
     runs_only = tidy.drop_duplicates(index).set_index(index)
     columns = ["group", "run", "state", *settings, "params", "steps", *metrics, "seconds", "tokens_per_second"]
     frame: pd.DataFrame = runs_only.join(settings, on="row").join(values)[columns]
     return frame
+
+
+def _varied_settings(study: Study) -> pd.DataFrame:
+    """The value of every field that some row changes, for each row."""
+    import pandas as pd
+
+    varied = dict.fromkeys(name for row in study.rows for name in row.changed)
+    lines = [{name: getattr(row.config, name) for name in varied} for row in study.rows]
+    settings: pd.DataFrame = pd.DataFrame(lines, index=pd.Index([row.label for row in study.rows], name="row"))
+    return settings
 
 
 def steps_frame(study: Study, results: Results) -> pd.DataFrame:

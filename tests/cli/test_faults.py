@@ -119,7 +119,7 @@ def test_a_wrong_value_is_one_line_with_the_nearest_match(given, verb, words, li
             ["data", "list", "--results", __file__],
             f"ablate data list: --results: dir '{__file__}' is a file; see `",
         ),
-        (["translate"], "ablate translate: RUN is missing; "),
+        (["translate"], "ablate translate: RUN|STUDY is missing; "),
         (["translate", "abc", "--beam", "0"], "ablate translate: --beam: "),
         (["export", "abc", "DIR"], "ablate export: --to is missing: huggingface or ctranslate2; "),
         (["--nonsense"], 'ablate: no such option "--nonsense"; choose --version, '),

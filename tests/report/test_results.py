@@ -107,7 +107,21 @@ def test_load_by_row_has_the_numbers_of_the_table(results):
         assert (cells["params"], cells["steps"], cells["state"]) == (row.params, row.steps, row.state)
     assert frame.attrs == {"study": "small", "signatures": table.signatures}
     assert table.signatures["bleu"] == [SIGNATURE]
-    assert ["row", *frame.columns] == comma_separated(table).splitlines()[0].split(",")
+    printed = comma_separated(table).splitlines()[0].split(",")
+    assert [name for name in ("row", *frame.columns) if name != "beam"] == [
+        name for name in printed if not name.startswith("paper_")
+    ]
+    assert list(frame["beam"]) == [4, 4, 4, 4, 1]  # no field of Table 3, but of a row
+
+
+def test_the_paper_s_scores_are_loaded_on_request_only(results):
+    plain, both = load(results), load(results, against="paper")
+    assert not [name for name in plain if "paper" in name]
+    assert both["paper_bleu"].iloc[0] == 25.8
+    pd.testing.assert_frame_equal(both[list(plain)], plain)
+    for options in ({"against": "paper", "per": "run"}, {"against": "paper", "per": "step"}, {"against": "us"}):
+        with pytest.raises(ValueError, match="against="):
+            load(results, **options)
 
 
 def test_load_by_run_has_ids_settings_and_scores(results):

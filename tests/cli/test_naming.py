@@ -1,0 +1,96 @@
+"""Runs are named by id, or by study, row and seed, wherever a command takes a run."""
+
+import json
+
+import pytest
+
+from ablate.cli.options import find_finished_run, find_run
+from ablate.errors import StudyError, UsageError
+from tests.cli.inside import inside
+
+
+@pytest.fixture
+def done(fake):
+    """All runs are done."""
+    return fake.all_done()
+
+
+@pytest.mark.parametrize(
+    ("row", "seed", "label", "expected"),
+    [
+        (None, None, "base", 1),
+        ("base", 3, "base", 3),
+        ("A h=2", None, "A h=2", 1),
+        ("A h=2", 2, "A h=2", 2),
+        ("D", 3, "D dropout=0.3", 3),  # the only row of its group
+        ("*h=1", 1, "A h=1", 1),
+    ],
+)
+def test_a_run_is_found_by_study_row_and_seed(done, row, seed, label, expected):
+    for find in (find_run, find_finished_run):
+        assert find(done.results, str(done.study.path), row, seed).id == done.folder(label, expected).id
+
+
+def test_a_run_is_found_by_the_first_characters_of_its_id(done):
+    id = done.folder("A h=2", 2).id
+    assert find_run(done.results, id[:8]).id == id
+
+
+def test_a_seed_outside_of_the_study_names_the_run_that_seeds_made(done):
+    with pytest.raises(UsageError, match=r'row "A h=1" with seed 9 is pending; `ablate run .*study.yaml` trains it'):
+        find_run(done.results, str(done.study.path), "A h=1", 9)
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "message"),
+    [
+        (("A",), UsageError, '"A" matches 2 rows of study "small"; choose one: "A h=1", "A h=2"'),
+        (("A h=3",), UsageError, 'study "small" has no row "A h=3"; did you mean "A h=2"?'),
+    ],
+)
+def test_an_unknown_row_is_refused_with_the_nearest_one(done, words, error, message):
+    with pytest.raises(error) as refused:
+        find_run(done.results, str(done.study.path), *words)
+    assert refused.value.lines == (message,)
+
+
+def test_a_missing_study_and_a_seed_of_an_id_are_refused(done, tmp_path):
+    with pytest.raises(StudyError, match=r"stud\.yaml: no such file; did you mean"):
+        find_run(done.results, str(tmp_path / "stud.yaml"))
+    with pytest.raises(UsageError, match="--seed has no effect with a run's id"):
+        find_run(done.results, done.folder("base", 1).id, None, 2)
+
+
+def test_status_shows_the_run_of_a_row(fake, given):
+    fake.all_done()
+    by_id = inside("status", fake.folder("A h=1", 2).id, *given[1:])
+    by_row = inside("status", given[0], "A h=1", "--seed", 2, *given[1:])
+    assert by_row == by_id
+    assert by_row.out.startswith(f"run {fake.folder('A h=1', 2).id}: done")
+    first = inside("status", given[0], "A h=1", *given[1:], "--format", "json")
+    assert json.loads(first.out)["id"] == fake.folder("A h=1", 1).id
+    refused = inside("status", given[0], "A h=1", *given[1:], "--watch")
+    assert (refused.code, refused.err.split(" has ")[0]) == (2, "--watch")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("translate", "STUDY", "ROW", "--seed", "2"),
+        ("attention", "STUDY", "ROW", "--seed", "2"),
+        ("export", "STUDY", "ROW", "DIR", "--to", "huggingface", "--seed", "2"),
+    ],
+)
+def test_every_command_for_a_trained_run_takes_study_row_and_seed(fake, given, tmp_path, words):
+    """The run exists and is not finished, so that no model has to be loaded: the message names the run."""
+    fake.at("A h=1", 2, 5, alive=False)
+    named = {"STUDY": given[0], "ROW": "A h=1", "DIR": tmp_path / "out"}
+    done = inside(*(named.get(word, word) for word in words), *given[1:])
+    assert (done.code, done.out) == (2, "")
+    assert done.err == f"run {fake.folder('A h=1', 2).id} is not done; `ablate run STUDY` finishes it\n"
+
+
+def test_export_with_an_unquoted_label_is_one_line(given, tmp_path):
+    done = inside("export", given[0], "A", "h=1", tmp_path / "out", "--to", "huggingface", *given[1:])
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "got 4 arguments; give RUN DIR, or STUDY ROW DIR (a label with spaces in quotes)\n"
