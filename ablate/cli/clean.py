@@ -32,7 +32,7 @@ def command(
 
     content, root = study_and_results(study, results, set, rows, seeds)
     freed = 0
-    for run in content.runs():
+    for run in content.all_runs():
         removable = removable_files(root.run(run.id), weights)
         if not removable.paths:
             continue

@@ -13,6 +13,7 @@ from ablate.report.progress import ENDED, ProgressReader, StudyProgress, run_lab
 from ablate.report.run_text import progress_line
 from ablate.report.scores import describe_scores
 from ablate.store import Results
+from ablate.store.records import evaluation_at
 from ablate.store.status import read_failure, read_progress
 from ablate.study import Study
 
@@ -169,7 +170,10 @@ class LiveView:
     def _scores(self, run: str) -> str:
         result = self.results.run(run).read_result()
         assert result is not None
-        decoding = next(d for id, d in result.decodings.items() if id in self.study.decodings[run])
+        decoding = next((d for id, d in result.decodings.items() if id in self.study.decodings[run]), None)
+        if decoding is None:  # a tuning run
+            perplexity = evaluation_at(self.results.run(run).metrics, result.chosen_step)
+            return "" if perplexity is None else f": PPL {perplexity:.2f}"
         names = dict.fromkeys(("ppl", *self.study.metrics))
         return f": {describe_scores(decoding.scores, (self.study.task.metrics[name] for name in names))}"
 

@@ -86,7 +86,7 @@ def study_and_results(
     *,
     may_be_new: bool = False,
 ) -> tuple[Study, Results]:
-    """Read the study, select its rows and seeds, and open its results root.
+    """Read the study, select its rows and seeds, open its results root, and settle the rows that are tuned.
 
     A note says if the results root does not exist; if it may be new, only where a folder has a similar name.
 
@@ -94,14 +94,15 @@ def study_and_results(
         StudyError: a fault in the study or in --set.
         UsageError: a fault in --rows or --seeds.
     """
-    from ablate.study import Selection, read_study  # slow to import: `--help` does without
+    from ablate.study import Selection, read_study, settle  # slow to import: `--help` does without
 
     content = read_study(study, Selection(overrides or (), rows or (), seeds))
     if results != DEFAULT_RESULTS and not results.exists():
         near = did_you_mean_path(results, Path.is_dir)
         if near or not may_be_new:
             typer.echo(f"note: --results {results} does not exist{near or ' yet'}", err=True)
-    return content, Results(results)
+    root = Results(results)
+    return settle(content, root), root
 
 
 def warn_of_changed_data(study: Study, results: Results) -> None:

@@ -25,6 +25,7 @@ from ablate.cli.options import (
     study_and_results,
 )
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, Interrupted, UsageError
+from ablate.formatting import plural
 
 if TYPE_CHECKING:
     from ablate.launch import Launch
@@ -71,6 +72,7 @@ def command(
     from ablate.report.budget import Budget
     from ablate.report.table import table_of
     from ablate.store.machine import visible_gpus
+    from ablate.study import settle
 
     go_offline(offline)
     # Options are checked before the study is read, and the study before anything is downloaded or trained.
@@ -79,7 +81,7 @@ def command(
     content, root = study_and_results(study, results, set, rows, seeds, may_be_new=True)
     console = Console(highlight=False)
 
-    def train(part: Study) -> Launch:
+    def execute(part: Study) -> Launch:
         with LiveView(part, root, console) as view, Mirror(part, root, loggers, view.log):
             return launch(
                 part,
@@ -92,6 +94,15 @@ def command(
                 log=view.log,
             )
 
+    def train(part: Study) -> Launch:
+        """Execute the tuning runs, if some are missing, and then the runs of the chosen configurations."""
+        if part.pending_tuning is not None:
+            runs, rows = part.pending_tuning.total_runs, sum(row.tuning is not None for row in part.rows)
+            console.print(f"{plural(runs, 'tuning run')} for {plural(rows, 'row')}, then the runs themselves.")
+            execute(part.pending_tuning)
+            part = settle(part, root)
+        return execute(part)
+
     try:
         if limit is None:
             outcome = train(content)
@@ -102,9 +113,11 @@ def command(
     except Interrupted:
         from ablate.report.progress import saved_line
 
-        saved = saved_line(content, root)
+        content = settle(content, root)
+        saved = saved_line(content.pending_tuning or content, root)
         console.print(f"Interrupted: {saved}. The same command resumes.", soft_wrap=True, markup=False)
         raise typer.Exit(EXIT_INTERRUPTED) from None
+    content = settle(content, root)
     score_missing(content, root)
     table = table_of(content, root)
     render.print_rich(table, console, against_paper=False)
@@ -126,6 +139,7 @@ def _train_within(budget: Budget, gpus: int, study: Study, root: Results, train:
     """
     from ablate.report.budget import base_alone, fit, unknown_rows
     from ablate.report.plan import plan_of
+    from ablate.study import settle
 
     fitting = fit(plan_of(study, root), budget.available(gpus))
     if fitting is None:
@@ -136,7 +150,7 @@ def _train_within(budget: Budget, gpus: int, study: Study, root: Results, train:
             return outcome
         # The time for base counts towards the budget.
         rest = replace(budget, seconds=max(0.0, budget.seconds + start - time.monotonic()))
-        plan = plan_of(study, root)
+        plan = plan_of(settle(study, root), root)
         fitting = fit(plan, rest.available(gpus))
         if fitting is None:
             rows = ", ".join(unknown_rows(plan))

@@ -24,11 +24,11 @@ from ablate.cli.options import (
 )
 from ablate.errors import UsageError
 from ablate.formatting import duration, plural
-from ablate.store import Results, RunFolder, State
+from ablate.store import Results, State
 from ablate.store.status import damage_of, last_lines, read_failure, read_progress
 
 if TYPE_CHECKING:
-    from ablate.study import Study
+    from ablate.study import Run, Study
 
 EXAMPLE = "ablate status study.yaml --watch"
 
@@ -84,19 +84,21 @@ def command(
     warn_of_changed_data(content, root)
     plan: Plan = plan_of(content, root)
     details = [
-        RunStatus(row.row.label, run.seed, run.id, state, _detail(root.run(run.id), state))
-        for row in plan.rows
+        RunStatus(row.row.label, run.seed, "" if run.awaits_tuning else run.id, state, _detail(root, run, state))
+        for row in (*plan.tuning, *plan.rows)
         for run, state in row.runs
     ]
     if format is OutputFormat.json:
-        runs = [{**one._asdict(), "log": _log_of_failure(root.run(one.id), one.state)} for one in details]
+        runs = [
+            {**one._asdict(), "id": one.id or None, "log": _log_of_failure(root, one.id, one.state)} for one in details
+        ]
         typer.echo(json.dumps({"study": plan.study.name, "runs": runs, "seconds_left": plan.seconds}, indent=1))
         return
     from ablate.report.plan import print_status
 
     print_status(plan, details)
     for label, seed, id, state, _ in details:
-        lines = _log_of_failure(root.run(id), state)
+        lines = _log_of_failure(root, id, state)
         if lines:
             typer.echo(f"\n{label} seed {seed}, end of its log:")
             typer.echo("\n".join(f"  {line}" for line in lines))
@@ -110,9 +112,9 @@ def _show_run(folder: RunFolder, format: OutputFormat) -> None:
     typer.echo(json.dumps(summary.as_json(), indent=1) if format is OutputFormat.json else "\n".join(as_lines(summary)))
 
 
-def _log_of_failure(folder: RunFolder, state: State) -> list[str]:
+def _log_of_failure(results: Results, id: str, state: State) -> list[str]:
     """The last log lines of a failed run; empty in other states."""
-    return last_lines(folder.log, LOG_LINES) if state == "failed" else []
+    return last_lines(results.run(id).log, LOG_LINES) if state == "failed" else []
 
 
 def _watch(study: Study, results: Results, format: OutputFormat) -> None:
@@ -121,13 +123,24 @@ def _watch(study: Study, results: Results, format: OutputFormat) -> None:
     from rich.console import Console
 
     from ablate.cli.live import LiveView
+    from ablate.study import settle
 
-    with LiveView(study, results, Console(highlight=False)) as view:
+    console = Console(highlight=False)
+    if study.pending_tuning is not None:
+        with LiveView(study.pending_tuning, results, console) as view:
+            view.watch()
+        study = settle(study, results)
+    with LiveView(study, results, console) as view:
         view.watch()
 
 
-def _detail(folder: RunFolder, state: State) -> str:
+def _detail(results: Results, run: Run, state: State) -> str:
     """Progress, outcome or failure of a run, as one line."""
+    from ablate.study.tuning import AWAITS
+
+    if run.awaits_tuning:
+        return AWAITS
+    folder = results.run(run.id)
     if state == "failed":
         failure = read_failure(folder)
         retried = "the next `ablate run`" if failure and failure.killed else "--retry-failed"

@@ -59,7 +59,7 @@ def _stored(study: Study, results: Results) -> int:
     from ablate.store.records import CorpusManifest
 
     report, runs = Audit(), 0
-    for run in study.runs():
+    for run in study.all_runs():
         folder = results.run(run.id)
         if folder.path.is_dir():
             runs += 1

@@ -27,7 +27,7 @@ from ablate.store.checkpoints import RESUMABLE
 from ablate.store.cleaning import size_of
 from ablate.store.files import write_bytes
 from ablate.store.records import Execution, RunRecord
-from ablate.store.status import damage_of, read_failure
+from ablate.store.status import NO_DECODING, damage_of, read_failure
 from ablate.study import Run, Study
 
 
@@ -78,7 +78,8 @@ def launch(
         Interrupted: a signal came; everything is saved.
     """
     results = Results(results.root.absolute())  # workers may have another working directory
-    runs = {run.id: run for run in study.runs()}
+    wanted = list(study.runs())  # those that wait for tuning count, but cannot be trained
+    runs = {run.id: run for run in wanted if not run.awaits_tuning}
     largest = max(run.data.vocab_size for run in runs.values())
     demand = Demand(tuple(run.config for run in runs.values()), largest, study.total_runs, device, jobs)
     # Fail before preparing data if there is no GPU. Otherwise an executor is made only if a run is missing.
@@ -103,7 +104,7 @@ def launch(
             return None if _is_missing(study, results, id, retry_failed=False) else run_state(study, results, id)
 
         Scheduler(executor, job_for, results.run, outcome_of, watcher).run(missing)
-    return Launch(len(runs), Counter(run_state(study, results, id) for id in runs))
+    return Launch(len(wanted), Counter(run_state(study, results, run.id) for run in wanted))
 
 
 def prepare(study: Study, results: Results, log: Callable[[str], None]) -> dict[DataConfig, Corpus]:
@@ -127,7 +128,7 @@ def prepare(study: Study, results: Results, log: Callable[[str], None]) -> dict[
 
 def run_state(study: Study, results: Results, id: str) -> State:
     """The state of a run over all decodings of this study; it is done only if all of them are."""
-    states = {state_of(results.run(id), decoding) for decoding in study.decodings[id]}
+    states = {state_of(results.run(id), decoding) for decoding in study.decodings[id] or (NO_DECODING,)}
     return next(iter(states - {"done"}), "done")
 
 

@@ -1,15 +1,18 @@
-"""Sections of the page for designs: effective speed-up; more sections are added to `design_sections`."""
+"""Sections of the page for designs: tuning and effective speed-up."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from ablate.formatting import number
 from ablate.report.curves import AXES, Curve
 from ablate.report.speedup import SpeedUp, speed_ups
 from ablate.report.table import Table
+from ablate.study.tuning import Tuning
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,32 @@ class DesignSection:
 
 def design_sections(table: Table, curves: Sequence[Curve]) -> list[DesignSection]:
     """The sections that a study's designs have something for."""
-    return list(_speed_ups(curves))
+    return [*_tunings(table), *_speed_ups(curves)]
+
+
+def _tunings(table: Table) -> Iterator[DesignSection]:
+    tuned = {row.row.label: row.row.tuning for row in table.rows if row.row.tuning}
+    if not tuned:
+        return
+    labels = list(dict.fromkeys(one.label for tuning in tuned.values() for one in tuning.candidates))
+    rows = [(row, *_losses(tuning, labels), number(tuning.sensitivity, 3)) for row, tuning in tuned.items()]
+    yield DesignSection(
+        "tuning",
+        "Tuning",
+        "Dev loss of each candidate in nats per token, mean over the tuning seeds; the smallest is chosen, and marked. "
+        "Sensitivity: mean over the candidates, at most ln V each, less the smallest (arXiv 2309.14322).",
+        [Listing("Dev loss by candidate", ("row", *labels, "sensitivity"), rows)],
+    )
+
+
+def _losses(tuning: Tuning, labels: Sequence[str]) -> list[str]:
+    by_label = dict(zip((one.label for one in tuning.candidates), tuning.losses, strict=False))
+    chosen = tuning.chosen.label if tuning.chosen else ""
+    texts = {
+        label: "diverged" if math.isinf(loss) else f"{loss:.3f}{' *' if label == chosen else ''}"
+        for label, loss in by_label.items()
+    }
+    return [texts.get(label, "awaited") for label in labels]
 
 
 def _speed_ups(curves: Sequence[Curve]) -> Iterator[DesignSection]:

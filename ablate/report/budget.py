@@ -146,7 +146,7 @@ def fit(plan: Plan, available: float) -> Fit | None:
 def _missing(plan: Plan, part: Study | None = None) -> int:
     """Number of runs that are not trained yet, of the whole plan or of a part."""
     assert plan.seconds_of is not None
-    runs = plan.seconds_of.keys() if part is None else {run.id for run in part.runs()} & plan.seconds_of.keys()
+    runs = plan.seconds_of.keys() if part is None else {run.id for run in part.all_runs()} & plan.seconds_of.keys()
     return sum(plan.seconds_of[id] > 0 for id in runs)
 
 
@@ -159,7 +159,11 @@ def base_alone(study: Study) -> Study:
 
 
 def _runs(study: Study, rows: Sequence[Row], seeds: Sequence[int]) -> set[str]:
-    return {run.id for row in rows for run in study.runs_of(row) if run.seed in seeds}
+    trials = study.tuning
+    tuning = (
+        {run.id for row in rows for trial in study.trials_of(row) for run in trials.runs_of(trial)} if trials else set()
+    )
+    return tuning | {run.id for row in rows for run in study.runs_of(row) if run.seed in seeds}
 
 
 def unknown_rows(plan: Plan) -> list[str]:

@@ -75,9 +75,10 @@ def load(
     from ablate.report.scoring import score_missing
     from ablate.report.table import table_of
     from ablate.store import Results
-    from ablate.study import read_study
+    from ablate.study import read_study, settle
 
-    content, root = read_study(Path(study)), Results(Path(results))
+    root = Results(Path(results))
+    content = settle(read_study(Path(study)), root)
     if per == "step":
         frame = steps_frame(content, root)
         frame.attrs["study"] = content.name

@@ -24,6 +24,7 @@ from ablate.store.corpora import known_lengths, lengths_in
 from ablate.store.machine import machine, processor_has_bf16, visible_gpus
 from ablate.store.status import read_progress
 from ablate.study import Row, Run, Study
+from ablate.study.tuning import AWAITS
 
 # Finished runs, of other studies too, that this machine's rate is measured from. A large root has too many to read all.
 RATE_SAMPLES = 50
@@ -90,6 +91,7 @@ class RunStatus(NamedTuple):
 class Plan:
     """The plan of a study.
 
+    tuning: the rows of the tuning runs; their runs count in all totals.
     lengths: of the corpus; None while it is not prepared, so that lengths are assumed.
     seconds_of: estimated time left of each unfinished run, by id; None until a run has finished on this machine.
     trained: ids of the runs that lack only a decoding.
@@ -100,6 +102,7 @@ class Plan:
     lengths: Lengths | None
     seconds_of: dict[str, float] | None
     trained: frozenset[str] = frozenset()
+    tuning: tuple[PlanRow, ...] = ()
 
     @property
     def seconds(self) -> float | None:
@@ -110,7 +113,7 @@ class Plan:
     def runs(self) -> dict[str, tuple[PlanRow, State]]:
         """Each run once, by id. A run that several rows share is done only if it is done for all of them."""
         runs: dict[str, tuple[PlanRow, State]] = {}
-        for row in self.rows:
+        for row in (*self.tuning, *self.rows):
             for run, state in row.runs:
                 if run.id not in runs or runs[run.id][1] == "done":
                     runs[run.id] = (row, state)
@@ -136,6 +139,7 @@ class Plan:
         return {
             "study": self.study.name,
             "rows": [_row_json(row) for row in self.rows],
+            **({"tuning": [_row_json(row) for row in self.tuning]} if self.tuning else {}),
             "dropped": self.study.dropped,
             "totals": asdict(self.totals()),
             "assumed_length": None if self.lengths else cost.ASSUMED_LENGTH,
@@ -151,7 +155,9 @@ def plan_of(study: Study, results: Results) -> Plan:
     known = {data: known_lengths(data, results.corpora) for data in map(study.data_of, study.rows)}
     rows = tuple(_plan_row(study, row, results, known[study.data_of(row)]) for row in study.rows)
     lengths = known[study.data_of(study.base)] if None not in known.values() else None
-    plan = Plan(study, rows, lengths, None)
+    trials = study.tuning
+    tuning = tuple(_plan_row(trials, row, results, known[trials.data_of(row)]) for row in trials.rows) if trials else ()
+    plan = Plan(study, rows, lengths, None, tuning=tuning)
     missing = {id for id, (_, state) in plan.runs.items() if state not in ("done", "diverged")}
     trained = frozenset(id for id in missing if results.run(id).result.exists())
     # A trained run lacks only a decoding, which takes little beside a training.
@@ -244,6 +250,7 @@ def _row_json(row: PlanRow) -> dict[str, Any]:
         "group": row.row.group,
         "changed": row.row.changed,
         **({"matched": row.row.matched.as_json()} if row.row.matched else {}),
+        **({"tuning": row.row.tuning.as_json()} if row.row.tuning else {}),
         "config": row.row.config.model_dump(),
         "params": row.params,
         "flops_per_step": row.flops_per_step,
@@ -251,7 +258,9 @@ def _row_json(row: PlanRow) -> dict[str, Any]:
         "precision": precision_here(row.row.config),
         "checkpoint_bytes": row.checkpoint_bytes,
         "peak_memory_bytes": row.peak_memory,
-        "runs": [{"id": run.id, "seed": run.seed, "state": state} for run, state in row.runs],
+        "runs": [
+            {"id": None if run.awaits_tuning else run.id, "seed": run.seed, "state": state} for run, state in row.runs
+        ],
     }
 
 
@@ -270,10 +279,12 @@ def print_plan(plan: Plan) -> None:
             scaled(row.flops_per_step, ""),
             thousands(row.steps),
             size(row.peak_memory),
-            counted(Counter(state for _, state in row.runs)),
+            _states(row),
             *([row.row.matched.text if row.row.matched else ""] if matched else []),
         )
     print_wide(table)
+    if plan.tuning:
+        _print_tuning(plan)
     console, totals = Console(highlight=False, soft_wrap=True), plan.totals()
     console.print(
         f"{plural(totals.rows, 'row')}, {plural(totals.runs, 'run')}, {totals.missing} to do: "
@@ -305,6 +316,27 @@ def precision_lines(plan: Plan) -> list[str]:
     by_device = "" if gpu or None not in settings else " on this CPU; bf16 on a GPU that has it"
     notes = (precision_note(setting, device, has_bf16) for setting in settings)
     return [f"Precision: {', '.join(chosen)}{by_device}.", *(f"{note}." for note in notes if note is not None)]
+
+
+def _states(row: PlanRow) -> str:
+    if row.row.awaits_tuning:
+        return f"{len(row.runs)} {AWAITS}"
+    return counted(Counter(state for _, state in row.runs))
+
+
+def _print_tuning(plan: Plan) -> None:
+    """Print the tuning runs of each row, and its choice."""
+    table = plain_table("tuning", "+candidates", "+steps", "runs", "chosen")
+    by_row: dict[str, list[PlanRow]] = {}
+    for trial in plan.tuning:
+        by_row.setdefault(trial.row.group, []).append(trial)
+    for row in plan.rows:
+        trials = by_row.get(row.row.label)
+        if trials and row.row.tuning:
+            states = Counter(state for trial in trials for _, state in trial.runs)
+            chosen = Text(row.row.tuning.text)
+            table.add_row(Text(row.row.label), str(len(trials)), thousands(trials[0].steps), counted(states), chosen)
+    print_wide(table)
 
 
 def print_status(plan: Plan, details: list[RunStatus]) -> None:

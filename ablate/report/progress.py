@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rich.text import Text
@@ -18,8 +19,8 @@ from ablate.report.run_text import PHASES
 from ablate.report.scores import Scores
 from ablate.report.terminal import STYLES
 from ablate.store import Results, RunFolder, State, checkpoints, state_of
-from ablate.store.records import Progress, Result, parse_metrics
-from ablate.store.status import STATES, read_progress
+from ablate.store.records import Progress, Result, Score, evaluation_at, parse_metrics
+from ablate.store.status import NO_DECODING, STATES, read_progress
 from ablate.study import Row, Study
 
 ENDED: tuple[State, ...] = ("done", "diverged", "failed")
@@ -163,7 +164,7 @@ class ProgressReader:
         for run in self.study.runs_of(row):
             states[run.seed], result = self._state(run.id, row.decoding)
             if result is not None and states[run.seed] == "done":
-                scores = result.decodings[row.decoding].scores
+                scores = self._scores(run.id, row, result)
                 ppl[run.seed] = scores["ppl"].value
                 if self.study.metrics[0] in scores:
                     main[run.seed] = scores[self.study.metrics[0]].value
@@ -174,6 +175,13 @@ class ProgressReader:
                 if report is not None:
                     reports[run.seed] = report
         return RowProgress(row, states, Scores(ppl), Scores(main), reports, diverged)
+
+    def _scores(self, id: str, row: Row, result: Result) -> Mapping[str, Score]:
+        """The scores of a finished run; of a tuning run, the dev perplexity at its last evaluation."""
+        if row.is_decoded:
+            return result.decodings[row.decoding].scores
+        perplexity = evaluation_at(self.results.run(id).metrics, result.chosen_step)
+        return {"ppl": Score(value=math.nan if perplexity is None else perplexity)}
 
     def _state(self, id: str, decoding: str) -> tuple[State, Result | None]:
         known = self.finished.get((id, decoding))
@@ -210,7 +218,7 @@ class ProgressReader:
 
     def _work(self, states: dict[str, State], reports: dict[str, Progress]) -> tuple[float, float | None]:
         """(Share of the work that is done, seconds until the end)."""
-        rows = {id: row for id, (row, _) in self.plan.runs.items()}
+        rows = {id: row for id, (row, _) in self.plan.runs.items() if id in states}
         # Without a last step a run has no total of FLOPs, and every run then counts the same.
         known = all(row.flops is not None for row in rows.values())
         work = {id: (row.flops or 1.0) if known else 1.0 for id, row in rows.items()}
@@ -339,7 +347,7 @@ def saved_line(study: Study, results: Results) -> str:
 
 def _state_in_all_decodings(study: Study, results: Results, id: str) -> State:
     """The state of a run; it is done if every decoding is."""
-    states = [state_of(results.run(id), decoding) for decoding in study.decodings[id]]
+    states = [state_of(results.run(id), decoding) for decoding in study.decodings[id] or (NO_DECODING,)]
     return next((state for state in states if state != "done"), "done")
 
 

@@ -150,7 +150,7 @@ def provenance(table: Table, results: Results) -> TableProvenance:
     """Read the provenance of a table: every run that has a result."""
     provenances: list[Provenance | None] = []
     runs = []
-    for run in table.study.runs():
+    for run in table.study.all_runs():
         folder = results.run(run.id)
         result = None if damage_of(folder) else folder.read_result()
         if result is None:

@@ -18,6 +18,7 @@ from ablate.store.records import Decoding, Progress, Provenance, Result, Score
 from ablate.store.score_cache import read_scores
 from ablate.store.status import damage_of, read_progress, read_provenance
 from ablate.study import Row, Run, Study
+from ablate.study.tuning import AWAITS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,6 +85,8 @@ def read_runs(study: Study, results: Results) -> list[RunResult]:
 
 
 def _read_run(study: Study, row: Row, run: Run, folder: RunFolder, metrics: Sequence[str]) -> RunResult:
+    if run.awaits_tuning:
+        return RunResult(row, run, "pending", cost.parameters(row.config, study.data_of(row).vocab_size), AWAITS)
     state = state_of(folder, row.decoding)
     result = folder.read_result() if state in ("done", "diverged") else None
     if result is None:

@@ -307,6 +307,7 @@ def _row_json(row: TableRow, study: Study, timed: bool) -> dict[str, Any]:
         "group": row.row.group,
         "changed": row.row.changed,
         **({"matched": row.row.matched.as_json()} if row.row.matched else {}),
+        **({"tuning": row.row.tuning.as_json()} if row.row.tuning else {}),
         "params": row.params,
         "steps": row.steps,
         "state": row.state,

@@ -125,7 +125,7 @@ class _Pipeline:
     def _train(self, retry: bool = True) -> Result:
         """Train to the end, or to divergence."""
         # One training serves all wanted decodings, so the largest average decides how many weights are kept.
-        keep = max(decoding.average_checkpoints for decoding in self.request.decodings.values())
+        keep = max((decoding.average_checkpoints for decoding in self.request.decodings.values()), default=1)
         trainer = Trainer(
             self.config,
             self.seed,

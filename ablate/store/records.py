@@ -492,6 +492,12 @@ class MetricsLine(Record):
     dev_perplexity: float | None = None
 
 
+def evaluation_at(path: Path, step: int | None) -> float | None:
+    """Dev perplexity in a metrics log at a step; None if the log has none."""
+    values = [line.dev_perplexity for line in read_metrics(path) if line.step == step and line.dev_perplexity]
+    return values[-1] if values else None
+
+
 def read_metrics(path: Path) -> list[MetricsLine]:
     """The whole lines of a metrics log; those that are not a record, such as one being written, are left out."""
     try:

@@ -16,6 +16,8 @@ from ablate.store.records import Failure, Progress, Provenance
 State = Literal["pending", "running", "interrupted", "failed", "diverged", "done"]
 STATES: tuple[State, ...] = ("done", "running", "interrupted", "pending", "failed", "diverged")
 
+NO_DECODING = ""  # in place of a decoding id: only the training counts
+
 # A process on another host counts as dead if its last report is older than this. On this host it is looked up.
 HEARTBEAT_SECONDS = 120.0
 CLOCK_SECONDS = 2.0  # tolerance for start times: the system derives them from a clock that may be set
@@ -24,7 +26,9 @@ _TAIL_BYTES = 16_384
 
 
 def state_of(folder: RunFolder, decoding: str) -> State:
-    """The state of a run for one decoding. A run with a damaged result is interrupted.
+    """The state of a run for one decoding, or of its training for NO_DECODING.
+
+    A run with a damaged result is interrupted.
 
     Raises:
         StoreError: the result cannot be read, or another version wrote it.
@@ -37,7 +41,7 @@ def state_of(folder: RunFolder, decoding: str) -> State:
     if result is not None:
         if result.outcome == "diverged":
             return "diverged"
-        if decoding in result.decodings:
+        if decoding == NO_DECODING or decoding in result.decodings:
             return "done"
     progress = read_progress(folder)
     # Before failure.json: a run that is tried again removes it only after its first progress report.

@@ -2,6 +2,7 @@
 
 from ablate.study.reader import read_study
 from ablate.study.select import Selection
+from ablate.study.settle import settle
 from ablate.study.study import Row, Run, Study
 
-__all__ = ["Row", "Run", "Selection", "Study", "read_study"]
+__all__ = ["Row", "Run", "Selection", "Study", "read_study", "settle"]

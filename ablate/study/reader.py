@@ -5,6 +5,7 @@ In the order of reading: sections, `--set`, name, data, seeds, metrics, base, ro
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,11 +32,12 @@ from ablate.study.rows import (
     known_fields,
 )
 from ablate.study.select import MAX_RUNS, MAX_SEEDS, Selection, select
-from ablate.study.study import Row, Study
+from ablate.study.study import Row, Study, changes
+from ablate.study.tuning import Candidate, Tune, Tuning, read_tune
 from ablate.study.yaml_nodes import Mark, Node, Report, parse_yaml, read_file
 from ablate.tasks import TASKS, Task, load_task
 
-SECTIONS = ("study", "task", "data", "base", "seeds", "metrics", "match", "rows")
+SECTIONS = ("study", "task", "data", "base", "seeds", "metrics", "match", "tune", "rows")
 MAX_PRINTED = 100  # errors in the message
 MAX_ERRORS = 1000  # errors after which reading stops
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -121,7 +123,8 @@ class _Reader:
         metrics = read_metrics(sections.get("metrics"), task, self.report) if task else ()
         base = self.read_base(sections.get("base"))
         match = read_match(sections["match"], self.report) if "match" in sections else None
-        rows, dropped = self.read_rows(sections.get("rows"), base, data, match)
+        tune = read_tune(sections["tune"], seeds, read_seeds, self.report) if "tune" in sections else None
+        rows, dropped = self.read_rows(sections.get("rows"), base, data, match, tune)
         if task and data and not self.errors:
             found: dict[str, str] = {}  # message -> the first row with it: one setting of base concerns every row
             for row in rows:
@@ -146,6 +149,7 @@ class _Reader:
             task=task,
             task_name=task_name,
             plugin_sources=self.plugins.sources,
+            tune=tune,
         )
 
     def read_sections(self, root: Node) -> dict[str, Node]:
@@ -283,15 +287,21 @@ class _Reader:
             self.report(position, f"{name}: {message}" if name else message)
 
     def read_rows(
-        self, node: Node | None, base: dict[str, Node], data: DataConfig | None, match: Match | None
+        self,
+        node: Node | None,
+        base: dict[str, Node],
+        data: DataConfig | None,
+        match: Match | None,
+        tune: Tune | None,
     ) -> tuple[list[Row], int]:
         """Return the rows, base first, and the number of rows that `where` drops.
 
-        `match` is the study's; a group may have its own.
+        `match` and `tune` are the study's; a group may have its own match, or leave `tune` out.
         """
         base_config = resolve_row({name: value.value for name, value in base.items()})
         test = data.test if data else ""
-        rows = {"base": Row("base", "base", base_config, test)}
+        tuning = self.tune_row(tune, "base", base, {}, base_config, data)
+        rows = {"base": Row("base", "base", base_config, test, tuning=tuning)}
         dropped = 0
         for spec in self.expand_groups(node):
             written = self.plugins.resolve(_by_name(spec.settings))
@@ -309,8 +319,12 @@ class _Reader:
                 config, matched = self.match(spec, rule, settings, written, base_config, data)
             if config is not None and spec.label not in rows:
                 self.check_require(spec, config)
-                changed = _difference(config, base_config)
-                rows[spec.label] = Row(spec.label, spec.group, config, test, changed, matched)
+                if matched is not None:
+                    settings = {**settings, matched.field: Node(matched.value, spec.mark)}
+                row_tune = tune if spec.is_tuned else None
+                tuning = self.tune_row(row_tune, spec.label, settings, written, config, data)
+                changed = changes(config, base_config)
+                rows[spec.label] = Row(spec.label, spec.group, config, test, changed, matched, tuning)
             elif config is not None and rows[spec.label].config != config:
                 self.report(spec.mark, f'a second row "{spec.label}" that is matched otherwise; use another group')
         return list(rows.values()), dropped
@@ -336,6 +350,60 @@ class _Reader:
             return None, None
         chosen = {**settings, rule.field: Node(matched.value, rule.mark)}
         return self.resolve(chosen, spec.mark, written={*written, rule.field}), matched
+
+    def tune_row(
+        self,
+        tune: Tune | None,
+        label: str,
+        settings: Mapping[str, Node],
+        written: Mapping[str, Node],
+        config: RowConfig,
+        data: DataConfig | None,
+    ) -> Tuning | None:
+        """The candidates of a row; None without `tune`, and after an error.
+
+        Args:
+            tune: the study's section.
+            label: of the row.
+            settings: of the row, base's included.
+            written: the fields that the row writes itself; none of them may be tuned.
+            config: of the row as written.
+            data: of the study.
+        """
+        if tune is None or data is None:
+            return None
+        for name in tune.grid.keys() & written.keys():
+            self.report(written[name].mark, f"{name}: is chosen by tune; remove it, or give the group `tune: false`")
+        trial_steps = self.trial_steps(tune, label, config)
+        if trial_steps is None:
+            return None
+        candidates = []
+        for point in tune.points():
+            found = self.resolve({**settings, **point}, tune.mark, written={*written, *point})
+            if found is None:
+                return None
+            values = {name: node.value for name, node in point.items()}
+            trial = found.model_copy(update=trial_steps)
+            candidates.append(Candidate(values, found, trial))
+        vocab_size = fold_vocab_size(data, config)[0].vocab_size
+        return Tuning(tuple(candidates), math.log(vocab_size))
+
+    def trial_steps(self, tune: Tune, label: str, config: RowConfig) -> dict[str, int] | None:
+        """The fields of the tuning runs that differ from the row's, with their values; None after an error."""
+        steps, warmup = config.train_steps, config.warmup_steps
+        if steps is None:
+            if tune.share == 1:
+                return {}
+            self.report(tune.mark, f'row "{label}": a share of the steps needs train_steps')
+            return None
+        if tune.steps(steps) <= warmup < steps:
+            self.report(
+                tune.mark,
+                f'row "{label}": tuning runs of {tune.steps(steps)} of {steps} steps end before warmup_steps={warmup}; '
+                "raise the share, or lower warmup_steps",
+            )
+            return None
+        return {"train_steps": tune.steps(steps)}
 
     def expand_groups(self, node: Node | None) -> list[RowSpec]:
         specs: list[RowSpec] = []
@@ -478,10 +546,6 @@ def _by_name(written: Mapping[str, Node]) -> dict[str, Node]:
 def _merge(base: Mapping[str, Node], written: Mapping[str, Node]) -> dict[str, Node]:
     """Base's settings followed by the row's, so that a preset in the row overrides what base sets."""
     return {**{name: node for name, node in base.items() if name not in written}, **written}
-
-
-def _difference(config: RowConfig, base: RowConfig) -> dict[str, Any]:
-    return {name: value for name, value in config.model_dump().items() if value != getattr(base, name)}
 
 
 def _parse_override(text: str, mark: Mark) -> tuple[str, Node]:

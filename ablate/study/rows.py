@@ -22,7 +22,7 @@ Settings = dict[str, Node]  # field name or symbol, as the study writes it -> va
 
 
 T = TypeVar("T")
-OPTIONS = ("require", "where", "match")  # keys of a group beside the way it makes rows
+OPTIONS = ("require", "where", "match", "tune")  # keys of a group beside the way it makes rows
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class RowSpec:
     """A row before it is resolved: the settings that the study writes for it, its conditions, and its options.
 
     match: None for the study's.
+    is_tuned: False if the group writes `tune: false`.
     """
 
     group: str
@@ -45,6 +46,7 @@ class RowSpec:
     require: Expression | None
     where: Expression | None
     match: Option[Match] | None = None
+    is_tuned: bool = True
 
     @property
     def label(self) -> str:
@@ -84,6 +86,7 @@ def _expand_mapping(group: str, mapping: Node, report: Report, max_rows: int) ->
         return []
     require, where = (_condition(mapping, name, report) for name in ("require", "where"))
     match = Option(read_match(mapping.value["match"][1], report)) if "match" in mapping.value else None
+    is_tuned = _is_tuned(mapping, report)
     way = ways[0]
     fields = mapping.value[way][1]
     if not isinstance(fields.value, dict) or not fields.value:
@@ -99,7 +102,7 @@ def _expand_mapping(group: str, mapping: Node, report: Report, max_rows: int) ->
         report(fields.mark, f"makes {count:,} rows; a study can have at most {MAX_ROWS:,}")
         return []
     return [
-        RowSpec(group, next(iter(settings.values())).mark, settings, require, where, match)
+        RowSpec(group, next(iter(settings.values())).mark, settings, require, where, match, is_tuned)
         for settings in expand(valid)
     ]
 
@@ -174,6 +177,19 @@ def _has_equal_lengths(fields: Settings, mark: Mark, report: Report) -> bool:
         report(mark, f'lists under "zip" must have equal lengths: {counts}')
         return False
     return True
+
+
+def _is_tuned(mapping: Node, report: Report) -> bool:
+    """Whether the rows of a group are tuned, if the study says so: unless it writes `tune: false`."""
+    if "tune" not in mapping.value:
+        return True
+    node = mapping.value["tune"][1]
+    if node.value is not False:
+        report(
+            node.mark,
+            f"tune of a group can only be false; the section `tune` of the study has the grid; got {node.kind}",
+        )
+    return False
 
 
 def _condition(mapping: Node, name: str, report: Report) -> Expression | None:

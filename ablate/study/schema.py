@@ -16,6 +16,7 @@ from ablate.config.resolve import SYMBOLS
 from ablate.config.translation_data import CORPORA, NAMED_CORPORA
 from ablate.study.matching import FREE_FIELDS
 from ablate.study.select import MAX_SEEDS
+from ablate.study.tuning import TUNED
 from ablate.tasks import TASKS, Translation
 
 Schema = dict[str, Any]
@@ -55,6 +56,31 @@ def _match() -> Schema:
     ]  # fmt: skip
     return {"description": "each row gets the value of a free field with which it costs what base costs",
             "anyOf": [*rules, _NOT]}  # fmt: skip
+
+
+def _tune() -> Schema:
+    """Schema of the section `tune`."""
+    letters = [letter for letter, name in SYMBOLS.items() if name in TUNED]
+    lists = {name: {"$ref": f"#/definitions/lists/properties/{name}"} for name in (*letters, *TUNED)}
+    return {
+        "description": "each row gets values of its own for these fields, chosen by dev loss on other seeds",
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["grid", "seeds"],
+        "properties": {
+            "grid": {"description": "values of each field; every combination is tried", "type": "object",
+                     "minProperties": 1, "additionalProperties": False, "properties": lists},
+            "seeds": _seeds("seeds of the tuning runs; none of them may be a seed of the study"),
+            "steps": {"description": "share of each row's train_steps; unset: 1", "type": "number",
+                      "exclusiveMinimum": 0, "maximum": 1},
+        },
+    }  # fmt: skip
+
+
+def _seeds(description: str) -> Schema:
+    seed = {"type": "integer", "minimum": 0, "maximum": 2**32 - 1}
+    return {"description": description, "type": "array", "minItems": 1, "maxItems": MAX_SEEDS, "uniqueItems": True,
+            "items": seed}  # fmt: skip
 
 
 def schema() -> Schema:
@@ -117,6 +143,7 @@ def sections() -> Schema:
             "anyOf": [metric, {"type": "array", "minItems": 1, "uniqueItems": True, "items": metric}],
         },
         "match": {"$ref": "#/definitions/match"},
+        "tune": _tune(),
         "rows": {
             "description": "groups of rows, each made with each, zip, grid or set",
             "anyOf": [
@@ -162,7 +189,7 @@ def _group() -> Schema:
     return {
         "type": "object",
         "additionalProperties": False,
-        "properties": {**ways, **conditions, "match": {"$ref": "#/definitions/match"}},
+        "properties": {**ways, **conditions, "match": {"$ref": "#/definitions/match"}, "tune": _NOT},
         "oneOf": [{"required": [way]} for way in _WAYS],
     }
 

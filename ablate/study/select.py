@@ -36,6 +36,9 @@ def select(study: Study, selection: Selection) -> Study:
         rows = tuple(row for row in rows if row.label in labels or row is study.base)
     if selection.seeds is not None:
         seeds = _parse_seeds(selection.seeds)
+        shared = sorted(set(seeds) & set(study.tune.seeds if study.tune else ()))
+        if shared:
+            raise UsageError(Mark("--seeds").error_line(f"{shared[0]} is a seed of `tune`; choose others"))
     runs = len(rows) * len(seeds)
     if runs > MAX_RUNS:
         raise UsageError(Mark("--seeds").error_line(f"makes {runs:,} runs; a study can have at most {MAX_RUNS:,}"))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ablate.config import DataConfig, RowConfig, decoding_id, run_id
 from ablate.config.identity import fold_vocab_size
+from ablate.config.metrics import PPL
 from ablate.config.plugins import Reference, parse_reference, references
+from ablate.store.status import NO_DECODING
 from ablate.study.matching import Matched
+from ablate.study.tuning import Tune, Tuning
 from ablate.tasks import TASKS, Task, Translation
 
 
@@ -25,6 +28,8 @@ class Row:
     test: test split to translate, as in `data.test`.
     changed: the fields that differ from base, with the row's values; empty for base.
     matched: the field that gives the row base's cost; None without `match`.
+    tuning: the candidates of `tune`; None without it.
+    is_decoded: False for a tuning run, which is scored by its last evaluation.
     """
 
     label: str
@@ -33,21 +38,32 @@ class Row:
     test: str
     changed: dict[str, Any] = field(default_factory=dict)
     matched: Matched | None = None
+    tuning: Tuning | None = None
+    is_decoded: bool = True
 
     @cached_property
     def decoding(self) -> str:
-        """Id of the row's decoding: its decoding fields and the test split."""
-        return decoding_id(self.config, self.test)
+        """Id of the row's decoding: its decoding fields and the test split; NO_DECODING if it is not decoded."""
+        return decoding_id(self.config, self.test) if self.is_decoded else NO_DECODING
+
+    @property
+    def awaits_tuning(self) -> bool:
+        """Whether the configuration is not known yet, because tuning runs are missing."""
+        return self.tuning is not None and self.tuning.chosen is None
 
 
 @dataclass(frozen=True)
 class Run:
-    """One training: a row's configuration with one seed. Rows that differ only in decoding share it."""
+    """One training: a row's configuration with one seed. Rows that differ only in decoding share it.
+
+    awaits_tuning: whether the configuration is not known yet. The id then names no folder, and nothing is trained.
+    """
 
     id: str
     seed: int
     config: RowConfig
     data: DataConfig
+    awaits_tuning: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,6 +77,7 @@ class Study:
     text: the file as read.
     is_modified: whether `--set`, `--rows` or `--seeds` changes the study of the file.
     plugin_sources: source code of custom classes, by its hash.
+    tune: the section of the file; None without it.
     total_runs: rows x seeds of the file, before `--rows` and `--seeds`; a shared run counts once for each row.
     """
 
@@ -77,6 +94,7 @@ class Study:
     is_modified: bool = field(default=False, compare=False)
     plugin_sources: Mapping[str, bytes] = field(default_factory=dict, repr=False, compare=False)
     total_runs: int = 1
+    tune: Tune | None = None
 
     @property
     def base(self) -> Row:
@@ -93,10 +111,14 @@ class Study:
         """Run ids by (index of the row, seed)."""
         # By index, since a Row holds a dict and cannot be a key.
         return {
-            (index, seed): run_id(self.data, row.config, seed, self.task_name)
+            (index, seed): run_id(self.data, row.config, seed, self._task_of(row))
             for index, row in enumerate(self.rows)
             for seed in self.seeds
         }
+
+    def _task_of(self, row: Row) -> str:
+        # A row that waits has no configuration, but needs ids that no training has.
+        return f"{self.task_name} after tuning {row.label}" if row.awaits_tuning else self.task_name
 
     @cached_property
     def _index(self) -> dict[str, int]:
@@ -118,7 +140,38 @@ class Study:
 
     def _run(self, index: int, row: Row, seed: int) -> Run:
         data, config = fold_vocab_size(self.data, row.config)
-        return Run(self._ids[index, seed], seed, config, data)
+        return Run(self._ids[index, seed], seed, config, data, row.awaits_tuning)
+
+    @cached_property
+    def tuning(self) -> Study | None:
+        """The tuning runs as a study of their own, with a row for each candidate of each row; None without any."""
+        rows = tuple(trial for row in self.rows for trial in self.trials_of(row))
+        if self.tune is None or not rows:
+            return None
+        runs, seeds = len(rows) * len(self.tune.seeds), self.tune.seeds
+        return replace(self, rows=rows, seeds=seeds, metrics=(PPL.name,), tune=None, total_runs=runs)
+
+    @property
+    def pending_tuning(self) -> Study | None:
+        """The tuning runs, if some row waits for them."""
+        return self.tuning if any(row.awaits_tuning for row in self.rows) else None
+
+    @staticmethod
+    def trials_of(row: Row) -> list[Row]:
+        """The rows of `tuning` that belong to a row: one for each candidate."""
+        candidates = row.tuning.candidates if row.tuning else ()
+        return [
+            Row(f"{row.label}: {one.label}", row.label, one.trial, row.test, dict(one.values), is_decoded=False)
+            for one in candidates
+        ]
+
+    def all_runs(self) -> Iterator[Run]:
+        """Yield every run once: those of the tuning, then those of the rows."""
+        seen: set[str] = set()
+        for run in (*(self.tuning.runs() if self.tuning else ()), *self.runs()):
+            if run.id not in seen:
+                seen.add(run.id)
+                yield run
 
     def runs(self) -> Iterator[Run]:
         """Yield every run once: base and then each row with the first seed, then with the next seeds."""
@@ -137,5 +190,12 @@ class Study:
         decodings: dict[str, dict[str, RowConfig]] = {}
         for index, row in enumerate(self.rows):
             for seed in self.seeds:
-                decodings.setdefault(self._ids[index, seed], {})[row.decoding] = row.config
+                of_run = decodings.setdefault(self._ids[index, seed], {})
+                if row.is_decoded:
+                    of_run[row.decoding] = row.config
         return decodings
+
+
+def changes(config: RowConfig, base: RowConfig) -> dict[str, Any]:
+    """The fields that differ from base, with the values of `config`."""
+    return {name: value for name, value in config.model_dump().items() if value != getattr(base, name)}

@@ -1,0 +1,226 @@
+"""The section `tune`: a learning rate, or any named fields, chosen for each row on seeds that verdicts do not use.
+
+The tuning runs are a study of their own, `Study.tuning`: one row for each candidate, a share of the steps, and no
+decoding, so that the test split has no part in the choice. `settle` makes the choice.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ablate.config import DecodingConfig, RowConfig, canonical, field_names
+from ablate.config.data import RowDataConfig
+from ablate.errors import unknown_name
+from ablate.formatting import setting_text
+from ablate.study.yaml_nodes import Mark, Node, Report
+
+AWAITS = "awaits tuning"  # of a row whose tuning runs are not complete
+KEYS = ("grid", "seeds", "steps")
+MAX_CANDIDATES = 1000  # for each row
+# Fields that end the training or say how it is followed: a row must not win because it was trained for longer.
+_OF_LENGTH = ("train_steps", "epochs", "patience", "eval_every", "checkpoint_every", "checkpoint_minutes",
+              "micro_batch_tokens")  # fmt: skip
+_UNTUNED = {
+    **dict.fromkeys(_OF_LENGTH, "every candidate is trained and evaluated alike"),
+    **dict.fromkeys(RowDataConfig.model_fields, "perplexities of other data cannot be compared"),
+    **dict.fromkeys(DecodingConfig.model_fields, "candidates are scored by perplexity, without decoding"),
+}
+TUNED = tuple(name for name in field_names() if name not in _UNTUNED)
+
+
+@dataclass(frozen=True)
+class Tune:
+    """The section `tune`.
+
+    grid: values of each field, by standard name.
+    seeds: of the tuning runs.
+    share: of each row's train_steps.
+    """
+
+    grid: Mapping[str, tuple[Node, ...]]
+    seeds: tuple[int, ...]
+    share: float
+    mark: Mark
+
+    def points(self) -> Iterator[dict[str, Node]]:
+        """Yield the points of the grid, in the order of writing: the last field changes fastest."""
+        for values in itertools.product(*self.grid.values()):
+            yield dict(zip(self.grid, values, strict=True))
+
+    def steps(self, train_steps: int) -> int:
+        """Steps of a tuning run."""
+        return max(1, math.ceil(self.share * train_steps))
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A point of the grid.
+
+    values: of the tuned fields.
+    config: of the row with them.
+    trial: the same for the share of steps that the tuning runs have.
+    """
+
+    values: Mapping[str, Any]
+    config: RowConfig
+    trial: RowConfig
+
+    @property
+    def label(self) -> str:
+        """`learning_rate=0.001`."""
+        return " ".join(f"{name}={setting_text(value)}" for name, value in self.values.items())
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The candidates of a row, and the choice among them.
+
+    losses: mean dev loss of each candidate over the tuning seeds, in nats per token; infinite if one diverged. Empty
+        until every tuning run of the row is complete.
+    uniform: loss of uniform predictions, ln V.
+    """
+
+    candidates: tuple[Candidate, ...]
+    uniform: float
+    losses: tuple[float, ...] = ()
+
+    @property
+    def chosen(self) -> Candidate | None:
+        """The candidate with the smallest loss, the first of several; None until the losses are known."""
+        return self.candidates[self.losses.index(min(self.losses))] if self.losses else None
+
+    @property
+    def edges(self) -> tuple[str, ...]:
+        """Tuned fields whose chosen value is the smallest or the largest number of their grid.
+
+        A better value may then be outside of the grid.
+        """
+        chosen = self.chosen
+        return tuple(name for name in chosen.values if self._is_edge(name, chosen.values[name])) if chosen else ()
+
+    def _is_edge(self, name: str, value: object) -> bool:
+        numbers = [one for each in self.candidates if _is_number(one := each.values[name])]
+        return _is_number(value) and len(set(numbers)) > 1 and value in (min(numbers), max(numbers))
+
+    @property
+    def sensitivity(self) -> float | None:
+        """Mean over the grid of min(loss, ln V), less the smallest loss, in nats per token; None until it is known.
+
+        Source: Wortsman et al., "Small-scale proxies for large-scale Transformer training instabilities" (2023),
+        arXiv 2309.14322, with the loss of uniform predictions in the place of the loss at initialization. A candidate
+        that diverged counts as ln V.
+        """
+        if not self.losses:
+            return None
+        capped = [min(loss, self.uniform) for loss in self.losses]
+        return sum(capped) / len(capped) - min(capped)
+
+    @property
+    def has_diverged(self) -> bool:
+        """Whether every candidate diverged, so that the choice is the first of the grid."""
+        return bool(self.losses) and math.isinf(min(self.losses))
+
+    @property
+    def text(self) -> str:
+        """`learning_rate=0.001 (edge)`; `awaits tuning` until the choice is made."""
+        chosen = self.chosen
+        if chosen is None:
+            return AWAITS
+        notes = ["all diverged"] if self.has_diverged else [f"edge of {name}" for name in self.edges]
+        if len(chosen.values) == 1:
+            notes = ["edge" if note.startswith("edge") else note for note in notes]
+        return f"{chosen.label} ({', '.join(notes)})" if notes else chosen.label
+
+    def as_json(self) -> dict[str, Any]:
+        """The tuning for scripts; losses that are infinite are null."""
+        chosen = self.chosen
+        losses = self.losses or (math.inf,) * len(self.candidates)
+        return {
+            "chosen": dict(chosen.values) if chosen else None,
+            "edges": list(self.edges),
+            "sensitivity": self.sensitivity,
+            "grid": [
+                {"values": dict(one.values), "loss": loss if math.isfinite(loss) else None}
+                for one, loss in zip(self.candidates, losses, strict=True)
+            ],
+        }
+
+
+SeedReader = Callable[[Node, Report], tuple[int, ...]]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def read_tune(node: Node, seeds: Sequence[int], read_seeds: SeedReader, report: Report) -> Tune | None:
+    """Read the section `tune`, such as `{grid: {learning_rate: [3e-4, 1e-3]}, seeds: [101], steps: 0.5}`.
+
+    Args:
+        node: of the section.
+        seeds: of the study, which the tuning must not use.
+        read_seeds: reads a list of seeds.
+        report: receives the errors; None is returned after one.
+    """
+    if not isinstance(node.value, dict):
+        example = "{grid: {learning_rate: [1e-3, 3e-3]}, seeds: [101], steps: 0.5}"
+        report(node.mark, f"tune must be a mapping such as {example}; got {node.kind}")
+        return None
+    for key, mark, _ in node.items():
+        if key not in KEYS:
+            report(mark, unknown_name("key", key, KEYS))
+    missing = [key for key in ("grid", "seeds") if key not in node.value]
+    for key in missing:
+        report(node.mark, f"tune needs {key}")
+    grid = _read_grid(node.value["grid"][1], report) if "grid" in node.value else {}
+    own = read_seeds(node.value["seeds"][1], report) if "seeds" in node.value else ()
+    for seed in node.value["seeds"][1].value if own else ():
+        if seed.value in seeds:
+            report(seed.mark, f"seed {seed.value} is a seed of the study; tuning needs seeds that no verdict uses")
+    share = _read_share(node, report)
+    if not grid or not own or share is None or set(own) & set(seeds):
+        return None
+    return Tune(grid, own, share, node.mark)
+
+
+def _read_grid(node: Node, report: Report) -> dict[str, tuple[Node, ...]]:
+    """The values of each field; empty after an error."""
+    if not isinstance(node.value, dict) or not node.value:
+        report(node.mark, f"grid must be a mapping of fields to lists of values; got {node.kind}")
+        return {}
+    found: dict[str, tuple[Node, ...]] = {}
+    valid = True
+    for key, mark, values in node.items():
+        name = canonical(key)
+        if name is None:
+            report(mark, unknown_name("field", key, TUNED))
+        elif name in _UNTUNED:
+            report(mark, f"{key} cannot be tuned: {_UNTUNED[name]}")
+        elif name in found:
+            report(mark, f'"{key}" is given twice')
+        elif not isinstance(values.value, list) or not values.value:
+            report(values.mark, f'"{key}" needs a list of values; got {values.kind}')
+        else:
+            found[name] = tuple(values.value)
+            continue
+        valid = False
+    count = math.prod(len(values) for values in found.values())
+    if count > MAX_CANDIDATES:
+        report(node.mark, f"makes {count:,} candidates for each row; at most {MAX_CANDIDATES:,} are allowed")
+        valid = False
+    return found if valid else {}
+
+
+def _read_share(node: Node, report: Report) -> float | None:
+    if "steps" not in node.value:
+        return 1.0
+    share = node.value["steps"][1]
+    if type(share.value) in (int, float) and 0 < share.value <= 1:
+        return float(share.value)
+    allowed = "a share of each row's train_steps, above 0 and at most 1"
+    report(share.mark, f"steps: {share.kind} is not allowed: must be {allowed}")
+    return None

@@ -1,0 +1,241 @@
+"""`tune`: candidates, tuning runs and the choice among them; nothing of it moves the id of another run."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ablate.config import resolve_row, run_id
+from ablate.errors import StoreError
+from ablate.report.budget import fit
+from ablate.report.plan import plan_of
+from ablate.report.table import table_of
+from ablate.store import Results, state_of
+from ablate.study import Selection, read_study, settle
+from ablate.study.tuning import Candidate, Tuning
+from tests.records import a_provenance, a_result, a_run
+from tests.report.fakes import Fake
+
+TUNE = "tune: {grid: {learning_rate: [0.001, 0.01, 0.1]}, seeds: [101, 102], steps: 0.5}\n"
+HEAD = """\
+study: table3
+data: {corpus: toy, vocab_size: 350}
+base: {N: 2, d_model: 64, d_ff: 256, h: 4, train_steps: 301, batch_tokens: 1024, warmup_steps: 100}
+seeds: [1, 2]
+"""
+ROWS = "rows:\n  A: {each: {norm_position: [pre]}}\n  fixed: {each: {norm_position: [post, pre]}, tune: false}\n"
+STUDY = HEAD + TUNE + ROWS
+BASE = {"n_layers": 2, "d_model": 64, "d_ff": 256, "n_heads": 4, "train_steps": 301, "batch_tokens": 1024,
+        "warmup_steps": 100}  # fmt: skip
+
+
+def ids(study):
+    return {(row.label, run.seed): run.id for row in study.rows for run in study.runs_of(row)}
+
+
+def finish(study, results, label, value, *losses, steps=151):
+    """Finish the tuning runs of a candidate with these dev losses, one for each seed; None diverges."""
+    trials = study.tuning
+    trial = next(row for row in trials.rows if row.label == f"{label}: learning_rate={value}")
+    for run, loss in zip(trials.runs_of(trial), losses, strict=False):
+        folder = results.run(run.id)
+        a_run(run.id, seed=run.seed, config=run.config, data=run.data.model_dump(exclude={"folder"})).write(folder.run)
+        a_provenance().write(folder.provenance)
+        if loss is None:
+            a_result(run.id, outcome="diverged", steps=7, reason="the loss exploded").write(folder.result)
+            continue
+        line = f'{{"step": {steps}, "tokens": 9, "dev_perplexity": {math.exp(loss)!r}}}\n'
+        folder.metrics.write_text('{"step": 50, "tokens": 3, "dev_perplexity": 1.0}\n' + line)
+        a_result(run.id, steps=steps, chosen_step=steps).write(folder.result)
+
+
+@pytest.fixture
+def study(read):
+    return read(STUDY)
+
+
+@pytest.fixture
+def results(tmp_path):
+    return Results(tmp_path / "results")
+
+
+def test_without_the_key_and_for_rows_without_tuning_every_id_is_the_same(read, study):
+    plain = ids(read(HEAD + ROWS.replace(", tune: false", "")))
+    tuned = ids(study)
+    assert plain.keys() == tuned.keys()
+    same = {key for key in plain if plain[key] == tuned[key]}
+    assert same == {(f"fixed norm_position={place}", seed) for place in ("post", "pre") for seed in (1, 2)}
+    assert read(HEAD + ROWS.replace(", tune: false", "")).tuning is None
+
+
+def test_tuning_runs_are_ordinary_runs_with_a_share_of_the_steps(study):
+    values = (0.001, 0.01, 0.1)
+    expected = [
+        run_id(study.data, resolve_row({**BASE, **change, "train_steps": 151, "learning_rate": value}), seed)
+        for seed in (101, 102)
+        for change in ({}, {"norm_position": "pre"})
+        for value in values
+    ]
+    assert [run.id for run in study.tuning.runs()] == expected
+    assert study.tuning.decodings == {id: {} for id in expected}
+    assert list(study.all_runs())[: len(expected)] == list(study.tuning.runs())
+
+
+def test_a_settled_row_is_the_row_that_one_would_write_by_hand(read, study, results):
+    for value, loss in ((0.001, 3.0), (0.01, 2.0), (0.1, 2.5)):
+        finish(study, results, "base", value, loss, loss)
+        finish(study, results, "A norm_position=pre", value, loss - value * 20, loss - value * 20)
+    settled = settle(study, results)
+    assert [row.config.learning_rate for row in settled.rows] == [0.01, 0.1, None, None]
+    assert settled.rows[1].changed == {"norm_position": "pre", "learning_rate": 0.1}
+    by_hand = read(f"{HEAD}rows:\n  A: {{set: {{norm_position: pre, learning_rate: 0.1}}}}\n")
+    assert [run.id for run in settled.runs_of(settled.rows[1])] == [run.id for run in by_hand.runs_of(by_hand.rows[1])]
+    assert settled.pending_tuning is None
+    assert settle(settled, results) == settled
+
+
+def test_a_row_waits_until_each_of_its_tuning_runs_has_ended(study, results):
+    finish(study, results, "base", 0.001, 3.0, 3.0)
+    finish(study, results, "base", 0.01, 2.0, 2.0)
+    finish(study, results, "base", 0.1, 2.5)
+    waiting = settle(study, results)
+    assert waiting.base.awaits_tuning
+    assert waiting.pending_tuning is not None
+    finish(study, results, "base", 0.1, 2.5, 2.5)
+    half = settle(study, results)
+    assert [row.awaits_tuning for row in half.rows] == [False, True, False, False]
+    assert half.rows[1].changed == {"norm_position": "pre"}
+
+
+def test_a_waiting_run_is_pending_everywhere_and_has_no_id_for_scripts(study, results):
+    for run in study.runs_of(study.base):
+        assert run.awaits_tuning
+        assert state_of(results.run(run.id), study.base.decoding) == "pending"
+    assert len(set(ids(study).values())) == 8
+    row = plan_of(study, results).as_json()["rows"][0]
+    assert [one["id"] for one in row["runs"]] == [None, None]
+    table = table_of(study, results)
+    assert (table.rows[0].state, table.rows[0].note) == ("pending", "0 of 2 seeds done; awaits tuning")
+
+
+@given(
+    losses=st.lists(st.one_of(st.just(math.inf), st.sampled_from([1.0, 2.0]), st.floats(0.1, 9.0)), min_size=1),
+)
+def test_the_smallest_loss_is_chosen_and_the_first_of_equal_ones(losses):
+    candidates = tuple(
+        Candidate({"learning_rate": i + 0.5}, resolve_row({}), resolve_row({})) for i in range(len(losses))
+    )
+    tuning = Tuning(candidates, math.log(350), tuple(losses))
+    index = int(tuning.chosen.values["learning_rate"])
+    assert all(loss > losses[index] for loss in losses[:index])
+    assert all(loss >= losses[index] for loss in losses)
+    assert tuning.has_diverged == all(math.isinf(loss) for loss in losses)
+
+
+def test_a_candidate_that_diverged_with_any_seed_is_the_worst(study, results):
+    finish(study, results, "base", 0.001, 5.0, 5.0)
+    finish(study, results, "base", 0.01, 1.0, None)
+    finish(study, results, "base", 0.1, None, None)
+    tuning = settle(study, results).base.tuning
+    assert tuning.losses == (pytest.approx(5.0), math.inf, math.inf)
+    assert tuning.text == "learning_rate=0.001 (edge)"
+    # min(loss, ln V) of 5.0, inf and inf is 5.0, ln 350 and ln 350.
+    assert tuning.sensitivity == pytest.approx((5.0 + 2 * math.log(350)) / 3 - 5.0)
+    assert [one["loss"] for one in tuning.as_json()["grid"]] == [pytest.approx(5.0), None, None]
+
+
+def test_if_every_candidate_diverged_the_first_is_trained_and_marked(study, results):
+    for value in (0.001, 0.01, 0.1):
+        finish(study, results, "base", value, None, None)
+    tuning = settle(study, results).base.tuning
+    assert tuning.text == "learning_rate=0.001 (all diverged)"
+    assert tuning.sensitivity == 0.0
+
+
+@pytest.mark.parametrize(
+    ("grid", "chosen", "edges"),
+    [
+        ([0.1, 0.2, 0.3], 1, ()),
+        ([0.3, 0.1, 0.2], 0, ("learning_rate",)),
+        ([0.3, 0.1, 0.2], 2, ()),
+        ([0.1], 0, ()),
+        ([None, 0.1, 0.2], 0, ()),
+    ],
+)
+def test_an_edge_is_the_smallest_or_largest_number_of_several(grid, chosen, edges):
+    candidates = tuple(Candidate({"learning_rate": value}, resolve_row({}), resolve_row({})) for value in grid)
+    losses = tuple(float(index != chosen) for index in range(len(grid)))
+    assert Tuning(candidates, 1.0, losses).edges == edges
+
+
+def test_the_loss_is_that_of_the_chosen_step_and_its_loss_on_disk_is_an_error(study, results):
+    for value in (0.001, 0.01, 0.1):
+        finish(study, results, "base", value, 2.0, 4.0)  # the log has a perplexity of 1 at an earlier step
+    assert settle(study, results).base.tuning.losses == pytest.approx((3.0, 3.0, 3.0))
+    lost = results.run(next(iter(study.tuning.runs())).id)
+    lost.metrics.unlink()
+    with pytest.raises(StoreError, match="has lost its last evaluation"):
+        settle(study, results)
+
+
+def test_a_grid_of_several_fields_is_their_product(read):
+    text = STUDY.replace("learning_rate: [0.001, 0.01, 0.1]", "learning_rate: [0.01, 0.1], dropout: [0.0, 0.1]")
+    labels = [one.label for one in read(text).base.tuning.candidates]
+    assert labels == [f"learning_rate={rate} dropout={p}" for rate in (0.01, 0.1) for p in (0.0, 0.1)]
+
+
+def test_tuning_runs_count_in_the_plan_and_in_a_budget(study, tmp_path):
+    fake = Fake(tmp_path / "results", study)
+    plan = plan_of(study, fake.results)
+    assert plan.totals().runs == 2 * 3 * 2 + 4 * 2  # two rows x three candidates x two seeds; four rows x two seeds
+    each = sum(row.flops for row in (*plan.tuning, *plan.rows))
+    assert plan.totals().flops == pytest.approx(2 * each)
+    finish(study, fake.results, "base", 0.001, 3.0)
+    measured = plan_of(study, fake.results)
+    assert measured.seconds is not None
+    assert fit(measured, measured.seconds + 1).study.seeds == (1, 2)
+    one = fit(measured, measured.seconds - 1)  # the tuning stays whole; a seed goes
+    assert one.study.seeds == (1,)
+    tuning = sum(measured.seconds_of.get(run.id, 0.0) for run in study.tuning.runs())
+    assert one.seconds > tuning
+
+
+@pytest.mark.parametrize(
+    ("tune", "fault"),
+    [
+        ("{grid: {learning_rate: [0.1]}, seeds: [3, 2]}", "5:49: seed 2 is a seed of the study"),
+        ("{grid: {lerning_rate: [0.1]}, seeds: [3]}", '5:15: unknown field "lerning_rate"; did you mean "learning'),
+        ("{grid: {beam: [1]}, seeds: [3]}", "5:15: beam cannot be tuned: candidates are scored by perplexity"),
+        ("{grid: {train_steps: [1]}, seeds: [3]}", "5:15: train_steps cannot be tuned: every candidate is trained"),
+        ("{grid: {learning_rate: 0.1}, seeds: [3]}", '5:30: "learning_rate" needs a list of values; got "0.1"'),
+        ("{grid: {learning_rate: [-1.0]}, seeds: [3]}", "5:31: learning_rate: -1.0 is not allowed"),
+        ("{grid: {learning_rate: [0.1]}}", "5:7: tune needs seeds"),
+        ("{grid: {learning_rate: [0.1]}, seeds: [3], steps: 2}", '5:57: steps: "2" is not allowed: must be a share'),
+        ("{grid: {learning_rate: [0.1]}, seeds: [3], steps: 0.3}", '5:7: row "base": tuning runs of 91 of 301'),
+        ("{gird: {learning_rate: [0.1]}, seeds: [3]}", '5:8: unknown key "gird"; did you mean "grid"?'),
+        ("0.1", "5:7: tune must be a mapping such as {grid:"),
+    ],
+)  # fmt: skip
+def test_a_fault_in_the_section_is_reported_at_its_place(faults, tune, fault):
+    lines = faults(f"{HEAD}tune: {tune}\n{ROWS}")
+    assert any(line.startswith(f"table3.yaml:{fault}") for line in lines), lines
+
+
+def test_a_row_must_not_set_what_is_tuned(faults):
+    (line,) = faults(f"{HEAD}{TUNE}rows:\n  A: {{each: {{learning_rate: [0.2]}}}}\n")
+    assert line == ("table3.yaml:7:30: learning_rate: is chosen by tune; remove it, or give the group `tune: false`")
+    (line,) = faults(f"{HEAD}{TUNE}rows:\n  A: {{each: {{N: [1]}}, tune: true}}\n")
+    assert line.startswith("table3.yaml:7:29: tune of a group can only be false")
+
+
+def test_the_seeds_of_the_command_line_must_not_be_those_of_the_tuning(faults):
+    assert faults(STUDY, seeds="1,102") == ["--seeds: 102 is a seed of `tune`; choose others"]
+
+
+def test_rows_and_seeds_of_the_command_line_select_the_tuning_runs_of_these_rows(tmp_path):
+    path = tmp_path / "study.yaml"
+    path.write_text(STUDY)
+    part = read_study(path, Selection(rows=["fixed"], seeds="7"))
+    assert [row.group for row in part.tuning.rows] == ["base"] * 3
+    assert part.tuning.seeds == (101, 102)
