@@ -14,6 +14,7 @@ from typing import Any
 
 from ablate.config import DecodingConfig, RowConfig, canonical, field_names
 from ablate.config.data import RowDataConfig
+from ablate.config.identity import NOT_IDENTITY
 from ablate.errors import unknown_name
 from ablate.formatting import setting_text
 from ablate.study.yaml_nodes import Mark, Node, Report
@@ -22,8 +23,7 @@ AWAITS = "awaits tuning"  # of a row whose tuning runs are not complete
 KEYS = ("grid", "seeds", "steps")
 MAX_CANDIDATES = 1000  # for each row
 # Fields that end the training or say how it is followed: a row must not win because it was trained for longer.
-_OF_LENGTH = ("train_steps", "epochs", "patience", "eval_every", "checkpoint_every", "checkpoint_minutes",
-              "micro_batch_tokens")  # fmt: skip
+_OF_LENGTH = ("train_steps", "epochs", "patience", "eval_every", "checkpoint_every", *NOT_IDENTITY)
 _UNTUNED = {
     **dict.fromkeys(_OF_LENGTH, "every candidate is trained and evaluated alike"),
     **dict.fromkeys(RowDataConfig.model_fields, "perplexities of other data cannot be compared"),
