@@ -153,10 +153,10 @@ def find_run(results: Results, run: str, row: str | None = None, seed: int | Non
 
 
 def _run_of_row(results: Results, path: Path, name: str, seed: int | None) -> RunFolder:
-    from ablate.study import Selection, read_study
+    from ablate.study import Selection, read_study, settle
     from ablate.study.select import find_row
 
-    study = read_study(path, Selection(seeds=None if seed is None else str(seed)))
+    study = settle(read_study(path, Selection(seeds=None if seed is None else str(seed))), results)
     row = find_row(study, name)
     run = study.runs_of(row)[0]
     folder = results.run(run.id)

@@ -24,7 +24,7 @@ from ablate.cli.options import (
 )
 from ablate.errors import UsageError
 from ablate.formatting import duration, plural
-from ablate.store import Results, State
+from ablate.store import Results, RunFolder, State
 from ablate.store.status import damage_of, last_lines, read_failure, read_progress
 
 if TYPE_CHECKING:
