@@ -28,14 +28,14 @@ from matplotlib.ticker import FixedLocator, Formatter, LogLocator, MaxNLocator, 
 from ablate.formatting import printable
 from ablate.store.files import write_bytes
 
-# The palette of the report page in light mode; page.css has the colours of dark mode under the same names.
+# The palette of the report page in light mode; page.css has the colors of dark mode under the same names.
 PALETTE = {
     "paper": "#ffffff", "ink": "#1a1a1f", "soft": "#5b5b66", "line": "#d9d9e0",
     "worse": "#b42318", "better": "#04703c", "base": "#6b6b76",
     "c0": "#0b6bcb", "c1": "#c2410c", "c2": "#047857", "c3": "#a21caf",
     "c4": "#854d0e", "c5": "#0e7490", "c6": "#be123c", "c7": "#4d7c0f",
 }  # fmt: skip
-SERIES = tuple(f"c{number}" for number in range(8))  # names of the colours for rows; distinct within one set of axes
+SERIES = tuple(f"c{number}" for number in range(8))  # names of the colors for rows; distinct within one set of axes
 
 COLUMN = 3.3  # inches: the width of one column in a paper of two columns
 FONT, TITLE, SMALL = 8.0, 11.0, 7.0  # points
@@ -106,10 +106,10 @@ class Sheet:
         box = (x / self.width, 1 - (y + height) / self.height, width / self.width, height / self.height)
         return self.figure.add_axes(box)
 
-    def colour_bar(self, y: float, norm: Normalize, colours: str) -> None:
-        """Add the scale of a colour map at the left margin, 1.6 inches wide."""
+    def color_bar(self, y: float, norm: Normalize, colors: str) -> None:
+        """Add the scale of a color map at the left margin, 1.6 inches wide."""
         bar = self.axes(MARGIN, y, 1.6, 0.1)
-        self.figure.colorbar(ScalarMappable(norm, colours), cax=bar, orientation="horizontal")
+        self.figure.colorbar(ScalarMappable(norm, colors), cax=bar, orientation="horizontal")
         bar.tick_params(length=2, pad=1)
 
     def finished(self) -> Figure:

@@ -114,7 +114,7 @@ class _HeatMaps:
             text = f"{side}: {self._label(''.join(pieces).replace('▁', ' ').strip())}"
             text = fitted(text, FONT, self.sheet.width - 2 * MARGIN)
             self.sheet.text(MARGIN, MARGIN + 0.3 + number * LINE, text, FONT)
-        self.sheet.colour_bar(MARGIN + 0.85, Normalize(0, 1), WEIGHTS)
+        self.sheet.color_bar(MARGIN + 0.85, Normalize(0, 1), WEIGHTS)
         legend = "Rows are queries, columns are keys. White: exactly 0."
         self.sheet.text(MARGIN + 1.8, MARGIN + 0.83, legend, SMALL)
 
@@ -154,7 +154,7 @@ def _grids(importances: Importances, run: str) -> Figure:
     whole = f"Loss of the whole model: {importances.loss:.4f} on {importances.pairs} sentence pairs."
     sheet.text(MARGIN, MARGIN + 0.3 + LINE, whole, FONT)
     norm = CenteredNorm(0, halfrange=max(max(abs(head.importance) for head in heads), 1e-9))
-    sheet.colour_bar(MARGIN + 0.85, norm, IMPORTANCE)
+    sheet.color_bar(MARGIN + 0.85, norm, IMPORTANCE)
     top = MARGIN + HEADING
     for kind, of_kind in kinds.items():
         sheet.title(top, TITLES[kind], FONT + 1)

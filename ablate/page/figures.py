@@ -90,9 +90,11 @@ def _forest(rows: Sequence[Interval], metric: Metric) -> Figure:
     sheet = Sheet(COLUMN, EDGE + sum(heights) + BELOW)
     axes = sheet.axes(left, EDGE, width, sum(heights))
     ends = [value for row in rows for value in (row.mean, row.low, row.high) if value is not None]
+    # With 0, so that the line of no difference is always in the figure.
     set_range(axes.xaxis, [0.0, *ends], log=False, ticks=4)
     axes.set(ylim=(sum(heights), 0), yticks=[], xlabel=f"difference from base in {metric.title} ({metric.side})")
     axes.grid(axis="x")
+    # The grid under the marks, which are thin.
     axes.set_axisbelow(True)
     axes.spines.left.set_visible(False)
     axes.axvline(0, color=PALETTE["soft"], linewidth=0.8, zorder=1)
@@ -159,18 +161,20 @@ def _panel(sheet: Sheet, x: float, y: float, width: float, above: float, legend:
         sheet.text(x + EDGE, y, title, SMALL, weight="bold", linespacing=1.1)
     axes = sheet.axes(x + BESIDE, y + above, width - BESIDE - 2 * EDGE, PANEL_HEIGHT)
     values = [value for one in of for curve in one.curves for run in curve.points.values() for _, value in run]
+    # Over all panels: curves of different panels are compared by eye.
     costs = [cost for one in of for curve in one.curves for run in curve.points.values() for cost, _ in run]
     set_range(axes.yaxis, values, log=is_spread(values))
     set_range(axes.xaxis, [0, *costs], log=False, margin=0.03, ticks=4)
     axes.grid(axis="y")
     axes.set(xlabel=AXES[panel.curves[0].axis], ylabel=f"{PPL.title} ({PPL.side})")
     for curve in panel.curves:
-        name = panel.colour(curve.row)
+        name = panel.color(curve.row)
         look: dict[str, Any] = {"color": PALETTE[name], "gid": _id(curve.row), "zorder": 3 if name == "base" else 2}
         for run in curve.points.values():
             axes.plot(*zip(*run, strict=True), linewidth=0.5, alpha=0.5, **look)
         if curve.mean:
             dashes = "--" if name == "base" else "-"
+            # A single evaluation makes no line.
             marker = "o" if len(curve.mean) == 1 else None
             axes.plot(*zip(*curve.mean, strict=True), dashes, linewidth=1.4, marker=marker, markersize=3, **look)
     legend.draw(sheet, x + EDGE, y + above + PANEL_HEIGHT + BELOW)
@@ -200,7 +204,7 @@ class _Legend:
         for number, (curve, lines) in enumerate(zip(self.panel.curves, self.names, strict=True)):
             row, column = divmod(number, self.columns)
             top, left = y + sum(self.heights[:row]), x + column * self.column
-            name = self.panel.colour(curve.row)
+            name = self.panel.color(curve.row)
             middle = 1 - (top + LEADING / 2) / sheet.height
             line = Line2D((left / sheet.width, (left + 0.2) / sheet.width), (middle, middle))
             line.set(color=PALETTE[name], linewidth=1.6, linestyle="--" if name == "base" else "-")
@@ -265,6 +269,7 @@ def _points(sheet: Sheet, rows: Sequence[Point], metric: Metric, cost: str, heig
 
 def _name(axes: Axes, rows: Sequence[Point], names: Sequence[str], *, near: bool) -> bool:
     """Write names beside the points, with a thin line to a point that is further away; return whether all fit."""
+    # Pixels to typographic points, the unit of text sizes.
     scale = 72 / axes.figure.dpi
     middles = axes.transData.transform([(row.cost, row.score) for row in rows]) * scale
     bars = axes.transData.transform([(row.cost, row.score + row.std) for row in rows]) * scale
@@ -282,6 +287,7 @@ def _name(axes: Axes, rows: Sequence[Point], names: Sequence[str], *, near: bool
             continue
         right = found.left > x
         end = found.left if right else found.right
+        # Relative to the point and in typographic points, so that the name stays beside it at any size of the figure.
         offset = (end - x, (found.bottom + found.top) / 2 - y)
         text = axes.annotate(
             name, (row.cost, row.score), offset, textcoords="offset points", size=size, ha="left" if right else "right",

@@ -23,7 +23,11 @@ class Best(str):
 def environment() -> Environment:
     """Return the environment of `templates/`. Everything that a template is given is escaped."""
     found = Environment(
-        loader=PackageLoader("ablate.page"), autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
+        # StrictUndefined: a misspelled name in a template is an error and not an empty cell.
+        loader=PackageLoader("ablate.page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
     )
     found.filters["parts"] = lambda text: re.split(r"(?<=[=_])", text)  # where a narrow screen may break a label
     found.tests["best"] = lambda cell: isinstance(cell, Best)

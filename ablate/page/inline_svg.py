@@ -1,4 +1,4 @@
-"""Figures as SVG elements of the page: coloured by its style sheet, described for screen readers, marked by row."""
+"""Figures as SVG elements of the page: colored by its style sheet, described for screen readers, marked by row."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ablate.plotting import PALETTE, style
 
 SVG = "{http://www.w3.org/2000/svg}"
 XLINK = "{http://www.w3.org/1999/xlink}"
-_NAMES = {colour: name for name, colour in PALETTE.items()}
-_COLOUR = re.compile(r"#[0-9a-f]{6}\b")
+_NAMES = {color: name for name, color in PALETTE.items()}
+_COLOR = re.compile(r"#[0-9a-f]{6}\b")
 _REFERENCE = re.compile(r"#([\w.-]+)")
 
 
@@ -24,7 +24,7 @@ def inline_svg(figure: Figure, name: str, description: str, titles: Mapping[str,
     """Return a figure as an `<svg>` element.
 
     Elements with the id `row:LABEL` get the attribute `data-row="LABEL"` and the title of that row. Other ids are
-    removed, unless the figure itself refers to them. Colours of the palette become variables of the style sheet.
+    removed, unless the figure itself refers to them. Colors of the palette become variables of the style sheet.
 
     Args:
         figure: drawn in the shared style.
@@ -34,6 +34,7 @@ def inline_svg(figure: Figure, name: str, description: str, titles: Mapping[str,
     """
     out = io.BytesIO()
     with style():
+        # matplotlib makes ids from this salt: the same figure has the same ids, and two figures of a page have others.
         matplotlib.rcParams["svg.hashsalt"] = name
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
     root = ElementTree.fromstring(out.getvalue())
@@ -45,11 +46,13 @@ def inline_svg(figure: Figure, name: str, description: str, titles: Mapping[str,
     for element in root.iter():
         _mark(element, referred, titles)
         if "style" in element.attrib:
-            element.set("style", _COLOUR.sub(_variable, element.get("style", "")))
+            element.set("style", _COLOR.sub(_variable, element.get("style", "")))
+    # Without a size of its own, the figure takes the width of its column; viewBox keeps the proportions.
     for attribute in ("width", "height", "version"):
         root.attrib.pop(attribute, None)
     root.set("role", "img")
     root.set("aria-label", description)
+    # Else every element would be written with a prefix, which browsers do not read as SVG inside of HTML.
     ElementTree.register_namespace("", SVG[1:-1])
     ElementTree.register_namespace("xlink", XLINK[1:-1])
     return Markup(ElementTree.tostring(root, encoding="unicode"))  # text and attributes are escaped by ElementTree

@@ -191,6 +191,7 @@ def samples(table: Table, results: Results, corpus: Corpus, count: int) -> list[
         lines = read_predictions(results.run(run.id), row.row.decoding) if row.states[run.seed] == "done" else []
         if len(lines) == total:
             texts[row.row.label] = lines
+    # A set, because more samples than items may be asked for.
     picked = sorted({total * i // count for i in range(count)}) if total and texts else []
     return [
         Sample(item.number, item.texts, tuple((label, lines[i]) for label, lines in texts.items()))

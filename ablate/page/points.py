@@ -17,7 +17,7 @@ SAME_COST = 1.001  # a ratio of largest to smallest cost up to which a figure of
 
 @dataclass(frozen=True)
 class Panel:
-    """Learning curves that share one pair of axes: base, and at most one row for each colour.
+    """Learning curves that share one pair of axes: base, and at most one row for each color.
 
     title: the group's name; with a number where a group needs several panels.
     names: the name of each curve in the legend.
@@ -27,8 +27,8 @@ class Panel:
     curves: tuple[Curve, ...]
     names: tuple[str, ...]
 
-    def colour(self, row: str) -> str:
-        """The name of a row's colour in the palette: `base`, or one of SERIES."""
+    def color(self, row: str) -> str:
+        """The name of a row's color in the palette: `base`, or one of SERIES."""
         others = [curve.row for curve in self.curves if curve.group != "base"]
         return SERIES[others.index(row)] if row in others else "base"
 
@@ -63,7 +63,7 @@ class Point:
 
 
 def panels(curves: Sequence[Curve]) -> list[Panel]:
-    """Return one panel per group, or several of nearly equal size for a group with more rows than colours.
+    """Return one panel per group, or several of nearly equal size for a group with more rows than colors.
 
     Curves without any evaluation are left out.
     """
@@ -78,6 +78,7 @@ def panels(curves: Sequence[Curve]) -> list[Panel]:
 def _of_group(group: str, base: list[Curve], evaluated: list[Curve]) -> list[Panel]:
     rows = [curve for curve in evaluated if curve.group == group]
     count = -(-len(rows) // len(SERIES))
+    # Parts of nearly equal size, instead of a last panel with a single row.
     parts = [rows[len(rows) * i // count : len(rows) * (i + 1) // count] for i in range(count)]
     if count == 1:
         return [_panel(group, [*base, *rows])]

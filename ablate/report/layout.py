@@ -262,6 +262,7 @@ def _row_columns(table: Table, form: _Form) -> list[Column]:
 
 def _ranks(table: Table, settings: Sequence[Setting]) -> list[int]:
     """The place of each setting among all by the number of rows that change it, the most changed first."""
+    # sorted() is stable: settings that as many rows change keep the order of Table 3.
     order = sorted(settings, key=lambda one: -_changes(table, one))
     return [order.index(one) for one in settings]
 
@@ -310,6 +311,7 @@ def _other_changes(rows: tuple[TableRow, ...]) -> list[Column]:
 
 def _other_settings(base: TableRow) -> str:
     """Base's settings that are no columns of Table 3: batch and decoding, and all that differ from the paper's."""
+    # `resolve_row` without settings gives the paper's base model.
     config, paper = base.row.config, resolve_row({})
     shown = ", ".join(
         f"{name}={without_digest(setting_text(value))}"
@@ -334,6 +336,7 @@ def _scores(table: Table, metric: Metric, mark: Mark) -> Column:
         scores = row.scores[metric.name]
         text = spread(scores, metric.digits, seeds)
         can_be_best = best is not None and scores.n == seeds
+        # Equal to the last digit that is printed: two equal numbers, one of them bold, would be a riddle.
         is_best = can_be_best and number(scores.mean, metric.digits) == number(best, metric.digits)
         cells.append(mark(text) if is_best else text)
     priority = SCORE if metric == table.main else OTHER_SCORE
@@ -396,6 +399,7 @@ def _p_value(verdict: Verdict) -> str:
     """
     if verdict.p_seeds is None:
         return ""
+    # Without a bootstrap, the test over seeds decides alone.
     p = max(verdict.p_seeds, verdict.p_bootstrap or 0.0)
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 

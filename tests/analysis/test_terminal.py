@@ -129,7 +129,7 @@ def painted(line):
     return colors
 
 
-def test_a_terminal_of_sixteen_colours_gets_shades():
+def test_a_terminal_of_sixteen_colors_gets_shades():
     text = printed(EXAMPLES["a base model"], force_terminal=True, color_system="standard")
     assert "█" in text
     assert "\x1b[4" not in text  # no background

@@ -46,7 +46,7 @@ def test_the_default_sentence_is_the_first_of_the_test_split(attention):
     assert unset.out != attention(*GIVEN).out
 
 
-def test_heat_maps_and_statistics_fit_80_columns_without_colour_codes(attention):
+def test_heat_maps_and_statistics_fit_80_columns_without_color_codes(attention):
     done = attention(*GIVEN)
     assert (done.code, done.err) == (0, "")
     assert "\x1b" not in done.out

@@ -149,10 +149,10 @@ def test_hovering_over_a_row_fades_the_others_in_all_figures(text, tmp_path):
 
 
 def contrast(one, other):
-    """The contrast of two colours `rgb(r, g, b)` (WCAG 2)."""
+    """The contrast of two colors `rgb(r, g, b)` (WCAG 2)."""
 
-    def luminance(colour):
-        parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+    def luminance(color):
+        parts = [int(part) / 255 for part in re.findall(r"\d+", color)[:3]]
         linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
@@ -167,7 +167,7 @@ def test_letters_and_lines_stand_out_from_the_paper(text, tmp_path, scheme):
     forced = text.replace(dark, "all" if scheme == "dark" else "not all")
     assert dark in text
     script = """
-    const colour = (name) => {
+    const color = (name) => {
       const probe = document.createElement("i");
       probe.style.color = `var(--${name})`;
       document.body.append(probe);
@@ -175,14 +175,14 @@ def test_letters_and_lines_stand_out_from_the_paper(text, tmp_path, scheme):
     };
     const names = ["paper", "wash", "ink", "soft", "link", "worse", "better", "base"];
     const curves = [...Array(8).keys()].map((place) => `c${place}`);
-    return Object.fromEntries([...names, ...curves].map((name) => [name, colour(name)]));
+    return Object.fromEntries([...names, ...curves].map((name) => [name, color(name)]));
     """
     found = acted(tmp_path, forced, script)
     paper = found.pop("paper")
     assert contrast(found.pop("wash"), found["ink"]) > 4.5
-    text_colours = {name: contrast(paper, found[name]) for name in ("ink", "soft", "link", "worse", "better")}
-    assert min(text_colours.values()) >= 4.5, text_colours
-    lines = {name: contrast(paper, colour) for name, colour in found.items()}
+    text_colors = {name: contrast(paper, found[name]) for name in ("ink", "soft", "link", "worse", "better")}
+    assert min(text_colors.values()) >= 4.5, text_colors
+    lines = {name: contrast(paper, color) for name, color in found.items()}
     assert min(lines.values()) >= 3, lines
 
 

@@ -53,25 +53,25 @@ def curve(row, group, scale=1.0):
 BASE = curve("base", "base")
 
 
-def test_a_panel_has_base_and_the_rows_of_its_group_in_different_colours(whole):
+def test_a_panel_has_base_and_the_rows_of_its_group_in_different_colors(whole):
     found = panels(curves_of(whole.table(), whole.results))
     assert [(panel.title, [curve.row for curve in panel.curves]) for panel in found] == [
         ("A", ["base", "A h=1", "A h=2"]),
         ("D", ["base", "D dropout=0.3"]),
     ]
-    assert [found[0].colour(curve.row) for curve in found[0].curves] == ["base", "c0", "c1"]
+    assert [found[0].color(curve.row) for curve in found[0].curves] == ["base", "c0", "c1"]
 
 
 @pytest.mark.parametrize(("count", "sizes"), [(8, [8]), (9, [4, 5]), (40, [8] * 5)])
-def test_a_group_with_more_rows_than_colours_has_several_panels(count, sizes):
+def test_a_group_with_more_rows_than_colors_has_several_panels(count, sizes):
     rows = [curve(f"G x={i}", "G") for i in range(count)]
     found = panels([BASE, *rows])
     assert [len(panel.curves) - 1 for panel in found] == sizes
     assert [one for panel in found for one in panel.curves[1:]] == rows
     for panel in found:
-        colours = [panel.colour(one.row) for one in panel.curves]
-        assert colours[0] == "base"
-        assert len(set(colours)) == len(colours)
+        colors = [panel.color(one.row) for one in panel.curves]
+        assert colors[0] == "base"
+        assert len(set(colors)) == len(colors)
     assert len({panel.title for panel in found}) == len(found)
 
 
@@ -180,7 +180,7 @@ def test_an_inline_figure_has_a_description_and_marks_its_rows(svg):
     assert {element.get("data-row") for element in root.iter()} == {None, 'A <b>&"', "B"}
 
 
-def test_an_inline_figure_keeps_only_ids_that_it_refers_to_and_takes_colours_from_the_style_sheet(svg):
+def test_an_inline_figure_keeps_only_ids_that_it_refers_to_and_takes_colors_from_the_style_sheet(svg):
     text, root = svg
     ids = {element.get("id") for element in root.iter()} - {None}
     assert ids

@@ -33,7 +33,7 @@ base:
 rows:
   A: {each: {h: [1]}}
 """
-COLOURS = ("red", "green", "blue")
+COLORS = ("red", "green", "blue")
 
 
 def write_split(path: Path, seed: int, count: int) -> None:
@@ -41,7 +41,7 @@ def write_split(path: Path, seed: int, count: int) -> None:
     draw = random.Random(seed)
     lines = []
     for _ in range(count):
-        color, thing = draw.choice(COLOURS), draw.choice(("house", "car", "door", "tree"))
+        color, thing = draw.choice(COLORS), draw.choice(("house", "car", "door", "tree"))
         lines.append(f"the {thing} is {color} today\t{color}")
     path.write_text("\n".join(lines) + "\n")
 
