@@ -10,7 +10,7 @@ from ablate.config import RowConfig
 from ablate.config.cost import peak_memory
 from ablate.errors import UsageError
 from ablate.launch.executor import Demand, Slot
-from ablate.store.machine import DETERMINISTIC_CUBLAS, PASSIVE_THREADS, cores
+from ablate.store.machine import DETERMINISTIC_CUBLAS, PASSIVE_THREADS, cores, memory
 
 # The share of memory that estimates may fill. The rest is for the system, libraries and allocators: on a CPU, an
 # allocator that keeps freed memory (see `allocator`) was measured at up to 1.8 times the estimate.
@@ -46,10 +46,10 @@ def local_slots(demand: Demand) -> list[Slot]:
             Slot(f"{i}", f"cuda:{i % len(gpus)}", threads, _gpu_slot_memory(gpus[i % len(gpus)], sharing))
             for i in range(count)
         ]
-    memory = CPU_MEMORY_SHARE * _memory()
+    free = CPU_MEMORY_SHARE * memory()
     largest = max(peak_memory(c, demand.vocab_size, SMALLEST_MICRO_BATCH) for c in demand.configs)
-    count = jobs or max(1, min(cores(), demand.runs, int(memory // largest)))
-    return [Slot(f"{i}", "cpu", max(1, cores() // count), memory / count) for i in range(count)]
+    count = jobs or max(1, min(cores(), demand.runs, int(free // largest)))
+    return [Slot(f"{i}", "cpu", max(1, cores() // count), free / count) for i in range(count)]
 
 
 def _gpu_slot_memory(total: int, sharing: int) -> float:
@@ -127,15 +127,3 @@ def _gpu_memory() -> list[int]:
     import torch
 
     return [torch.cuda.get_device_properties(i).total_memory for i in range(torch.cuda.device_count())]
-
-
-def _memory() -> int:
-    """Memory that this process may use, in bytes: of the machine, or of its control group if that is less."""
-    import psutil
-
-    total = int(psutil.virtual_memory().total)
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-    except OSError:
-        return total
-    return min(total, int(limit)) if limit.isdecimal() else total

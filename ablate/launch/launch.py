@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import heapq
 import shutil
+import socket
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from ablate.formatting import size
 from ablate.launch.devices import micro_batch
 from ablate.launch.executor import Demand, Device, Executor, Slot
 from ablate.launch.local import local_executor
-from ablate.launch.scheduler import Scheduler, Watcher
+from ablate.launch.scheduler import Control, Scheduler, Watcher
 from ablate.run.job import Job, RunRequest
 from ablate.store import Results, RunFolder, State, state_of
 from ablate.store.checkpoints import RESUMABLE
@@ -29,6 +30,17 @@ from ablate.store.files import write_bytes
 from ablate.store.records import Execution, RunRecord
 from ablate.store.status import NO_DECODING, damage_of, read_failure
 from ablate.study import Run, Study
+
+# Between two progress reports of a run, if several launchers share a file system.
+SHARED_REPORT_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Share:
+    """The place of a launcher among `of` launchers that work on a study at the same time; `index` counts from 0."""
+
+    index: int
+    of: int
 
 
 @dataclass(frozen=True)
@@ -55,10 +67,13 @@ def launch(
     announce: Callable[[Corpus, Sequence[Slot], int], None] = lambda corpus, slots, missing: None,
     log: Callable[[str], None] = lambda line: None,
     executor_for: Callable[[Demand], Executor] = local_executor,
+    share: Share | None = None,
+    control: Control | None = None,
 ) -> Launch:
     """Execute the missing runs of a study, starting with base and the first seed.
 
-    A run that failed by itself is skipped unless `retry_failed` is set. A diverged run is a result.
+    A run that failed by itself is skipped unless `retry_failed` is set, or unless this launcher is one of several and
+    the run has failed on one other host only. A diverged run is a result.
 
     Args:
         study: to execute.
@@ -70,6 +85,8 @@ def launch(
         announce: receives the corpus of base, the slots and the number of missing runs, before the first starts.
         log: receives a line for each stage of preparing a corpus, and for damage.
         executor_for: makes the executor.
+        share: of this launcher in the work, if others work on the study at the same time.
+        control: decides when to start runs and when to end; None to go on until every run has ended.
 
     Raises:
         DataError: a corpus is missing or malformed.
@@ -81,16 +98,21 @@ def launch(
     wanted = list(study.runs())  # those that wait for tuning count, but cannot be trained
     runs = {run.id: run for run in wanted if not run.awaits_tuning}
     largest = max(run.data.vocab_size for run in runs.values())
-    demand = Demand(tuple(run.config for run in runs.values()), largest, study.total_runs, device, jobs)
+    total = -(-study.total_runs // share.of) if share else study.total_runs
+    demand = Demand(tuple(run.config for run in runs.values()), largest, total, device, jobs)
     # Fail before preparing data if there is no GPU. Otherwise an executor is made only if a run is missing.
     executor = executor_for(demand) if device == "cuda" else None
     corpora = prepare(study, results, log)
-    missing = [id for id in runs if _is_missing(study, results, id, retry_failed)]
+    missing = missing_runs(study, results, retry_failed, retry_elsewhere=share is not None)
+    if share:  # launchers that begin with different runs do not meet at the same leases
+        first = share.index * len(missing) // share.of % max(1, len(missing))
+        missing = missing[first:] + missing[:first]
     for id in missing:
         damage = damage_of(results.run(id))
         if damage is not None:
             log(damage.replace("; `ablate run` makes it again", "; it is made again"))
-        results.run(id).failure.unlink(missing_ok=True)  # a retried run has not failed yet
+        if not share:  # pilots must know the hosts on which a run has failed
+            results.run(id).failure.unlink(missing_ok=True)  # a retried run has not failed yet
     if missing:
         executor = executor or executor_for(demand)
         slots = executor.slots()
@@ -98,12 +120,14 @@ def launch(
         announce(corpora[study.data_of(study.base)], slots, len(missing))
 
         def job_for(id: str, slot: Slot, halve_micro_batch: bool) -> Job:
-            return _job(study, results, corpora[runs[id].data], runs[id], slot, halve_micro_batch)
+            job = _job(study, results, corpora[runs[id].data], runs[id], slot, halve_micro_batch)
+            return job.model_copy(update={"report_seconds": SHARED_REPORT_SECONDS}) if share else job
 
         def outcome_of(id: str) -> str | None:
-            return None if _is_missing(study, results, id, retry_failed=False) else run_state(study, results, id)
+            is_missing = _is_missing(study, results, id, retry_elsewhere=share is not None)
+            return None if is_missing else run_state(study, results, id)
 
-        Scheduler(executor, job_for, results.run, outcome_of, watcher).run(missing)
+        Scheduler(executor, job_for, results.run, outcome_of, watcher, control).run(missing)
     return Launch(len(wanted), Counter(run_state(study, results, run.id) for run in wanted))
 
 
@@ -132,11 +156,29 @@ def run_state(study: Study, results: Results, id: str) -> State:
     return next(iter(states - {"done"}), "done")
 
 
-def _is_missing(study: Study, results: Results, id: str, retry_failed: bool) -> bool:
+def missing_runs(
+    study: Study, results: Results, retry_failed: bool = False, retry_elsewhere: bool = False
+) -> list[str]:
+    """Ids of the runs that a launch would execute now.
+
+    Args:
+        study: whose runs are meant.
+        results: root of the results.
+        retry_failed: include failed runs.
+        retry_elsewhere: include failed runs that may succeed on this host, because they failed on others.
+    """
+    return [run.id for run in study.runs() if _is_missing(study, results, run.id, retry_failed, retry_elsewhere)]
+
+
+def _is_missing(
+    study: Study, results: Results, id: str, retry_failed: bool = False, retry_elsewhere: bool = False
+) -> bool:
     state = run_state(study, results, id)
     if state == "failed":
         failure = read_failure(results.run(id))
-        return retry_failed or (failure is not None and failure.killed)
+        if failure is None:
+            return retry_failed
+        return retry_failed or failure.killed or (retry_elsewhere and failure.may_succeed_on(socket.gethostname()))
     return state not in ("done", "diverged")
 
 

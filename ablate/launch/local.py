@@ -9,15 +9,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from ablate.errors import StoreError
 from ablate.launch.devices import local_slots, worker_environment
 from ablate.launch.executor import Demand, Lost, Slot
 from ablate.run.job import READY, Job, JobEvent
+from ablate.store.machine import count_oom_kills
 
 WORKER = (sys.executable, "-m", "ablate.run.worker")
-VMSTAT = Path("/proc/vmstat")
 _FROM_OUTSIDE = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP}
 
 
@@ -164,18 +163,6 @@ def local_executor(demand: Demand) -> LocalExecutor:
         UsageError: `cuda` was asked for, and there is no GPU.
     """
     return LocalExecutor(local_slots(demand))
-
-
-def count_oom_kills() -> int | None:
-    """How many processes the system has killed for want of memory since it started; None if it does not say.
-
-    A kill by the system and one by a person look alike, and only the first calls for smaller micro-batches.
-    """
-    try:
-        lines = VMSTAT.read_text().splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), None)
 
 
 def _cause(code: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import time
 from collections import Counter, deque
@@ -14,11 +15,14 @@ from ablate.errors import Interrupted
 from ablate.launch.executor import Executor, Lost, Slot
 from ablate.run.job import Job, JobEvent
 from ablate.store import RunFolder
-from ablate.store.records import Failure
+from ablate.store.status import read_failure, record_failure
 
 TICK_SECONDS = 0.5
 MAX_DEATHS = 3  # of workers with one run, before the run counts as failed
-BUSY_SECONDS = 2.0  # between two looks at a run that another process holds
+# Between two looks at a run that another process holds: twice as long each time, because with many launchers on one
+# results root, most runs are held, and each look reads files.
+BUSY_SECONDS = 2.0
+MAX_BUSY_SECONDS = 60.0
 
 
 class Watcher(Protocol):
@@ -28,10 +32,32 @@ class Watcher(Protocol):
         """A run was submitted."""
 
     def finished(self, run: str, outcome: str, reason: str = "") -> None:
-        """A run is done, diverged or failed; `reason` is the worker's, for a failure."""
+        """A run is done, diverged, failed, or unsuitable for this device; `reason` is the worker's."""
 
     def tick(self) -> None:
         """Called about twice a second."""
+
+
+class Control:
+    """Decides when a launch starts runs, and when it ends. This one goes on until every run has ended.
+
+    signals: ask all jobs to save and leave.
+    idle_seconds: with nothing to do but to wait for runs of other launchers, before the launch ends.
+    """
+
+    signals: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
+    idle_seconds = math.inf
+
+    def may_start(self) -> bool:
+        """Whether to start another run. If not, the launch ends after the runs in progress."""
+        return True
+
+    def must_stop(self) -> bool:
+        """Whether all jobs must save and leave now; asked about twice a second."""
+        return False
+
+    def on_signal(self, number: int) -> None:
+        """Called with each signal."""
 
 
 class Scheduler:
@@ -44,6 +70,7 @@ class Scheduler:
         folder_of: Callable[[str], RunFolder],
         outcome_of: Callable[[str], str | None],
         watcher: Watcher,
+        control: Control | None = None,
     ) -> None:
         """Prepare for scheduling.
 
@@ -53,16 +80,23 @@ class Scheduler:
             folder_of: the folder of a run.
             outcome_of: the outcome of a run by its files, whoever executed it; None if it is missing.
             watcher: receives events.
+            control: decides when to start runs and when to end; None to go on until every run has ended.
         """
+        self.control = control or Control()
         self.executor, self.job_for, self.folder_of = executor, job_for, folder_of
         self.outcome_of, self.watcher = outcome_of, watcher
         self.queue: deque[str] = deque()
         self.submitted: dict[str, Slot] = {}  # by run
         self.busy: dict[str, float] = {}  # runs that other processes hold, and when to look again
+        self.looks: Counter[str] = Counter()  # at such a run
+        # A worker measures how long the holder of a lease is silent, so the next look is taken by the same one.
+        self.looked_in: dict[str, str] = {}  # run -> slot
+        self.last_event = time.monotonic()  # when a job last ended here
         self.deaths: Counter[str] = Counter()
         self.broken: set[str] = set()  # runs of which a worker died by itself
         self.starved: set[str] = set()  # runs whose last worker was killed for want of memory
-        self.stopping = 0
+        self.stopping = False
+        self.interrupts = 0
 
     def run(self, runs: Sequence[str]) -> None:
         """Execute these runs, in this order.
@@ -71,9 +105,12 @@ class Scheduler:
             Interrupted: a signal came; the state of every run is saved.
         """
         self.queue.extend(runs)
-        handlers = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        handlers = {number: signal.signal(number, self._on_signal) for number in self.control.signals}
+        self.last_event = time.monotonic()
         try:
-            while self.submitted or (not self.stopping and (self.queue or self.busy)):
+            while self.submitted or self._may_continue():
+                if not self.stopping and self.control.must_stop():
+                    self._stop()
                 self._submit()
                 for event in self.executor.events(TICK_SECONDS):
                     if isinstance(event, Lost):
@@ -88,22 +125,38 @@ class Scheduler:
         if self.stopping:
             raise Interrupted
 
+    def _may_continue(self) -> bool:
+        """Whether there may be more to do although no job is running."""
+        if self.stopping or not (self.queue or self.busy) or not self.control.may_start():
+            return False
+        return time.monotonic() - self.last_event < self.control.idle_seconds
+
     def _submit(self) -> None:
         """Fill the free slots."""
-        self._look_at_busy()
         occupied = {slot.name for slot in self.submitted.values()}
-        for slot in self.executor.slots():
-            if slot.name not in occupied and (run := self._next_missing()) is not None:
+        free = [slot for slot in self.executor.slots() if slot.name not in occupied]
+        if not free or self.stopping or not self.control.may_start():
+            return
+        self._look_at_busy()
+        for slot in free:
+            if (run := self._next_missing(slot, {each.name for each in free})) is not None:
                 job = self.job_for(run, slot, run in self.starved)
                 self.starved.discard(run)
                 self.submitted[run] = slot
                 self.executor.submit(job, slot)
                 self.watcher.started(run)
 
-    def _next_missing(self) -> str | None:
-        """The next run of the queue that no other launcher has finished meanwhile."""
-        while self.queue and not self.stopping:
-            run = self.queue.popleft()
+    def _next_missing(self, slot: Slot, free: set[str]) -> str | None:
+        """The next run of the queue for a slot that no other launcher has finished meanwhile.
+
+        A run that was looked at in another free slot is left to that one.
+        """
+        for run in list(self.queue):
+            if self.stopping:
+                return None
+            if self.looked_in.get(run, slot.name) in free - {slot.name}:
+                continue
+            self.queue.remove(run)
             outcome = self.outcome_of(run)
             if outcome in (None, "failed"):
                 return run
@@ -121,16 +174,22 @@ class Scheduler:
                 self.queue.append(run)
 
     def _on_event(self, event: JobEvent) -> None:
-        del self.submitted[event.run]
+        slot = self.submitted.pop(event.run)
         if event.outcome == "busy":
-            self.busy[event.run] = time.monotonic() + BUSY_SECONDS
-        elif event.outcome != "interrupted":
+            delay = min(MAX_BUSY_SECONDS, BUSY_SECONDS * 2.0 ** min(10, self.looks[event.run]))
+            self.looks[event.run] += 1
+            self.looked_in[event.run] = slot.name
+            self.busy[event.run] = time.monotonic() + delay
+            return
+        self.last_event = time.monotonic()
+        if event.outcome != "interrupted":
             self.watcher.finished(event.run, event.outcome, event.reason)
         elif not self.stopping:  # somebody has stopped the worker alone
             self._retry(event.run, "the worker was asked to stop")
 
     def _on_lost(self, lost: Lost) -> None:
         del self.submitted[lost.run]
+        self.last_event = time.monotonic()
         if self.stopping:
             return
         if lost.out_of_memory:
@@ -148,12 +207,24 @@ class Scheduler:
         if self.deaths[run] < MAX_DEATHS:
             self.queue.appendleft(run)
             return
-        failure = Failure(reason=reason, killed=run not in self.broken, time=time.time())
+        folder = self.folder_of(run)
         with suppress(OSError):  # on a full disk the other runs go on
-            failure.write(self.folder_of(run).failure)
+            record_failure(folder, reason, read_failure(folder), killed=run not in self.broken)
         self.watcher.finished(run, "failed", reason)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        """The first signal asks all jobs to save and leave, the second ends them."""
-        self.stopping += 1
+        """The first signal asks all jobs to save and leave; a second SIGINT, from the keyboard, ends them.
+
+        Clusters send several signals before they end a job, and none of them may keep it from saving.
+        """
+        self.control.on_signal(number)
+        self.interrupts += number == signal.SIGINT
+        if not self.stopping:
+            self._stop()
+        elif number == signal.SIGINT and self.interrupts > 1:
+            self.executor.cancel()
+
+    def _stop(self) -> None:
+        """Ask all jobs to save and leave, and start no other."""
+        self.stopping = True
         self.executor.cancel()

@@ -24,6 +24,10 @@ from ablate.store.machine import machine
 from ablate.store.records import CodeVersion, Execution, Provenance
 
 
+class OtherDevice(StoreError):  # noqa: N818
+    """The run began on another kind of device; nothing has been changed."""
+
+
 def execution_of(folder: RunFolder, job: Job, config: RowConfig, training: str, log: logging.Logger) -> Execution:
     """The execution of a run: the one it began with, or a new one from the job.
 
@@ -35,7 +39,8 @@ def execution_of(folder: RunFolder, job: Job, config: RowConfig, training: str, 
         log: receives a line for each change.
 
     Raises:
-        StoreError: the run began on other data, or on another kind of device, whose random state cannot be used here.
+        OtherDevice: the run began on another kind of device, whose random state cannot be used here.
+        StoreError: the run began on other data.
     """
     # Without the index: a run may resume on any GPU of the kind.
     kind, device = job.device.partition(":")[0], visible_device(job.device)
@@ -65,7 +70,7 @@ def execution_of(folder: RunFolder, job: Job, config: RowConfig, training: str, 
         )
     # A finished run is only decoded, which needs no random state.
     if execution.device != kind and not folder.result.exists():
-        raise StoreError(
+        raise OtherDevice(
             f"{folder.path}: began on {execution.device}, and its random state cannot be used on {kind}; "
             f"use --device {execution.device}, or another --results"
         )

@@ -16,7 +16,6 @@ import queue
 import signal
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -25,11 +24,12 @@ from types import FrameType
 import torch
 
 from ablate.errors import EXIT_INTERRUPTED, Interrupted, StoreError
+from ablate.run.execution import OtherDevice
 from ablate.run.job import NO_MORE_JOBS, READY, EventOutcome, Job, JobEvent
 from ablate.run.pipeline import execute
 from ablate.store import RunFolder
 from ablate.store.lease import Lease, LeaseLost
-from ablate.store.records import Failure
+from ablate.store.status import read_failure, record_failure
 from ablate.training import RunContext
 
 
@@ -139,6 +139,7 @@ def _execute_leased(
     job: Job, folder: RunFolder, stop: Callable[[], bool], lease: Lease, to_log: Sequence[int]
 ) -> JobEvent:
     """Execute a job while holding the lease of its run; a failure is recorded."""
+    before = read_failure(folder)  # which the execution removes
     with folder.log.open("a", encoding="utf-8") as file, _redirected(to_log, file.fileno()):
         log = run_logger(file.fileno())
         try:
@@ -149,11 +150,14 @@ def _execute_leased(
         except LeaseLost:
             log.warning("another process has taken over this run; this one writes nothing more")
             return JobEvent(run=folder.id, outcome="busy")
+        except OtherDevice as error:  # another launcher can finish the run, so this is no failure
+            log.info("%s", error)
+            return JobEvent(run=folder.id, outcome="unsuitable", reason=str(error))
         except (Exception, SystemExit) as error:  # a plug-in may exit
             log.error(traceback.format_exc().rstrip())
             reason = failure_reason(error, folder)
             with suppress(OSError):  # the disk may be the cause; the launcher learns the reason in any case
-                Failure(reason=reason, time=time.time()).write(folder.failure)
+                record_failure(folder, reason, before)
             return JobEvent(run=folder.id, outcome="failed", reason=reason)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import platform
 import socket
@@ -12,6 +13,9 @@ from ablate.store.records import Machine, ProcessMark
 
 DEVICE_FILES = Path("/dev")
 CPU_INFO = Path("/proc/cpuinfo")  # Linux only
+CGROUPS = Path("/sys/fs/cgroup")
+PROCESS_CGROUPS = Path("/proc/self/cgroup")
+VMSTAT = Path("/proc/vmstat")
 
 # Idle threads of OpenMP sleep rather than spin. On an older Xeon, two spinning threads lost three quarters of their
 # speed beside a busy neighbour, and were slower without one, too (benchmarks/LOG.md, 2026-11-22, threads that sleep).
@@ -32,9 +36,105 @@ def machine() -> Machine:
 
 
 def cores() -> int:
-    """Number of cores that this process may use."""
+    """Number of cores that this process may use: by its affinity, its control groups, and its job of Slurm."""
     # Not cpu_count() alone: taskset, Slurm and containers allow fewer cores than the machine has.
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min([allowed, *_cpu_quotas(), *_slurm_numbers("SLURM_CPUS_ON_NODE")]))
+
+
+def memory() -> int:
+    """Bytes of memory that this process may use: of the machine, of its control groups, and of its job of Slurm."""
+    import psutil
+
+    limits = [int(text) for text in _cgroup_texts("memory.max", "memory", "memory.limit_in_bytes") if text.isdecimal()]
+    megabytes = _slurm_numbers("SLURM_MEM_PER_NODE")
+    if not megabytes:
+        megabytes = [each * cores() for each in _slurm_numbers("SLURM_MEM_PER_CPU")]
+    return min([int(psutil.virtual_memory().total), *limits, *(each << 20 for each in megabytes)])
+
+
+def count_oom_kills() -> int | None:
+    """How many processes the system has killed for want of memory in this process's control group.
+
+    None if the system does not say. Without control groups, kills on the whole machine are counted.
+    """
+    for path in _cgroup_files("memory.events", "memory", "memory.oom_control")[:1]:
+        count = _counter(path, "oom_kill")
+        if count is not None:
+            return count
+    return _counter(VMSTAT, "oom_kill")
+
+
+def _counter(path: Path, name: str) -> int | None:
+    """The value of a line `name value`."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in lines if line.startswith(f"{name} ")), None)
+
+
+def _slurm_numbers(variable: str) -> list[int]:
+    """The value of a variable of Slurm, without which there is no limit; 0 stands for the whole node."""
+    text = os.environ.get(variable, "")
+    return [int(text)] if text.isdecimal() and int(text) else []
+
+
+def _cpu_quotas() -> list[int]:
+    """Cores by the quotas of this process's control groups, rounded up."""
+    quotas = []
+    for text in _cgroup_texts("cpu.max"):
+        quota, _, period = text.partition(" ")
+        if quota.isdecimal() and period.isdecimal() and int(period):
+            quotas.append(math.ceil(int(quota) / int(period)))
+    for path in _cgroup_files("", "cpu", "cpu.cfs_quota_us"):
+        try:
+            quota_us, period_us = (
+                int((path.parent / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period")
+            )
+        except (OSError, ValueError):
+            continue
+        quotas += [math.ceil(quota_us / period_us)] if quota_us > 0 and period_us > 0 else []
+    return quotas
+
+
+def _cgroup_texts(unified: str, controller: str = "", legacy: str = "") -> list[str]:
+    """The content of a file in each control group of this process."""
+    texts = []
+    for path in _cgroup_files(unified, controller, legacy):
+        try:
+            texts.append(path.read_text().strip())
+        except OSError:
+            continue
+    return texts
+
+
+def _cgroup_files(unified: str, controller: str = "", legacy: str = "") -> list[Path]:
+    """A file in each control group that this process is in: its own group first, then the groups above it.
+
+    Args:
+        unified: name of the file in version 2; "" for none.
+        controller: of version 1, such as `memory`.
+        legacy: name of the file in version 1.
+    """
+    try:
+        lines = PROCESS_CGROUPS.read_text().splitlines()
+    except OSError:
+        return []
+    files: list[Path] = []
+    for line in lines:
+        number, controllers, group = line.split(":", 2)
+        if number == "0" and not controllers:
+            root, name = CGROUPS, unified
+        elif controller and controller in controllers.split(","):
+            root, name = CGROUPS / controllers, legacy
+        else:
+            continue
+        if name:
+            inside = Path(group.lstrip("/"))
+            files += [root / folder / name for folder in (inside, *inside.parents)]
+    # In a container, a group's path may be that of the host; then only the files at the top exist.
+    return [path for path in dict.fromkeys(files) if path.exists()]
 
 
 def visible_gpus() -> int:

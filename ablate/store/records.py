@@ -27,6 +27,7 @@ from ablate.config.identity import NOT_IDENTITY
 from ablate.errors import StoreError
 from ablate.store.files import read_json, write_json
 
+MAX_FAILED_HOSTS = 2  # on which a run may fail before the run itself is at fault
 RESULT_FORMAT = 4  # 1 had no hash, 2 did not say which test set was decoded, 3 had one field per metric
 _READABLE = (3, RESULT_FORMAT)
 
@@ -177,11 +178,20 @@ class Progress(ProcessMark):
 
 
 class Failure(Record):
-    """failure.json: why a run failed. `killed`: every worker was ended from outside, so a new launch tries again."""
+    """failure.json: why a run failed.
+
+    killed: every worker was ended from outside, so a new launch tries again.
+    hosts: on which the run has failed, the last one last. Pilots of a cluster try it once more on another host.
+    """
 
     reason: str
     time: float
     killed: bool = False
+    hosts: tuple[str, ...] = ()
+
+    def may_succeed_on(self, host: str) -> bool:
+        """Whether the cause may be the hosts so far, and not the run."""
+        return self.killed or (len(self.hosts) < MAX_FAILED_HOSTS and host not in self.hosts)
 
 
 class FileHash(Record):

@@ -88,6 +88,17 @@ def read_failure(folder: RunFolder) -> Failure | None:
         return None
 
 
+def record_failure(folder: RunFolder, reason: str, before: Failure | None, killed: bool = False) -> None:
+    """Write failure.json with this host after the hosts of an earlier failure.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    host = socket.gethostname()
+    hosts = tuple(dict.fromkeys((*(before.hosts if before else ()), host)))
+    Failure(reason=reason, time=time.time(), killed=killed, hosts=hosts).write(folder.failure)
+
+
 def read_provenance(folder: RunFolder) -> Provenance | None:
     """The provenance of a run; None if it is absent or unreadable."""
     try:

@@ -37,7 +37,7 @@ def here(monkeypatch):
 
     def here(cores=8, memory=16 * GB, gpus=()):
         monkeypatch.setattr(devices, "cores", lambda: cores)
-        monkeypatch.setattr(devices, "_memory", lambda: memory)
+        monkeypatch.setattr(devices, "memory", lambda: memory)
         monkeypatch.setattr(devices, "_has_driver", lambda: bool(gpus))
         monkeypatch.setattr(devices, "_gpu_memory", lambda: list(gpus))
 

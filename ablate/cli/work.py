@@ -1,0 +1,68 @@
+"""`ablate work`: a pilot, which works on a submitted study; the cluster starts it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ablate.cli.options import score_missing
+from ablate.errors import EXIT_RUN_FAILED
+
+if TYPE_CHECKING:
+    from ablate.store.jobs import JobFolder
+
+EXAMPLE = "ablate work --job results/table3/jobs/20260102-030405"
+
+
+def command(
+    job: Annotated[
+        Path,
+        typer.Option("--job", metavar="DIR", file_okay=False, help="Folder of the job.", show_default=False),
+    ],
+    index: Annotated[
+        int, typer.Option("--index", min=0, metavar="N", help="Which of the job's pilots this is, from 0.")
+    ] = 0,
+    close: Annotated[
+        bool, typer.Option("--close", help="Print the table, and submit again what the pilots have left.")
+    ] = False,
+) -> None:
+    """Work on a job of `ablate run --on` until no run is left for this pilot."""
+    from ablate.store.jobs import JobFolder
+
+    folder = JobFolder(job.absolute())
+    if close:
+        _close(folder)
+        return
+    from ablate.launch.pilot import work
+
+    code = work(folder, index, _log)
+    if code:
+        raise typer.Exit(code)
+
+
+def _log(line: str) -> None:
+    """Print a line with the time, at once: the cluster may end this process without notice."""
+    print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}", flush=True)
+
+
+def _close(folder: JobFolder) -> None:
+    """Print and publish the table, then submit again if runs are missing."""
+    from rich.console import Console
+
+    from ablate.launch.submission import open_job, submit_again
+    from ablate.report import render
+    from ablate.report.plan import plan_of
+    from ablate.report.table import table_of
+
+    _, study = open_job(folder)
+    score_missing(study, folder.results)
+    table = table_of(study, folder.results)
+    render.print_rich(table, Console(highlight=False, width=160), against_paper=False)
+    if not study.is_modified:
+        render.publish(table, folder.results)
+    submit_again(folder, _log)
+    if any(state != "done" for _, state in plan_of(study, folder.results).runs.values()):
+        raise typer.Exit(EXIT_RUN_FAILED)

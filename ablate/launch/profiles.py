@@ -1,0 +1,204 @@
+"""Profiles: how a study is submitted to a cluster, in a file outside of the study.
+
+~/.config/ablate/clusters.yaml (XDG_CONFIG_HOME is respected, ABLATE_CLUSTERS overrides) maps names to profiles:
+
+    gpu: {engine: slurm, workers: 8, sbatch: {partition: gpu, time: 4h, gpus-per-node: 4}, setup: ["module load cuda"]}
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from ablate.config.fields import Section, field_errors
+from ablate.errors import StudyError, UsageError, did_you_mean, listed
+from ablate.store.records import Setting
+from ablate.study.rows import unknown_name
+from ablate.study.yaml_nodes import Mark, Node, parse_yaml, read_file
+
+ENGINES = ("slurm",)
+FILE_VARIABLE = "ABLATE_CLUSTERS"
+
+# Long options of sbatch that a profile may set.
+SBATCH_OPTIONS = frozenset((
+    "account", "acctg-freq", "batch", "bb", "bbf", "begin", "comment", "constraint", "contiguous", "core-spec",
+    "cores-per-socket", "cpu-freq", "cpus-per-gpu", "cpus-per-task", "deadline", "delay-boot", "exclude",
+    "exclusive", "extra-node-info", "get-user-env", "gpu-bind", "gpu-freq", "gpus", "gpus-per-node",
+    "gpus-per-socket", "gpus-per-task", "gres", "gres-flags", "hint", "hold", "licenses", "mail-type", "mail-user",
+    "mcs-label", "mem", "mem-bind", "mem-per-cpu", "mem-per-gpu", "mincpus", "network", "nice", "no-requeue",
+    "nodefile", "nodelist", "oversubscribe", "partition", "power", "priority", "profile", "propagate", "qos",
+    "reboot", "reservation", "sockets-per-node", "spread-job", "switches", "threads-per-core", "time", "time-min",
+    "tmp", "tres-per-task", "use-min-nodes", "wckey",
+))  # fmt: skip
+# Options that ablate sets itself, and why.
+RESERVED = {
+    "array": "`workers` is the number of pilots",
+    "chdir": "pilots work in the folder of their job",
+    "dependency": "the closing job depends on the pilots",
+    "error": "logs are in the folder of the job",
+    "export": "pilots get the environment of the submission; use `setup` for more",
+    "input": "pilots read nothing",
+    "job-name": "the name of the study is used",
+    "nodes": "each pilot has one node; `workers` is their number",
+    "ntasks": "each pilot is one task",
+    "ntasks-per-node": "each pilot is one task",
+    "open-mode": "logs are appended to",
+    "output": "logs are in the folder of the job",
+    "parsable": "it is always set",
+    "requeue": "pilots are requeued unless no-requeue is set",
+    "signal": "`grace` sets the time of the warning",
+    "wrap": "pilots have a script",
+}
+_TIME_UNITS = {"d": 1440, "h": 60, "min": 1, "m": 1}
+_TIME_PART = r"(\d+)\s*(d|h|min|m)"
+_SLURM_TIME = re.compile(r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}|infinite|unlimited", re.IGNORECASE)
+
+
+class SlurmProfile(Section):
+    """How pilots are submitted to Slurm."""
+
+    engine: Literal["slurm"] = Field(description="slurm")
+    workers: int = Field(1, ge=1, le=10_000, description="number of pilots, each on one node")
+    sbatch: dict[str, Setting] = Field(default_factory=dict, description="options of sbatch for the pilots")
+    closing: dict[str, Setting] = Field(default_factory=dict, description="options of sbatch for the closing job")
+    setup: list[str] = Field(default_factory=list, description="lines of shell before the program")
+    grace: int = Field(120, ge=10, le=3600, description="seconds before the end at which pilots save")
+    idle: int = Field(90, ge=1, le=86_400, description="seconds that a pilot waits for runs of other pilots")
+    resubmissions: int = Field(3, ge=0, le=100, description="how often the closing job may submit again")
+
+
+def profile_file() -> Path:
+    """Path of the file with the profiles; it need not exist."""
+    given = os.environ.get(FILE_VARIABLE)
+    if given:
+        return Path(given).expanduser()
+    home = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(home) if home else Path.home() / ".config") / "ablate" / "clusters.yaml"
+
+
+def find_profile(name: str, workers: int | None = None, options: Mapping[str, Setting] | None = None) -> SlurmProfile:
+    """The profile of this name, with options of the command line over it; `slurm` is one without options.
+
+    Args:
+        name: of a profile, or of an engine.
+        workers: number of pilots; None for the profile's.
+        options: of sbatch.
+
+    Raises:
+        StudyError: the file has errors; it holds all of them.
+        UsageError: there is no such profile, or an option is wrong.
+    """
+    file = profile_file()
+    profiles = read_profiles(file) if file.exists() else {}
+    if name not in ENGINES and name not in profiles:
+        names = [*profiles, *ENGINES]
+        known = did_you_mean(name, names) or f"; profiles: {listed(names)}"
+        raise UsageError(f'--on: no profile "{name}" in {file}{known}')
+    profile = profiles.get(name) or SlurmProfile(engine="slurm")
+    faults = [
+        f"--sbatch {key}: {text}" for key, value in (options or {}).items() if (text := _option_fault(key, value))
+    ]
+    if faults:
+        raise UsageError(*faults)
+    update: dict[str, object] = {"sbatch": {**profile.sbatch, **(options or {})}}
+    if workers is not None:
+        update["workers"] = workers
+    return profile.model_copy(update=update)
+
+
+def read_profiles(path: Path) -> dict[str, SlurmProfile]:
+    """Read all profiles of a file.
+
+    Raises:
+        StudyError: all errors of the file, each with its line.
+    """
+    root = parse_yaml(read_file(path), str(path))
+    if not isinstance(root.value, dict):
+        raise StudyError(root.mark.error_line(f"expected a mapping of names to profiles; got {root.kind}"))
+    faults: dict[str, Mark] = {}
+    profiles = {}
+    for name, mark, node in root.items():
+        if name in ENGINES:
+            faults[mark.error_line(f'"{name}" is the name of an engine; choose another name for the profile')] = mark
+        profile = _read_profile(name, mark, node, faults)
+        if profile is not None:
+            profiles[name] = profile
+    if faults:
+        raise StudyError(*sorted(faults, key=lambda line: (faults[line].line, faults[line].column)))
+    return profiles
+
+
+def _read_profile(name: str, mark: Mark, node: Node, faults: dict[str, Mark]) -> SlurmProfile | None:
+    """Read one profile, and collect its faults."""
+    before = len(faults)
+
+    def report(mark: Mark, message: str) -> None:
+        faults.setdefault(mark.error_line(message), mark)
+
+    if not isinstance(node.value, dict):
+        report(node.mark, f'profile "{name}" must be a mapping; got {node.kind}')
+        return None
+    fields = SlurmProfile.model_fields
+    for key, position, _ in node.items():
+        if key not in fields:
+            report(position, unknown_name("field", key, fields))
+    known = {key: value for key, (_, value) in node.value.items() if key in fields}
+    for section in ("sbatch", "closing"):
+        if section in known and isinstance(known[section].value, dict):
+            for key, position, value in known[section].items():
+                text = _option_fault(key, value.to_python())
+                if text:
+                    report(position if key not in SBATCH_OPTIONS else value.mark, f"{key}: {text}")
+    try:
+        profile = SlurmProfile(**{key: value.to_python() for key, value in known.items()})
+    except ValidationError as error:
+        for field, message in field_errors(error, SlurmProfile):
+            report(known[field].mark if field in known else mark, f"{field}: {message}")
+        return None
+    return profile if len(faults) == before else None
+
+
+def _option_fault(name: str, value: object) -> str:
+    """What is wrong with an option of sbatch; empty if nothing."""
+    if name in RESERVED:
+        return f"is set by ablate: {RESERVED[name]}"
+    if name not in SBATCH_OPTIONS:
+        return f"not an option of sbatch{did_you_mean(name, SBATCH_OPTIONS)}"
+    if isinstance(value, (dict, list)):
+        return "must be a single value"
+    if name in ("time", "time-min"):
+        try:
+            slurm_time(value)
+        except ValueError as error:
+            return str(error)
+    return ""
+
+
+def slurm_time(value: object) -> str:
+    """A time limit as sbatch reads it: `4h`, `90min` and `1d 12h` in minutes; Slurm's own forms unchanged.
+
+    Raises:
+        ValueError: another text.
+    """
+    text = str(value).strip().lower()
+    if re.fullmatch(rf"({_TIME_PART}\s*)+", text):
+        return str(sum(int(count) * _TIME_UNITS[unit] for count, unit in re.findall(_TIME_PART, text)))
+    if _SLURM_TIME.fullmatch(text):
+        return str(value).strip()
+    raise ValueError(f'"{value}" is not a time such as 4h, 90min, 1d 12h or 1-12:00:00')
+
+
+def sbatch_arguments(options: Mapping[str, Setting]) -> list[str]:
+    """Options as arguments of sbatch: `true` is an option without a value, `false` and nothing leave it out."""
+    arguments = []
+    for name, value in options.items():
+        if value is True:
+            arguments.append(f"--{name}")
+        elif value not in (False, None):
+            arguments.append(f"--{name}={slurm_time(value) if name in ('time', 'time-min') else value}")
+    return arguments

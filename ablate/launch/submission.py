@@ -1,0 +1,171 @@
+"""Submit a study to a cluster: freeze it in a job's folder, submit pilots, and submit again after they have ended."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ablate.errors import AblateError, StoreError
+from ablate.formatting import plural
+from ablate.launch import slurm
+from ablate.launch.executor import Device
+from ablate.launch.launch import check_disk_space_of, missing_runs
+from ablate.launch.profiles import SlurmProfile
+from ablate.store import Results
+from ablate.store.files import write_bytes
+from ablate.store.jobs import ClusterJob, JobFolder, Submission, new_job
+from ablate.store.status import read_progress
+from ablate.study import Selection, Study, read_study
+
+CANCELLED = "cancelled"  # reason of a pilot that somebody has ended through the cluster
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A job that was submitted: its folder, number of pilots, ids of the arrays, id of the closing job."""
+
+    folder: JobFolder
+    pilots: int
+    ids: tuple[str, ...]
+    closing: str | None
+
+
+def freeze(
+    study: Study,
+    results: Results,
+    selection: Selection,
+    profile: str,
+    settings: SlurmProfile,
+    device: Device = "auto",
+    slots: int | None = None,
+) -> JobFolder:
+    """Write a study and its options into the folder of a new job; edits of the study do not change the job.
+
+    Args:
+        study: as read with the selection.
+        results: root of the results.
+        selection: of the command line.
+        profile: its name.
+        settings: its content.
+        device: of the pilots.
+        slots: jobs at once of each pilot; None for one on each GPU or core.
+    """
+    folder = new_job(results, study.name)
+    write_bytes(folder.study, study.text.encode())
+    for run in study.runs():
+        for plugin in study.plugins_of(run):
+            _write_module(folder.study.parent, plugin.module, study.plugin_sources[str(plugin.digest)])
+    # The frozen study is in another folder than its data.
+    overrides = [text for text in selection.overrides if text.partition("=")[0].strip() != "data.folder"]
+    if study.data.folder is not None:
+        overrides.append(f"data.folder={study.data_folder.absolute()}")
+    job = ClusterJob(
+        id=folder.id,
+        study=study.name,
+        engine=settings.engine,
+        profile=profile,
+        workers=settings.workers,
+        sbatch=settings.sbatch,
+        closing=settings.closing,
+        setup=tuple(settings.setup),
+        grace=settings.grace,
+        idle=settings.idle,
+        resubmissions=settings.resubmissions,
+        python=sys.executable,
+        origin=str(study.path.absolute()),
+        overrides=tuple(overrides),
+        rows=tuple(selection.rows),
+        seeds=selection.seeds,
+        # A node whose driver is broken must not train on its CPU.
+        device="cuda" if device == "auto" and slurm.asked_gpus(settings) else device,
+        slots=slots,
+        runs=tuple(run.id for run in study.runs()),
+        time=time.time(),
+    )
+    job.write(folder.job, once=True)
+    return folder
+
+
+def _write_module(folder: Path, module: str, source: bytes) -> None:
+    """Write the source of a plug-in where `module` is found, with the packages above it."""
+    *packages, name = module.split(".")
+    for package in packages:
+        folder = folder / package
+        write_bytes(folder / "__init__.py", b"")
+    write_bytes(folder / f"{name}.py", source)
+
+
+def open_job(folder: JobFolder) -> tuple[ClusterJob, Study]:
+    """Read a job and its frozen study.
+
+    Raises:
+        StoreError: this version of ablate reads other runs from it.
+    """
+    job = folder.read_job()
+    study = read_study(folder.study, Selection(job.overrides, job.rows, job.seeds))
+    if tuple(run.id for run in study.runs()) != job.runs:
+        raise StoreError(
+            f"{folder.path}: this version of ablate reads other runs from the frozen study; submit it again"
+        )
+    return job, replace(study, path=Path(job.origin))  # relative paths of its data begin there
+
+
+def submit(folder: JobFolder, job: ClusterJob, study: Study) -> Submitted | None:
+    """Submit pilots for the missing runs, at most one for each; None if no run is missing.
+
+    Raises:
+        StoreError: the disk is too small.
+        UsageError: the cluster refuses.
+    """
+    missing = missing_runs(study, folder.results, retry_elsewhere=True)
+    if not missing:
+        return None
+    pilots = min(job.workers, len(missing))
+    check_disk_space_of(study, folder.results, missing, pilots)
+    work = work_done(study, folder.results)
+    ids, closing = slurm.submit_pilots(folder, job, pilots)
+    record = Submission(ids=ids, closing=closing, work=work, time=time.time())
+    record.write(folder.submission(len(folder.read_submissions()) + 1), once=True)
+    return Submitted(folder, pilots, ids, closing)
+
+
+def work_done(study: Study, results: Results) -> int:
+    """Steps that the runs of a study have made so far, and one for each result: grows if and only if work is done."""
+    total = 0
+    for run in study.runs():
+        folder = results.run(run.id)
+        progress = read_progress(folder)
+        total += (progress.step or 0 if progress else 0) + folder.result.exists()
+    return total
+
+
+def submit_again(folder: JobFolder, log: Callable[[str], None]) -> None:
+    """After all pilots have ended: submit again if runs are missing, work was done and the bound is not reached."""
+    job, study = open_job(folder)
+    submissions = folder.read_submissions()
+    missing = missing_runs(study, folder.results, retry_elsewhere=True)
+    reason = ""
+    if not missing:
+        reason = "nothing is left to do"
+    elif folder.stop.exists():
+        reason = "stopped on request"
+    elif any(report.reason == CANCELLED for report in folder.read_pilots()):
+        reason = "the job was cancelled"
+    elif len(submissions) > job.resubmissions:
+        reason = f"submitted {len(submissions)} times, which is the bound of the profile (resubmissions)"
+    elif submissions and work_done(study, folder.results) <= submissions[-1].work:
+        reason = "no step was made since the last submission; see the logs of the pilots"
+    if not reason:
+        try:
+            submitted = submit(folder, job, study)
+            assert submitted is not None
+            left = job.resubmissions - len(submissions)
+            log(f"{plural(len(missing), 'run')} left: submitted again, {plural(left, 'more time')} at most")
+            return
+        except AblateError as error:
+            reason = f"not submitted again: {error}"
+    folder.close(reason)
+    log(f"closed: {reason}")
