@@ -28,8 +28,8 @@ ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
 DOCUMENTS = [page for page in PAGES if page.name not in ("LOG.md", "CHANGELOG.md")]  # without names of earlier versions
 COMMANDS = (
-    "init", "plan", "run", "status", "table", "compare", "report", "translate", "attention", "export", "verify",
-    "clean", "schema",
+    "init", "plan", "run", "status", "stop", "logs", "work", "table", "compare", "report", "translate", "attention",
+    "export", "verify", "clean", "schema",
 )  # fmt: skip
 FIELDS = [(section, name) for section in SECTIONS for name in section.model_fields
           if (section, name) != (RowDataConfig, "vocab_size")]  # fmt: skip  # documented with the field of DataConfig

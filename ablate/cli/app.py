@@ -15,20 +15,24 @@ from ablate.cli import (
     data,
     export,
     init,
+    logs,
     plan,
     report,
     run,
     schema,
     status,
+    stop,
     table,
     translate,
     verify,
+    work,
 )
 from ablate.cli.usage import ClickException, Command, CommandGroup, usage_error
 from ablate.store.machine import set_default_environment
 
 GROUPS = {
     "Study": (init, plan, run, status),
+    "Clusters": (stop, logs, work),
     "Results": (table, compare, report),
     "Trained runs": (translate, attention, export),
     "Housekeeping": (verify, clean, schema),

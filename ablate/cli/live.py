@@ -18,7 +18,7 @@ from ablate.store.status import read_failure, read_progress
 from ablate.study import Study
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rich.console import Console
     from rich.live import Live
@@ -126,8 +126,12 @@ class LiveView:
             end = time.monotonic()
             self.rest_until = end + REST * (end - start)
 
-    def watch(self) -> None:
-        """Show the study until every run has ended, and keep the last frame. Events are changes between two looks."""
+    def watch(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Show the study until every run has ended, and keep the last frame. Events are changes between two looks.
+
+        Args:
+            until: ends the view earlier: nothing works on the study any more.
+        """
         self.begin()
         before = self._look()
         if self.frame is None and before.ended < len(before.states):
@@ -135,7 +139,7 @@ class LiveView:
         for run, state in before.states.items():
             if state == "running":
                 self.started(run)
-        while before.ended < len(before.states):
+        while before.ended < len(before.states) and not until():
             time.sleep(LOOK_EVERY_SECONDS)
             now = self._look()
             for run, state in now.states.items():

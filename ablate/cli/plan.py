@@ -7,6 +7,17 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from ablate.cli.cluster import (
+    ClusterOptions,
+    GpusPerNode,
+    On,
+    PartitionName,
+    SbatchOptions,
+    TimeLimit,
+    Workers,
+    check,
+    describe,
+)
 from ablate.cli.options import (
     DEFAULT_RESULTS,
     BudgetText,
@@ -37,6 +48,12 @@ def command(
     seeds: Seeds = None,
     budget: BudgetText = None,
     format: Format = OutputFormat.rich,
+    on: On = None,
+    workers: Workers = None,
+    partition: PartitionName = None,
+    time_limit: TimeLimit = None,
+    gpus_per_node: GpusPerNode = None,
+    sbatch: SbatchOptions = None,
 ) -> None:
     """Show every row with its parameters, FLOPs, memory, disk and time."""
     from ablate.data.resolve_sources import source_faults
@@ -45,9 +62,14 @@ def command(
     from ablate.store.machine import visible_gpus
 
     limit = None if budget is None else Budget.parse(budget)
+    profile = ClusterOptions(on, workers, partition, time_limit, gpus_per_node, tuple(sbatch or ())).profile()
     content, root = study_and_results(study, results, set, rows, seeds, may_be_new=True)
     warn_of_changed_data(content, root)
     plan = plan_of(content, root)
+    submission = None
+    if profile is not None and on is not None:
+        check(profile, content)
+        submission = describe(on, profile, plan, root)
     fitting = None if limit is None else fit(plan, limit.available(visible_gpus()))
     # Missing text does not prevent a plan, which is printed; the exit code is that of `ablate run`.
     faults = source_faults(content.data, content.data_folder, root.corpora)
@@ -57,9 +79,13 @@ def command(
         output = plan.as_json()
         if limit is not None:
             output["budget"] = {"seconds": limit.seconds, "fits": None if fitting is None else fitting.as_json()}
+        if submission is not None:
+            output["submission"] = submission
         typer.echo(json.dumps(output, indent=1))
     else:
         _print(plan, limit, fitting)
+        if submission is not None:
+            typer.echo(submission)
     if faults:
         raise typer.Exit(EXIT_BAD_INPUT)
 

@@ -9,6 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ablate.cli.cluster import (
+    ClusterOptions,
+    GpusPerNode,
+    On,
+    PartitionName,
+    SbatchOptions,
+    TimeLimit,
+    Workers,
+    submit_study,
+)
 from ablate.cli.options import (
     DEFAULT_RESULTS,
     BudgetText,
@@ -29,6 +39,7 @@ from ablate.formatting import plural
 
 if TYPE_CHECKING:
     from ablate.launch import Launch
+    from ablate.launch.profiles import Profile
     from ablate.report.budget import Budget
     from ablate.store import Results
     from ablate.study import Study
@@ -61,23 +72,33 @@ def command(
         ),
     ] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed runs again.")] = False,
+    on: On = None,
+    workers: Workers = None,
+    partition: PartitionName = None,
+    time_limit: TimeLimit = None,
+    gpus_per_node: GpusPerNode = None,
+    sbatch: SbatchOptions = None,
+    detach: Annotated[bool, typer.Option("--detach", help="With --on: return after the submission.")] = False,
 ) -> None:
     """Train missing runs, resume interrupted ones, and print the table."""
     from rich.console import Console
 
     from ablate.cli.live import LiveView
-    from ablate.launch import launch
+    from ablate.launch import launch, launched
     from ablate.loggers import Mirror, select_loggers
     from ablate.report import render
     from ablate.report.budget import Budget
     from ablate.report.table import table_of
     from ablate.store.machine import visible_gpus
-    from ablate.study import settle
+    from ablate.study import Selection, settle
 
     go_offline(offline)
     # Options are checked before the study is read, and the study before anything is downloaded or trained.
     loggers = select_loggers(log or ())
     limit = None if budget is None else Budget.parse(budget)
+    cluster = ClusterOptions(on, workers, partition, time_limit, gpus_per_node, tuple(sbatch or ()))
+    profile = cluster.profile()
+    _refuse_without_effect(profile is not None, detach, limit is not None, bool(loggers))
     content, root = study_and_results(study, results, set, rows, seeds, may_be_new=True)
     console = Console(highlight=False)
 
@@ -103,8 +124,29 @@ def command(
             part = settle(part, root)
         return execute(part)
 
+    def submit_and_watch(settings: Profile) -> Launch:
+        with LiveView(content, root, console) as view, Mirror(content, root, loggers, view.log):
+            job = submit_study(
+                content,
+                root,
+                Selection(set or (), rows or (), seeds),
+                cluster,
+                settings,
+                device=device.value,
+                jobs=jobs,
+                retry_failed=retry_failed,
+                log=view.log,
+            )
+            if detach:
+                raise typer.Exit
+            if job is not None:
+                view.watch(until=lambda: job.is_closed)
+        return launched(content, root)
+
     try:
-        if limit is None:
+        if profile is not None:
+            outcome = submit_and_watch(profile)
+        elif limit is None:
             outcome = train(content)
         else:
             gpus = 0 if device is Device.cpu else visible_gpus()
@@ -113,6 +155,9 @@ def command(
     except Interrupted:
         from ablate.report.progress import saved_line
 
+        if profile is not None:
+            console.print(f"The job goes on without this command; `ablate stop {study}` ends it.", soft_wrap=True)
+            raise typer.Exit(EXIT_INTERRUPTED) from None
         content = settle(content, root)
         saved = saved_line(content.pending_tuning or content, root)
         console.print(f"Interrupted: {saved}. The same command resumes.", soft_wrap=True, markup=False)
@@ -129,6 +174,20 @@ def command(
         render.publish(table, root)
     if not outcome.complete:
         raise typer.Exit(EXIT_RUN_FAILED)
+
+
+def _refuse_without_effect(on_cluster: bool, detach: bool, has_budget: bool, has_loggers: bool) -> None:
+    """Refuse options that would be without effect.
+
+    Raises:
+        UsageError: names the option.
+    """
+    if detach and not on_cluster:
+        raise UsageError("--detach has an effect only with --on")
+    if on_cluster and has_budget:
+        raise UsageError("--budget is for this machine; with --on, limit the job by --time, --rows or --seeds")
+    if detach and has_loggers:
+        raise UsageError("--log needs this command to go on; leave out --detach")
 
 
 def _train_within(budget: Budget, gpus: int, study: Study, root: Results, train: Callable[[Study], Launch]) -> Launch:

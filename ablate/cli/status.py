@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ablate.cli.cluster import job_lines
 from ablate.cli.options import (
     DEFAULT_RESULTS,
     Format,
@@ -97,6 +98,8 @@ def command(
     from ablate.report.plan import print_status
 
     print_status(plan, details)
+    for line in job_lines(root, content.name):
+        typer.echo(line)
     for label, seed, id, state, _ in details:
         lines = _log_of_failure(root, id, state)
         if lines:

@@ -128,7 +128,13 @@ def launch(
             return None if is_missing else run_state(study, results, id)
 
         Scheduler(executor, job_for, results.run, outcome_of, watcher, control).run(missing)
-    return Launch(len(wanted), Counter(run_state(study, results, run.id) for run in wanted))
+    return launched(study, results)
+
+
+def launched(study: Study, results: Results) -> Launch:
+    """The states of a study's runs now."""
+    ids = [run.id for run in study.runs()]
+    return Launch(len(ids), Counter(run_state(study, results, id) for id in ids))
 
 
 def prepare(study: Study, results: Results, log: Callable[[str], None]) -> dict[DataConfig, Corpus]:

@@ -98,6 +98,11 @@ class Pilot(Control):
         """Remember a signal of the cluster."""
         self.received.append(number)
 
+    def on_busy(self, run: str) -> None:
+        """Forget a run that another pilot holds."""
+        self.begun.pop(run, None)
+        self.log(f"held by another pilot: {self.labels[run]}")
+
     # What the scheduler reports
 
     def announce(self, corpus: Corpus, slots: Sequence[Slot], missing: int) -> None:
@@ -115,7 +120,9 @@ class Pilot(Control):
 
     def finished(self, run: str, outcome: str, reason: str = "") -> None:
         """A run is done, diverged, failed or unsuitable."""
-        start, step = self.begun.pop(run, (0.0, 0))
+        if run not in self.begun:  # another pilot has finished it
+            return
+        start, step = self.begun.pop(run)
         is_quick = outcome == "failed" and time.monotonic() - start < QUICK_SECONDS and self.step_of(run) <= step
         if is_quick:
             self.quick.add(run)
@@ -225,4 +232,7 @@ def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
     except AblateError as error:
         pilot.write("left", error.lines[0])
         raise
-    return pilot.leave(outcome.states)
+    code = pilot.leave(outcome.states)
+    if job.engine == "manual" and outcome.complete:  # no closing job follows
+        folder.close("nothing is left to do")
+    return code

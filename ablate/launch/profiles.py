@@ -16,12 +16,11 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from ablate.config.fields import Section, field_errors
-from ablate.errors import StudyError, UsageError, did_you_mean, listed
+from ablate.errors import StudyError, UsageError, did_you_mean, listed, unknown_name
 from ablate.store.records import Setting
-from ablate.study.rows import unknown_name
 from ablate.study.yaml_nodes import Mark, Node, parse_yaml, read_file
 
-ENGINES = ("slurm",)
+ENGINES = ("slurm", "manual")
 FILE_VARIABLE = "ABLATE_CLUSTERS"
 
 # Long options of sbatch that a profile may set.
@@ -59,10 +58,10 @@ _TIME_PART = r"(\d+)\s*(d|h|min|m)"
 _SLURM_TIME = re.compile(r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}|infinite|unlimited", re.IGNORECASE)
 
 
-class SlurmProfile(Section):
-    """How pilots are submitted to Slurm."""
+class Profile(Section):
+    """How pilots are submitted. Something else starts those of the engine `manual`, such as Kubernetes or a person."""
 
-    engine: Literal["slurm"] = Field(description="slurm")
+    engine: Literal["slurm", "manual"] = Field(description="slurm or manual")
     workers: int = Field(1, ge=1, le=10_000, description="number of pilots, each on one node")
     sbatch: dict[str, Setting] = Field(default_factory=dict, description="options of sbatch for the pilots")
     closing: dict[str, Setting] = Field(default_factory=dict, description="options of sbatch for the closing job")
@@ -81,7 +80,7 @@ def profile_file() -> Path:
     return (Path(home) if home else Path.home() / ".config") / "ablate" / "clusters.yaml"
 
 
-def find_profile(name: str, workers: int | None = None, options: Mapping[str, Setting] | None = None) -> SlurmProfile:
+def find_profile(name: str, workers: int | None = None, options: Mapping[str, Setting] | None = None) -> Profile:
     """The profile of this name, with options of the command line over it; `slurm` is one without options.
 
     Args:
@@ -99,10 +98,12 @@ def find_profile(name: str, workers: int | None = None, options: Mapping[str, Se
         names = [*profiles, *ENGINES]
         known = did_you_mean(name, names) or f"; profiles: {listed(names)}"
         raise UsageError(f'--on: no profile "{name}" in {file}{known}')
-    profile = profiles.get(name) or SlurmProfile(engine="slurm")
+    profile = profiles.get(name) or Profile(engine="manual" if name == "manual" else "slurm")
     faults = [
         f"--sbatch {key}: {text}" for key, value in (options or {}).items() if (text := _option_fault(key, value))
     ]
+    if options and profile.engine == "manual":
+        faults = [f"--{next(iter(options))}: the pilots of {name} are not started by Slurm"]
     if faults:
         raise UsageError(*faults)
     update: dict[str, object] = {"sbatch": {**profile.sbatch, **(options or {})}}
@@ -111,7 +112,7 @@ def find_profile(name: str, workers: int | None = None, options: Mapping[str, Se
     return profile.model_copy(update=update)
 
 
-def read_profiles(path: Path) -> dict[str, SlurmProfile]:
+def read_profiles(path: Path) -> dict[str, Profile]:
     """Read all profiles of a file.
 
     Raises:
@@ -133,7 +134,7 @@ def read_profiles(path: Path) -> dict[str, SlurmProfile]:
     return profiles
 
 
-def _read_profile(name: str, mark: Mark, node: Node, faults: dict[str, Mark]) -> SlurmProfile | None:
+def _read_profile(name: str, mark: Mark, node: Node, faults: dict[str, Mark]) -> Profile | None:
     """Read one profile, and collect its faults."""
     before = len(faults)
 
@@ -143,21 +144,28 @@ def _read_profile(name: str, mark: Mark, node: Node, faults: dict[str, Mark]) ->
     if not isinstance(node.value, dict):
         report(node.mark, f'profile "{name}" must be a mapping; got {node.kind}')
         return None
-    fields = SlurmProfile.model_fields
+    fields = Profile.model_fields
     for key, position, _ in node.items():
         if key not in fields:
             report(position, unknown_name("field", key, fields))
     known = {key: value for key, (_, value) in node.value.items() if key in fields}
     for section in ("sbatch", "closing"):
-        if section in known and isinstance(known[section].value, dict):
+        if section in known and not isinstance(known[section].value, dict):
+            report(known[section].mark, f"{section}: must be a mapping of options; got {known[section].kind}")
+            del known[section]
+        elif section in known:
             for key, position, value in known[section].items():
                 text = _option_fault(key, value.to_python())
                 if text:
                     report(position if key not in SBATCH_OPTIONS else value.mark, f"{key}: {text}")
+    if "engine" in known and known["engine"].value == "manual":
+        for section in ("sbatch", "closing"):
+            if section in known:
+                report(known[section].mark, f"{section}: has no effect with the engine manual")
     try:
-        profile = SlurmProfile(**{key: value.to_python() for key, value in known.items()})
+        profile = Profile(**{key: value.to_python() for key, value in known.items()})
     except ValidationError as error:
-        for field, message in field_errors(error, SlurmProfile):
+        for field, message in field_errors(error, Profile):
             report(known[field].mark if field in known else mark, f"{field}: {message}")
         return None
     return profile if len(faults) == before else None

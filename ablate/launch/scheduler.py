@@ -59,6 +59,9 @@ class Control:
     def on_signal(self, number: int) -> None:
         """Called with each signal."""
 
+    def on_busy(self, run: str) -> None:
+        """Called if another launcher turns out to hold a run that was submitted."""
+
 
 class Scheduler:
     """Executes runs, as many at once as the executor has slots."""
@@ -180,6 +183,7 @@ class Scheduler:
             self.looks[event.run] += 1
             self.looked_in[event.run] = slot.name
             self.busy[event.run] = time.monotonic() + delay
+            self.control.on_busy(event.run)
             return
         self.last_event = time.monotonic()
         if event.outcome != "interrupted":

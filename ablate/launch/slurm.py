@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from ablate.errors import UsageError, did_you_mean, listed
 from ablate.formatting import duration, size
-from ablate.launch.profiles import SlurmProfile, sbatch_arguments, slurm_time
+from ablate.launch.profiles import Profile, sbatch_arguments, slurm_time
 from ablate.store.files import write_bytes
 from ablate.store.jobs import ClusterJob, JobFolder
 from ablate.store.records import Setting
@@ -262,7 +262,7 @@ def _widest(one: Partition, other: Partition) -> Partition:
     )
 
 
-def refusals(profile: SlurmProfile, found: Mapping[str, Partition], needed: float) -> list[str]:
+def refusals(profile: Profile, found: Mapping[str, Partition], needed: float) -> list[str]:
     """Why a partition cannot give what a profile asks for; a line each, empty if it can.
 
     Args:
@@ -298,7 +298,7 @@ def refusals(profile: SlurmProfile, found: Mapping[str, Partition], needed: floa
     return faults
 
 
-def asked_gpus(profile: SlurmProfile) -> int:
+def asked_gpus(profile: Profile) -> int:
     """Number of GPUs of each pilot."""
     for option in ("gpus-per-node", "gpus-per-task", "gpus"):
         value = profile.sbatch.get(option)

@@ -13,7 +13,7 @@ from ablate.formatting import plural
 from ablate.launch import slurm
 from ablate.launch.executor import Device
 from ablate.launch.launch import check_disk_space_of, missing_runs
-from ablate.launch.profiles import SlurmProfile
+from ablate.launch.profiles import Profile
 from ablate.store import Results
 from ablate.store.files import write_bytes
 from ablate.store.jobs import ClusterJob, JobFolder, Submission, new_job
@@ -38,7 +38,7 @@ def freeze(
     results: Results,
     selection: Selection,
     profile: str,
-    settings: SlurmProfile,
+    settings: Profile,
     device: Device = "auto",
     slots: int | None = None,
 ) -> JobFolder:
@@ -126,7 +126,9 @@ def submit(folder: JobFolder, job: ClusterJob, study: Study) -> Submitted | None
     pilots = min(job.workers, len(missing))
     check_disk_space_of(study, folder.results, missing, pilots)
     work = work_done(study, folder.results)
-    ids, closing = slurm.submit_pilots(folder, job, pilots)
+    ids: tuple[str, ...]
+    closing: str | None
+    ids, closing = slurm.submit_pilots(folder, job, pilots) if job.engine == "slurm" else ((), None)
     record = Submission(ids=ids, closing=closing, work=work, time=time.time())
     record.write(folder.submission(len(folder.read_submissions()) + 1), once=True)
     return Submitted(folder, pilots, ids, closing)
@@ -150,6 +152,9 @@ def submit_again(folder: JobFolder, log: Callable[[str], None]) -> None:
     reason = ""
     if not missing:
         reason = "nothing is left to do"
+    elif job.engine == "manual":
+        log(f"{plural(len(missing), 'run')} left for further pilots")
+        return
     elif folder.stop.exists():
         reason = "stopped on request"
     elif any(report.reason == CANCELLED for report in folder.read_pilots()):

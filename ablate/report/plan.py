@@ -22,7 +22,8 @@ from ablate.store import Results, RunFolder, State, state_of
 from ablate.store.checkpoints import RESUMABLE
 from ablate.store.corpora import known_lengths, lengths_in
 from ablate.store.machine import machine, processor_has_bf16, visible_gpus
-from ablate.store.status import read_progress
+from ablate.store.records import Machine
+from ablate.store.status import read_progress, read_provenance
 from ablate.study import Row, Run, Study
 from ablate.study.tuning import AWAITS
 
@@ -178,11 +179,11 @@ def _plan_row(study: Study, row: Row, results: Results, lengths: Lengths | None)
     )
 
 
-def _seconds(plan: Plan, untrained: set[str], results: Results) -> dict[str, float] | None:
-    """Estimated time left of each training, at the rate of this machine; None if the rate is unknown."""
+def _seconds(plan: Plan, untrained: set[str], results: Results, node: Machine | None = None) -> dict[str, float] | None:
+    """Estimated time left of each training, at the rate of a node (None: of this machine); None if it is unknown."""
     if not untrained:
         return {}
-    rates = measured_rates(results, list(plan.runs))
+    rates = measured_rates(results, list(plan.runs), node)
     seconds: dict[str, float] = {}
     for id, (row, _) in plan.runs.items():
         if id not in untrained:
@@ -202,22 +203,40 @@ def _behind(folder: RunFolder, row: PlanRow) -> float:
     return min(1.0, step / row.steps) if step and row.steps else 0.0
 
 
-def measured_rates(results: Results, first: list[str]) -> dict[str, float]:
-    """Training rate of this machine in FLOPs per second, by precision: the median over finished runs.
+def seconds_elsewhere(plan: Plan, results: Results) -> tuple[float, str] | None:
+    """Estimated seconds for all unfinished runs on one node of a cluster, or on one of its GPUs, and its processor.
+
+    The node is the machine, other than this one, that has finished most runs; else this machine. None if the rate of
+    neither is known.
+    """
+    untrained = {id for id, (_, state) in plan.runs.items() if state not in ("done", "diverged")} - plan.trained
+    finished = [id for id in dict.fromkeys([*plan.runs, *results.run_ids()]) if results.run(id).result.exists()]
+    marks = [read_provenance(results.run(id)) for id in finished[:RATE_SAMPLES]]
+    found = Counter(mark.machine for mark in marks if mark is not None and mark.machine != machine())
+    node = found.most_common(1)[0][0] if found else machine()
+    seconds = _seconds(plan, untrained, results, node)
+    return None if seconds is None else (sum(seconds.values()), node.processor or "this machine")
+
+
+def measured_rates(results: Results, first: list[str], node: Machine | None = None) -> dict[str, float]:
+    """Training rate of a machine in FLOPs per second, by precision: the median over finished runs.
+
+    `node` is the machine; None for this one.
 
     The rate of a CPU is for all its cores: a run with 1 of 2 threads counts as one of two concurrent runs.
     """
     found: dict[str, list[float]] = defaultdict(list)
+    node = node or machine()
     # The study's runs first: they are the most similar to those that are left.
     finished = (id for id in dict.fromkeys([*first, *results.run_ids()]) if results.run(id).result.exists())
     for id in itertools.islice(finished, RATE_SAMPLES):
-        rate = _rate(results, id)
+        rate = _rate(results, id, node)
         if rate is not None:
             found[rate[0]].append(rate[1])
     return {precision: statistics.median(rates) for precision, rates in found.items()}
 
 
-def _rate(results: Results, id: str) -> tuple[str, float] | None:
+def _rate(results: Results, id: str, node: Machine) -> tuple[str, float] | None:
     """(precision, FLOPs per second) of a finished run; None if another machine trained it or its files are damaged."""
     folder = results.run(id)
     try:
@@ -225,8 +244,7 @@ def _rate(results: Results, id: str) -> tuple[str, float] | None:
         execution = folder.read_execution()
     except StoreError:
         return None
-    here = machine()
-    if not result or not run or not provenance or provenance.machine != here or not result.seconds:
+    if not result or not run or not provenance or provenance.machine != node or not result.seconds:
         return None
     precision = (execution and execution.precision) or run.config.precision or "fp32"
     lengths = lengths_in(results.corpora, result.corpus) or Lengths.assumed()
@@ -234,7 +252,7 @@ def _rate(results: Results, id: str) -> tuple[str, float] | None:
     assert isinstance(vocab_size, int)
     flops = cost.flops_per_step(run.config, vocab_size, lengths) * result.steps
     # Runs on a GPU do not share it.
-    at_once = max(1, here.cores // provenance.threads) if provenance.device == "cpu" else 1
+    at_once = max(1, node.cores // provenance.threads) if provenance.device == "cpu" else 1
     return precision, at_once * flops / result.seconds
 
 

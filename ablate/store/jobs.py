@@ -36,7 +36,7 @@ PilotPhase = Literal["starting", "working", "saving", "left"]
 class ClusterJob(Record):
     """job.json: a submission with everything that its pilots need.
 
-    engine: `slurm`, or `none` for pilots that something else starts.
+    engine: `slurm`, or `manual` for pilots that something else starts.
     profile: name of the profile, for people.
     workers: number of pilots.
     sbatch: options of the pilots' array; closing: those of the closing job.
@@ -54,7 +54,7 @@ class ClusterJob(Record):
 
     id: str
     study: str
-    engine: Literal["slurm", "none"]
+    engine: Literal["slurm", "manual"]
     profile: str
     workers: int
     sbatch: dict[str, Setting] = Field(default_factory=dict)
@@ -209,6 +209,10 @@ class JobFolder:
     def is_closed(self) -> bool:
         """Whether nothing follows any more."""
         return self.closed.exists()
+
+    def read_end(self) -> JobEnd | None:
+        """Why nothing follows; None while something may."""
+        return JobEnd.read(self.closed)
 
     def request_stop(self, reason: str) -> None:
         """Ask all pilots to save and leave."""

@@ -9,11 +9,10 @@ import time
 import pytest
 
 from ablate.errors import StoreError
-from ablate.launch import local
 from ablate.launch.executor import Lost
 from ablate.launch.local import LocalExecutor
 from ablate.run.job import JobEvent
-from ablate.store import Results
+from ablate.store import Results, machine
 from tests.launch.conftest import a_job, slots
 
 A, B, C, D = (letter * 12 for letter in "abcd")
@@ -191,7 +190,8 @@ def test_a_sigkill_counts_as_lack_of_memory_if_the_system_has_counted_one(
 ):
     """A kill by a person looks the same, and must not change the micro-batch."""
     counts = tmp_path / "vmstat"
-    monkeypatch.setattr(local, "VMSTAT", counts)
+    monkeypatch.setattr(machine, "PROCESS_CGROUPS", tmp_path / "none")
+    monkeypatch.setattr(machine, "VMSTAT", counts)
     counts.write_text(f"nr_free_pages 1\noom_kill {before}\n")
     one = local_executor()
     one.submit(A, "hang")
@@ -199,11 +199,6 @@ def test_a_sigkill_counts_as_lack_of_memory_if_the_system_has_counted_one(
     counts.write_text(f"nr_free_pages 1\noom_kill {after}\n")
     os.kill(one.attempts[0][1], signal.SIGKILL)
     assert one.event().out_of_memory is expected
-
-
-def test_a_system_without_counts_of_kills_reports_no_lack_of_memory(monkeypatch, tmp_path):
-    monkeypatch.setattr(local, "VMSTAT", tmp_path / "missing")
-    assert local.count_oom_kills() is None
 
 
 def test_cancelling_once_lets_workers_save_and_twice_kills_them(local_executor):

@@ -1,5 +1,6 @@
 """The scheduler, with an executor that answers by a script: order, retries, busy runs, deaths and signals."""
 
+import itertools
 import os
 import signal
 import time
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from ablate.errors import Interrupted
 from ablate.launch import scheduler as module
 from ablate.launch.executor import Lost
-from ablate.launch.scheduler import BUSY_SECONDS, MAX_DEATHS, Scheduler
+from ablate.launch.scheduler import BUSY_SECONDS, MAX_DEATHS, Control, Scheduler
 from ablate.run.job import JobEvent
 from ablate.store import Results
 from ablate.store.records import Failure
@@ -88,7 +89,7 @@ class Schedule:
     def __init__(self, folder, clock):
         self.results, self.recorder, self.elsewhere, self.clock = Results(folder), Recorder(), {}, clock
 
-    def __call__(self, scripts, count=2):
+    def __call__(self, scripts, count=2, control=None):
         self.executor = ScriptedExecutor(count, scripts, self.clock)
         for run in scripts:
             self.results.run(run).path.mkdir(parents=True, exist_ok=True)
@@ -96,7 +97,7 @@ class Schedule:
         def job_for(run, slot, halve):
             return a_job(self.results, run, slot, halve)
 
-        scheduler = Scheduler(self.executor, job_for, self.results.run, self.elsewhere.get, self.recorder)
+        scheduler = Scheduler(self.executor, job_for, self.results.run, self.elsewhere.get, self.recorder, control)
         try:
             scheduler.run(list(scripts))
         finally:
@@ -244,12 +245,104 @@ def test_a_run_that_ends_after_the_signal_still_counts(schedule):
     assert schedule.recorder.outcomes == [(A, "done")]
 
 
-def test_a_second_signal_ends_the_jobs_without_a_failure(schedule):
-    schedule.recorder.on_start = send(signal.SIGINT, signal.SIGTERM)
+def test_a_second_interrupt_ends_the_jobs_without_a_failure(schedule):
+    schedule.recorder.on_start = send(signal.SIGINT, signal.SIGINT)
     with pytest.raises(Interrupted):
         schedule({A: [FOREVER], B: ["done"]}, count=1)
     assert schedule.executor.cancelled == 2
     assert (schedule.attempts, schedule.recorder.outcomes, schedule.failure(A)) == ([A], [], None)
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        (signal.SIGTERM, signal.SIGTERM, signal.SIGTERM),
+        (signal.SIGTERM, signal.SIGINT),
+        (signal.SIGINT, signal.SIGTERM),
+    ],
+)
+def test_further_signals_of_a_cluster_do_not_keep_jobs_from_saving(schedule, numbers):
+    """Slurm sends SIGUSR1, then SIGTERM to every process, before it kills."""
+    schedule.recorder.on_start = send(*numbers)
+    with pytest.raises(Interrupted):
+        schedule({A: [FOREVER], B: ["done"]}, count=1)
+    assert schedule.executor.cancelled == 1
+
+
+class Limits(Control):
+    """A control that allows some starts, and asks to stop after some looks."""
+
+    signals = (*Control.signals, signal.SIGUSR1)
+
+    def __init__(self, starts=99, looks=10**9, idle=float("inf")):
+        self.starts, self.looks, self.idle_seconds, self.signals_seen, self.held = starts, looks, idle, [], []
+
+    def may_start(self):
+        return self.starts > 0
+
+    def must_stop(self):
+        self.looks -= 1
+        return self.looks < 0
+
+    def on_signal(self, number):
+        self.signals_seen.append(number)
+
+    def on_busy(self, run):
+        self.held.append(run)
+
+
+def test_a_control_ends_a_launch_after_the_runs_in_progress(schedule):
+    control = Limits(starts=2)
+    schedule.recorder.on_start = lambda run: setattr(control, "starts", control.starts - 1)
+    recorder = schedule({A: ["done"], B: ["done"], C: ["done"]}, count=1, control=control)
+    assert recorder.outcomes == [(A, "done"), (B, "done")]
+
+
+def test_a_control_asks_all_jobs_to_save_and_leave(schedule):
+    with pytest.raises(Interrupted):
+        schedule({A: [FOREVER], B: ["done"]}, count=1, control=Limits(looks=3))
+    assert (schedule.executor.cancelled, schedule.attempts) == (1, [A])
+
+
+def test_a_control_receives_its_signals(schedule):
+    control = Limits()
+    schedule.recorder.on_start = send(signal.SIGUSR1, signal.SIGTERM)
+    with pytest.raises(Interrupted):
+        schedule({A: [FOREVER]}, control=control)
+    assert (control.signals_seen, schedule.executor.cancelled) == ([signal.SIGUSR1, signal.SIGTERM], 1)
+
+
+def test_a_launch_with_nothing_but_runs_of_others_ends_after_its_idle_time(schedule):
+    control = Limits(idle=90.0)
+    recorder = schedule({A: ["busy"] * 99, B: ["done"]}, control=control)
+    assert recorder.outcomes == [(B, "done")]
+    assert 90 <= schedule.clock.now - 1000 < 95
+    assert set(control.held) == {A}
+
+
+def test_looks_at_a_busy_run_become_rarer_and_stay_in_one_slot(schedule):
+    schedule({A: ["busy"] * 9 + ["done"]}, count=3)
+    times = [now for *_, now in schedule.executor.attempts]
+    waits = [later - earlier for earlier, later in itertools.pairwise(times)]
+    expected = [2, 4, 8, 16, 32, 60, 60, 60, 60]
+    assert all(wait >= least for wait, least in zip(waits, expected, strict=True))
+    assert sum(waits) < sum(expected) + len(expected) * 2 * module.TICK_SECONDS
+    assert len({slot for _, slot, _, _ in schedule.executor.attempts}) == 1
+
+
+def test_a_launch_with_full_slots_does_not_look_at_runs_of_others(schedule):
+    looks = []
+    schedule.elsewhere = SimpleNamespace(get=looks.append)
+    schedule.recorder.on_start = lambda run: None
+    with pytest.raises(Interrupted):
+        schedule({A: ["busy", "done"], B: [FOREVER]}, count=1, control=Limits(looks=500))
+    assert looks.count(A) == 1
+
+
+def test_a_run_that_does_not_suit_the_device_is_left_to_others_without_a_failure(schedule):
+    recorder = schedule({A: ["unsuitable"], B: ["done"]}, count=1)
+    assert recorder.outcomes == [(A, "unsuitable"), (B, "done")]
+    assert (schedule.attempts, schedule.failure(A)) == ([A, B], None)
 
 
 def test_an_error_of_the_watcher_closes_the_executor(schedule):

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,12 +13,14 @@ from pathlib import Path
 import pytest
 
 from ablate.config import DecodingConfig, resolve_row
+from ablate.data.corpus import Corpus
 from ablate.errors import Interrupted, StoreError
 from ablate.run.job import NO_MORE_JOBS, READY, Job, JobEvent, RunRequest
 from ablate.run.pipeline import execute
 from ablate.run.worker import execute_if_free, failure_reason, run_logger
 from ablate.store import RunFolder, checkpoints
 from ablate.store.lease import Lease
+from ablate.store.records import Execution
 from ablate.store.status import read_progress
 from ablate.training import RunContext
 from tests.records import RUN, a_run
@@ -187,6 +190,28 @@ def test_a_failure_is_recorded_with_its_reason_and_the_traceback_is_logged(job):
     assert (failure.reason, failure.killed) == (event["reason"], False)
     assert "Traceback" in folder.log.read_text()
     assert not folder.lease.exists()
+
+
+def test_a_run_of_another_device_is_left_as_it_is_for_other_launchers(job):
+    one = job()
+    folder = RunFolder(one.run.folder)
+    begun = Execution(training=Corpus(one.run.corpus).training, device="cuda", threads=1, micro_batch_tokens=1000)
+    begun.write(folder.execution)
+    event = forked(lambda: execute_if_free(one, never, {}).model_dump())
+    assert (event["outcome"], "use --device cuda" in event["reason"]) == ("unsuitable", True)
+    assert not folder.failure.exists()
+    assert folder.read_execution() == begun
+    assert not folder.lease.exists()
+
+
+def test_a_failure_names_the_hosts_on_which_the_run_has_failed(job, monkeypatch):
+    one = job()
+    folder = RunFolder(one.run.folder)
+    folder.run.unlink()
+    for host, expected in (("first", ("first",)), ("first", ("first",)), ("second", ("first", "second"))):
+        monkeypatch.setattr(socket, "gethostname", lambda host=host: host)
+        forked(lambda: execute_if_free(one, never, {}).model_dump())
+        assert folder.read_failure().hosts == expected
 
 
 @pytest.mark.parametrize(

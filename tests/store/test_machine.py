@@ -4,7 +4,9 @@ import os
 import platform
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from ablate.store import machine as module
@@ -65,3 +67,66 @@ def test_gpus_are_counted_without_torch(tmp_path, monkeypatch, files, visible, c
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert module.visible_gpus() == count
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch):
+    """A machine with 64 cores, 512 GiB, lines of /proc/self/cgroup, and control groups as file -> content."""
+
+    def host(lines, files, **variables):
+        for name, content in files.items():
+            path = tmp_path / "groups" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
+        (tmp_path / "self").write_text("".join(f"{line}\n" for line in lines))
+        (tmp_path / "vmstat").write_text("nr_free_pages 1\noom_kill 70\n")
+        monkeypatch.setattr(module, "CGROUPS", tmp_path / "groups")
+        monkeypatch.setattr(module, "PROCESS_CGROUPS", tmp_path / "self")
+        monkeypatch.setattr(module, "VMSTAT", tmp_path / "vmstat")
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)))
+        monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=512 << 30))
+        for name in ("SLURM_CPUS_ON_NODE", "SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        return module.cores(), module.memory() / 2**30, module.count_oom_kills()
+
+    return host
+
+
+UNIFIED = ["0::/slurm/job_7/step_batch"]
+LEGACY = ["4:memory:/docker/abc", "2:cpu,cpuacct:/docker/abc", "0::/"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "files", "variables", "expected"),
+    [
+        ([], {}, {}, (64, 512, 70)),
+        (UNIFIED, {}, {}, (64, 512, 70)),
+        # The limit of the job is above the group of the process; the nearest group counts kills.
+        (UNIFIED, {"slurm/job_7/memory.max": "8589934592\n", "slurm/job_7/step_batch/memory.max": "max\n",
+                   "slurm/job_7/step_batch/memory.events": "oom 4\noom_kill 3\n",
+                   "slurm/job_7/cpu.max": "350000 100000",
+                   "memory.events": "oom_kill 99\n", "cpu.max": "max 100000"}, {}, (4, 8, 3)),
+        # In a container, the path is the host's, and the limits are at the top.
+        (UNIFIED, {"memory.max": "4294967296\n", "cpu.max": "200000 100000\n"}, {}, (2, 4, 70)),
+        (LEGACY, {"memory/docker/abc/memory.limit_in_bytes": "2147483648\n",
+                  "memory/memory.limit_in_bytes": "9223372036854771712\n",
+                  "memory/docker/abc/memory.oom_control": "oom_kill_disable 0\noom_kill 5\n",
+                  "cpu,cpuacct/docker/abc/cpu.cfs_quota_us": "-1\n",
+                  "cpu,cpuacct/docker/abc/cpu.cfs_period_us": "100000\n",
+                  "cpu,cpuacct/cpu.cfs_quota_us": "150000\n", "cpu,cpuacct/cpu.cfs_period_us": "100000\n"},
+         {}, (2, 2, 5)),
+        ([], {}, {"SLURM_CPUS_ON_NODE": "6", "SLURM_MEM_PER_NODE": "3072"}, (6, 3, 70)),
+        ([], {}, {"SLURM_CPUS_ON_NODE": "6", "SLURM_MEM_PER_CPU": "1024"}, (6, 6, 70)),
+        ([], {}, {"SLURM_CPUS_ON_NODE": "128", "SLURM_MEM_PER_NODE": "0"}, (64, 512, 70)),
+    ],
+)  # fmt: skip
+def test_limits_are_those_of_the_job_and_not_of_the_host(host, lines, files, variables, expected):
+    assert host(lines, files, **variables) == expected
+
+
+def test_a_system_without_counts_of_kills_reports_none(monkeypatch, tmp_path):
+    monkeypatch.setattr(module, "PROCESS_CGROUPS", tmp_path / "missing")
+    monkeypatch.setattr(module, "VMSTAT", tmp_path / "missing")
+    assert module.count_oom_kills() is None

@@ -1,0 +1,197 @@
+"""Options and messages of `ablate run --on` and `ablate plan --on`: submit a study to a cluster, and follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ablate.errors import UsageError
+from ablate.formatting import duration, plural
+
+if TYPE_CHECKING:
+    from ablate.launch.executor import Device
+    from ablate.launch.profiles import Profile
+    from ablate.launch.submission import Submitted
+    from ablate.report.plan import Plan
+    from ablate.store import Results
+    from ablate.store.jobs import JobFolder
+    from ablate.store.records import Setting
+    from ablate.study import Selection, Study
+
+On = Annotated[
+    str | None,
+    typer.Option("--on", metavar="PROFILE", help="Submit to a cluster: slurm, manual, or a profile of clusters.yaml."),
+]
+Workers = Annotated[
+    int | None, typer.Option("--workers", min=1, max=10_000, metavar="N", help="With --on: pilots, one a node.")
+]
+PartitionName = Annotated[str | None, typer.Option("--partition", metavar="NAME", help="With --on: the partition.")]
+TimeLimit = Annotated[
+    str | None, typer.Option("--time", metavar="TIME", help="With --on: time limit of a pilot, such as 4h.")
+]
+GpusPerNode = Annotated[
+    int | None, typer.Option("--gpus-per-node", min=1, metavar="N", help="With --on: GPUs of each pilot.")
+]
+SbatchOptions = Annotated[
+    list[str] | None,
+    typer.Option("--sbatch", metavar="OPTION=VALUE", help="With --on: any other option of sbatch. Repeatable."),
+]
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """The options of the command line that concern a cluster, as given."""
+
+    on: str | None
+    workers: int | None = None
+    partition: str | None = None
+    time: str | None = None
+    gpus_per_node: int | None = None
+    sbatch: tuple[str, ...] = ()
+
+    def profile(self) -> Profile | None:
+        """The profile with these options over it; None without --on.
+
+        Raises:
+            StudyError: the file of profiles has errors.
+            UsageError: there is no such profile, or an option is wrong.
+        """
+        named: dict[str, Setting] = {
+            "partition": self.partition, "time": self.time, "gpus-per-node": self.gpus_per_node,
+        }  # fmt: skip
+        options = {name: value for name, value in named.items() if value is not None}
+        if self.on is None:
+            given = [*options, *(["workers"] if self.workers else []), *(["sbatch"] if self.sbatch else [])]
+            if given:
+                raise UsageError(f"--{given[0]} has an effect only with --on")
+            return None
+        from ablate.launch.profiles import find_profile
+
+        for text in self.sbatch:
+            name, equals, value = text.partition("=")
+            options[name.strip().removeprefix("--")] = value.strip() if equals else True
+        return find_profile(self.on, self.workers, options)
+
+
+def check(profile: Profile, study: Study) -> None:
+    """Check that the cluster can give what a profile asks for.
+
+    Raises:
+        UsageError: it cannot; a line for each reason.
+    """
+    from ablate.config.cost import peak_memory
+    from ablate.launch.devices import SMALLEST_MICRO_BATCH
+    from ablate.launch.slurm import partitions, refusals, require_slurm
+
+    if profile.engine == "manual":
+        return
+    require_slurm()
+    needed = max(peak_memory(row.config, study.data_of(row).vocab_size, SMALLEST_MICRO_BATCH) for row in study.rows)
+    faults = refusals(profile, partitions(), needed)
+    if faults:
+        raise UsageError(*faults)
+
+
+def describe(name: str, profile: Profile, plan: Plan, results: Results) -> str:
+    """What `ablate run --on` would submit, and how long it will take."""
+    from ablate.launch.profiles import sbatch_arguments
+    from ablate.launch.slurm import asked_gpus
+    from ablate.report.plan import seconds_elsewhere
+
+    missing = plan.totals()["missing"]
+    pilots = min(profile.workers, missing)
+    if not pilots:
+        return f"--on {name}: nothing to submit"
+    options = " ".join(sbatch_arguments(profile.sbatch)) or f"{profile.engine}, default options"
+    estimate = seconds_elsewhere(plan, results)
+    gpus = asked_gpus(profile)
+    if estimate is None:
+        time = "time unknown until a run has finished there"
+    else:
+        seconds, processor = estimate
+        time = f"about {duration(seconds / pilots / max(1, gpus))} at the rate of {processor}"
+    return f"--on {name}: {plural(pilots, 'pilot')} ({options}) for {plural(missing, 'run')}, {time}"
+
+
+def submit_study(
+    study: Study,
+    results: Results,
+    selection: Selection,
+    options: ClusterOptions,
+    profile: Profile,
+    *,
+    device: Device,
+    jobs: int | None,
+    retry_failed: bool,
+    log: Callable[[str], None],
+) -> JobFolder | None:
+    """Prepare the study's data here and submit it; None if no run is missing."""
+    from ablate.launch.launch import missing_runs, prepare
+    from ablate.launch.submission import freeze, submit
+    from ablate.store.jobs import open_jobs
+
+    check(profile, study)
+    prepare(study, results, log)
+    if retry_failed:
+        for id in missing_runs(study, results, retry_failed=True):
+            results.run(id).failure.unlink(missing_ok=True)
+    if not missing_runs(study, results, retry_elsewhere=True):
+        log("nothing to submit: every run has ended")
+        return None
+    for other in open_jobs(results, study.name):
+        log(f"note: job {other.id} of this study is open, too; both work on the same runs")
+    assert options.on is not None
+    folder = freeze(study, results, selection, options.on, profile, device=device, slots=jobs)
+    try:
+        submitted = submit(folder, folder.read_job(), study)
+    except BaseException as error:
+        folder.close(f"not submitted: {error}")
+        raise
+    assert submitted is not None
+    for line in submission_lines(submitted, options.on, study, folder):
+        log(line)
+    return folder
+
+
+def submission_lines(submitted: Submitted, profile: str, study: Study, folder: JobFolder) -> list[str]:
+    """What is printed after a submission."""
+    if not submitted.ids:
+        return [
+            f"job {folder.id}: ready for {plural(submitted.pilots, 'pilot')}; start them with",
+            f"ablate work --job {folder.path}",
+        ]
+    arrays = f"{'array' if len(submitted.ids) == 1 else 'arrays'} {', '.join(submitted.ids)}"
+    return [
+        f"job {folder.id}: {plural(submitted.pilots, 'pilot')} on {profile}, "
+        f"{arrays} of Slurm; job {submitted.closing} prints the table at the end",
+        f"logs: {folder.logs}",
+        f"`ablate status {study.path} --watch` follows it, `ablate stop {study.path}` saves and ends it",
+    ]
+
+
+def job_lines(results: Results, study: str) -> list[str]:
+    """The jobs of a study on clusters: those that are open, and the last one, each with its pilots."""
+    from ablate.store.jobs import jobs_of
+
+    lines: list[str] = []
+    jobs = jobs_of(results, study)
+    for folder in jobs:
+        if folder.is_closed and folder is not jobs[-1]:
+            continue
+        job, end = folder.read_job(), folder.read_end()
+        pilots = folder.read_pilots()
+        alive = [report for report in pilots if report.is_alive]
+        state = f"closed: {end.reason}" if end else f"{len(alive)} of {plural(job.workers, 'pilot')} working"
+        stopping = ", asked to stop" if folder.stop.exists() and not end else ""
+        lines.append(f"job {folder.id} on {job.profile}: {state}{stopping}")
+        for report in pilots:
+            starts = f", started {report.starts} times" if report.starts > 1 else ""
+            if report.is_alive:
+                what = f"{report.phase}, {', '.join(report.running) or 'no run'}"
+            else:
+                what = f"left: {report.reason}" if report.phase == "left" else "lost"
+            lines.append(f"  {report.name} on {report.host}: {what}; {plural(report.ended, 'run')} ended{starts}")
+    return lines
