@@ -189,6 +189,8 @@ def _seconds(plan: Plan, untrained: set[str], results: Results, node: Machine | 
         if id not in untrained:
             continue
         rate = rates.get(precision_here(row.row.config))
+        if node is not None and row.row.config.precision is None and len(rates) == 1:
+            rate = next(iter(rates.values()))  # of the node, whose precision by default is not known here
         # The sum of the other runs would promise too little.
         if row.flops is None or rate is None:
             return None
