@@ -101,7 +101,7 @@ def describe(name: str, profile: Profile, plan: Plan, results: Results) -> str:
     from ablate.launch.slurm import asked_gpus
     from ablate.report.plan import seconds_elsewhere
 
-    missing = plan.totals()["missing"]
+    missing = plan.totals().missing
     pilots = min(profile.workers, missing)
     if not pilots:
         return f"--on {name}: nothing to submit"

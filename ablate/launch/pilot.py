@@ -20,7 +20,7 @@ from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, AblateError, Interr
 from ablate.formatting import duration, plural
 from ablate.launch.launch import Share, launch
 from ablate.launch.scheduler import Control
-from ablate.launch.slurm import Task
+from ablate.launch.slurm import START_SECONDS, Task
 from ablate.launch.submission import CANCELLED, open_job
 from ablate.report.progress import run_labels
 from ablate.store import State
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 STOP_SECONDS = 2.0  # between two looks for a request to stop
 LIMIT_SECONDS = 60.0  # between two questions for the time limit, which an administrator may change
-START_SECONDS = 60.0  # a run that has less than this before the warning is not started
 QUICK_SECONDS = 60.0  # a failure within this time after the start may be the host's fault
 MAX_QUICK_FAILURES = 2  # of different runs in a row, before the pilot leaves
 
@@ -189,7 +188,7 @@ class Pilot(Control):
         warned = signal.SIGUSR1 in self.received or self.is_draining
         if not warned and state not in ("RUNNING", ""):
             return CANCELLED
-        if not has_progress and task.seconds_left() < self.job.grace:
+        if not has_progress and (self.is_draining or task.seconds_left() < self.job.grace):
             return "not requeued: its time limit came before any step was made"
         refused = task.requeue()
         return f"not requeued: {refused}" if refused else "requeued"

@@ -24,6 +24,7 @@ from ablate.store.jobs import ClusterJob, JobFolder
 from ablate.store.records import Setting
 
 COMMAND_SECONDS = 60.0  # a controller under load answers slowly
+START_SECONDS = 60.0  # a run that has less than this before the warning is not started
 REQUEUE_TRIES = 4
 REQUEUE_PAUSE = 3.0
 # The closing job runs for seconds; it needs no GPU, but the accounting of the pilots.
@@ -280,10 +281,9 @@ def refusals(profile: Profile, found: Mapping[str, Partition], needed: float) ->
     faults = []
     if (wanted := _seconds(options.get("time"))) is not None and wanted > limits.seconds:
         faults.append(f"time: {options['time']} is longer than the limit of {limits.name}, {duration(limits.seconds)}")
-    if wanted is not None and wanted <= profile.grace:
-        faults.append(
-            f"time: {options['time']} is not longer than the grace of {profile.grace} s, in which pilots save"
-        )
+    if wanted is not None and wanted <= profile.grace + START_SECONDS:
+        need = f"{START_SECONDS:.0f} s to start and {profile.grace} s (grace) to save"
+        faults.append(f"time: {options['time']} is too short: {need}")
     for option, most, what in (("cpus-per-task", limits.cores, "cores"), ("mincpus", limits.cores, "cores")):
         if (count := _number(options.get(option))) is not None and count > most:
             faults.append(f"{option}: {count} is more than the {most} {what} of a node of {limits.name}")

@@ -225,6 +225,14 @@ def test_a_pilot_that_was_asked_to_stop_is_not_requeued(pilot):
     assert (report_of(one).reason, "requeued" in FakeTask.answers) == ("stopped on request", False)
 
 
+def test_a_pilot_whose_time_limit_allows_no_run_is_not_requeued_for_ever(pilot):
+    one = pilot(left=80.0)
+    assert not one.may_start()
+    one.leave(Counter(pending=4))
+    assert report_of(one).reason == "not requeued: its time limit came before any step was made"
+    assert "requeued" not in FakeTask.answers
+
+
 @pytest.mark.parametrize(("left", "may_start"), [(89.0, False), (100.0, True), (float("inf"), True)])
 def test_no_run_is_started_shortly_before_the_warning(pilot, left, may_start):
     """The grace is 30 s, and a run needs 60 s to be worth its start."""

@@ -58,7 +58,7 @@ def test_partitions_are_read_with_the_most_of_their_different_nodes(answers):
         ({"partition": "gup"}, 'partition: no partition "gup"; did you mean "gpu"?'),
         ({"time": "5h"}, "time: 5h is longer than the limit of gpu, 4 h 00 min"),
         ({"time": "0-5"}, "time: 0-5 is longer than the limit of gpu"),
-        ({"time": "1min"}, "time: 1min is not longer than the grace of 120 s"),
+        ({"time": "1min"}, "time: 1min is too short: 60 s to start and 120 s (grace) to save"),
         ({"gpus-per-node": "a100:8"}, "gpus-per-node: 8 is more than the 4 GPUs of a node of gpu"),
         ({"gres": "gpu:5"}, "gpus-per-node: 5 is more than the 4 GPUs"),
         ({"cpus-per-task": 65}, "cpus-per-task: 65 is more than the 64 cores of a node of gpu"),
