@@ -133,6 +133,10 @@ def submit_study(
     from ablate.launch.submission import freeze, submit
     from ablate.store.jobs import open_jobs
 
+    if study.pending_tuning is not None:
+        raise UsageError(
+            f"{study.path}: --on: the rows are not tuned yet, and pilots do not tune; use `ablate run` first"
+        )
     check(profile, study)
     prepare(study, results, log)
     if retry_failed:

@@ -173,7 +173,8 @@ def missing_runs(
         retry_failed: include failed runs.
         retry_elsewhere: include failed runs that may succeed on this host, because they failed on others.
     """
-    return [run.id for run in study.runs() if _is_missing(study, results, run.id, retry_failed, retry_elsewhere)]
+    ids = [run.id for run in study.runs() if not run.awaits_tuning]
+    return [id for id in ids if _is_missing(study, results, id, retry_failed, retry_elsewhere)]
 
 
 def _is_missing(

@@ -18,7 +18,7 @@ from ablate.store import Results
 from ablate.store.files import write_bytes
 from ablate.store.jobs import ClusterJob, JobFolder, Submission, new_job
 from ablate.store.status import read_progress
-from ablate.study import Selection, Study, read_study
+from ablate.study import Selection, Study, read_study, settle
 
 CANCELLED = "cancelled"  # reason of a pilot that somebody has ended through the cluster
 
@@ -105,7 +105,7 @@ def open_job(folder: JobFolder) -> tuple[ClusterJob, Study]:
         StoreError: this version of ablate reads other runs from it.
     """
     job = folder.read_job()
-    study = read_study(folder.study, Selection(job.overrides, job.rows, job.seeds))
+    study = settle(read_study(folder.study, Selection(job.overrides, job.rows, job.seeds)), folder.results)
     if tuple(run.id for run in study.runs()) != job.runs:
         raise StoreError(
             f"{folder.path}: this version of ablate reads other runs from the frozen study; submit it again"
