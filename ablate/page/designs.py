@@ -1,4 +1,4 @@
-"""Sections of the page for designs: tuning and effective speed-up."""
+"""Sections of the page for designs: effects of factorials and paths, tuning, and effective speed-up."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from ablate.formatting import number
+from ablate.config.metrics import Metric
+from ablate.formatting import number, signed
+from ablate.page.figures import draw_intervals
+from ablate.page.inline_svg import inline_svg
+from ablate.page.points import Interval
 from ablate.report.curves import AXES, Curve
+from ablate.report.designs import DesignEffects, design_effects, effects_layout, metrics_of
+from ablate.report.layout import one_line_heads
 from ablate.report.speedup import SpeedUp, speed_ups
 from ablate.report.table import Table
 from ablate.study.tuning import Tuning
@@ -50,7 +56,34 @@ class DesignSection:
 
 def design_sections(table: Table, curves: Sequence[Curve]) -> list[DesignSection]:
     """The sections that a study's designs have something for."""
-    return [*_tunings(table), *_speed_ups(curves)]
+    return [*_effects(table), *_tunings(table), *_speed_ups(curves)]
+
+
+def _effects(table: Table) -> Iterator[DesignSection]:
+    for number_of, design in enumerate(design_effects(table), 1):
+        layout = one_line_heads(effects_layout(table, design))
+        heads = tuple(column.head for column in layout.columns)
+        rows = list(zip(*(column.cells for column in layout.columns), strict=True))
+        drawings = [
+            drawing for metric in metrics_of(table) for drawing in _effect_drawing(design, metric, f"{number_of}")
+        ]
+        yield DesignSection(
+            f"design-{number_of}", design.title, " ".join(design.notes), [Listing("Effects", heads, rows)], drawings
+        )
+
+
+def _effect_drawing(design: DesignEffects, metric: Metric, number_of: str) -> Iterator[Drawing]:
+    contrasts = design.by_metric.get(metric.name, ())
+    rows = [
+        Interval(name, "", name, one.word(metric), one.value, one.low, one.high)
+        for name, one in zip(design.names, contrasts, strict=False)
+    ]
+    if any(row.mean is not None for row in rows):
+        label = f"effect on {metric.title} ({metric.side})"
+        figure = draw_intervals(rows, metric, label)
+        titles = {row.row: f"{row.row}: {signed(row.mean, metric.digits)} {metric.title}" for row in rows}
+        svg = inline_svg(figure, f"effects-{number_of}-{metric.name}", f"{design.title}: {label}", titles)
+        yield Drawing(metric.title, svg, f"Better is to the {'right' if metric.more_is_better else 'left'}.")
 
 
 def _tunings(table: Table) -> Iterator[DesignSection]:

@@ -76,13 +76,16 @@ def _figures(table: Table, curves: Sequence[Curve]) -> dict[str, Callable[[], Fi
     return found
 
 
-def draw_intervals(rows: Sequence[Interval], metric: Metric) -> Figure:
-    """Draw one line per row: the mean difference from base, and its 95 % interval over seeds."""
+def draw_intervals(rows: Sequence[Interval], metric: Metric, label: str = "") -> Figure:
+    """Draw one line per row: the mean difference from base, and its 95 % interval over seeds.
+
+    `label`: of the axis, for other differences.
+    """
     with style():
-        return _forest(rows, metric)
+        return _forest(rows, label or f"difference from base in {metric.title} ({metric.side})")
 
 
-def _forest(rows: Sequence[Interval], metric: Metric) -> Figure:
+def _forest(rows: Sequence[Interval], label: str) -> Figure:
     names = [wrap(row.name, SMALL, 0.46 * COLUMN) for row in rows]
     heights = [0.06 + LEADING * len(lines) for lines in names]
     left = EDGE + max(text_width(line, SMALL) for lines in names for line in lines) + 0.1
@@ -92,7 +95,7 @@ def _forest(rows: Sequence[Interval], metric: Metric) -> Figure:
     ends = [value for row in rows for value in (row.mean, row.low, row.high) if value is not None]
     # With 0, so that the line of no difference is always in the figure.
     set_range(axes.xaxis, [0.0, *ends], log=False, ticks=4)
-    axes.set(ylim=(sum(heights), 0), yticks=[], xlabel=f"difference from base in {metric.title} ({metric.side})")
+    axes.set(ylim=(sum(heights), 0), yticks=[], xlabel=label)
     axes.grid(axis="x")
     # The grid under the marks, which are thin.
     axes.set_axisbelow(True)

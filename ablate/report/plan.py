@@ -25,6 +25,7 @@ from ablate.store.machine import machine, processor_has_bf16, visible_gpus
 from ablate.store.records import Machine
 from ablate.store.status import read_progress, read_provenance
 from ablate.study import Row, Run, Study
+from ablate.study.designs import FactorialDesign
 from ablate.study.tuning import AWAITS
 
 # Finished runs, of other studies too, that this machine's rate is measured from. A large root has too many to read all.
@@ -137,10 +138,12 @@ class Plan:
 
     def as_json(self) -> dict[str, Any]:
         """The plan for scripts."""
+        designs = [one for one in self.study.designs if isinstance(one, FactorialDesign)]
         return {
             "study": self.study.name,
             "rows": [_row_json(row) for row in self.rows],
             **({"tuning": [_row_json(row) for row in self.tuning]} if self.tuning else {}),
+            **({"designs": [_design_json(one) for one in designs]} if designs else {}),
             "dropped": self.study.dropped,
             "totals": asdict(self.totals()),
             "assumed_length": None if self.lengths else cost.ASSUMED_LENGTH,
@@ -264,6 +267,10 @@ def precision_here(config: RowConfig) -> str:
     return resolve_precision(config.precision, "cuda" if gpu else "cpu", has_bf16=gpu or processor_has_bf16())
 
 
+def _design_json(design: FactorialDesign) -> dict[str, Any]:
+    return {"group": design.group, "title": design.title, "rows": list(design.rows), "aliases": design.alias_lines()}
+
+
 def _row_json(row: PlanRow) -> dict[str, Any]:
     return {
         "row": row.row.label,
@@ -306,6 +313,10 @@ def print_plan(plan: Plan) -> None:
     if plan.tuning:
         _print_tuning(plan)
     console, totals = Console(highlight=False, soft_wrap=True), plan.totals()
+    for design in plan.study.designs:
+        if isinstance(design, FactorialDesign):
+            lines = [f"{design.group}: {design.title}.", *(f"  {line}" for line in design.alias_lines())]
+            console.print("\n".join(lines), markup=False)
     console.print(
         f"{plural(totals.rows, 'row')}, {plural(totals.runs, 'run')}, {totals.missing} to do: "
         f"{scaled(totals.flops, 'FLOP')} in all, up to {size(totals.disk_bytes)} on disk, "

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ablate.config import DataConfig
 from ablate.errors import StoreError
 from ablate.report.agreement import agreements_json
+from ablate.report.designs import design_effects, effects_layout
 from ablate.report.frames import rows_frame
 from ablate.report.layout import Layout, one_line_heads, paper_layout, terminal_layout
 from ablate.report.table import Table
@@ -38,11 +39,24 @@ def print_rich(
     console.print(rich, highlight=False)
     for line in layout.legend:
         console.print(line, style="dim", highlight=False, markup=False, soft_wrap=everything)
+    for design in design_effects(table):
+        console.print(f"\n{design.title}", style="bold", highlight=False, markup=False)
+        effects = effects_layout(table, design)
+        console.print(_rich(effects), highlight=False)
+        for line in effects.legend:
+            console.print(line, style="dim", highlight=False, markup=False, soft_wrap=everything)
 
 
 def markdown(table: Table, against_paper: bool, with_cost: bool = False) -> str:
     """A Markdown table with its legend as a list."""
-    layout = one_line_heads(paper_layout(table, lambda text: f"**{text}**", against_paper, with_cost))
+    layout = paper_layout(table, lambda text: f"**{text}**", against_paper, with_cost)
+    parts = [_markdown_table(layout)]
+    parts += [f"### {one.title}\n\n{_markdown_table(effects_layout(table, one))}" for one in design_effects(table)]
+    return "\n".join(parts)
+
+
+def _markdown_table(layout: Layout) -> str:
+    layout = one_line_heads(layout)
     rows = zip(*(column.cells for column in layout.columns), strict=True)
     lines = [
         _markdown_row(column.head for column in layout.columns),
@@ -61,7 +75,9 @@ def comma_separated(table: Table, timed: bool = True) -> str:
 
 def as_json(table: Table, timed: bool = True) -> str:
     """The table and its agreement with the paper as JSON, for scripts; `timed` adds measured times."""
-    return json.dumps({**table.as_json(timed), "agreement": agreements_json(table)}, indent=1) + "\n"
+    designs = [one.as_json() for one in design_effects(table)]
+    content = {**table.as_json(timed), **({"designs": designs} if designs else {})}
+    return json.dumps({**content, "agreement": agreements_json(table)}, indent=1) + "\n"
 
 
 def _markdown_row(cells: Iterable[str]) -> str:

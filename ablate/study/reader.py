@@ -22,16 +22,15 @@ from ablate.config.metrics import PPL
 from ablate.config.plugins import Reference, parse_reference, pin_reference, plugin_fields
 from ablate.config.resolve import SYMBOL_OF, provisional
 from ablate.errors import StudyError, listed, unknown_name
+from ablate.study.designs import Design
 from ablate.study.matching import Match, Matched, NoMatch, match_row, read_match
 from ablate.study.rows import (
     MAX_ROWS,
     RowSpec,
-    Settings,
     expand_group,
-    is_single_value,
-    known_fields,
 )
 from ablate.study.select import MAX_RUNS, MAX_SEEDS, Selection, select
+from ablate.study.settings import Settings, is_single_value, known_fields
 from ablate.study.study import Row, Study, changes
 from ablate.study.tuning import Candidate, Tune, Tuning, read_tune
 from ablate.study.yaml_nodes import Mark, Node, Report, parse_yaml, read_file
@@ -89,6 +88,7 @@ def _error_lines(path: Path, root: Node, overrides: Sequence[str]) -> tuple[str,
 class _Reader:
     path: Path
     errors: dict[str, Mark] = field(default_factory=dict)  # complete line -> position; each line once
+    designs: dict[Design, None] = field(default_factory=dict)  # in the order of the file
 
     def __post_init__(self) -> None:
         self.plugins = _PluginResolver(self.path.parent, self.report)
@@ -150,6 +150,7 @@ class _Reader:
             task_name=task_name,
             plugin_sources=self.plugins.sources,
             tune=tune,
+            designs=tuple(self.designs),
         )
 
     def read_sections(self, root: Node) -> dict[str, Node]:
@@ -304,6 +305,8 @@ class _Reader:
         rows = {"base": Row("base", "base", base_config, test, tuning=tuning)}
         dropped = 0
         for spec in self.expand_groups(node):
+            if spec.design is not None:
+                self.designs[spec.design] = None
             written = self.plugins.resolve(_by_name(spec.settings))
             settings = _merge(base, written)
             if self.is_dropped(spec, settings):

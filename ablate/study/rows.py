@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from ablate.config import PRESETS, canonical, field_names
+from ablate.config import field_names
 from ablate.config.resolve import SYMBOLS
 from ablate.errors import listed, unknown_name
 from ablate.formatting import setting_text
+from ablate.study.designs import DESIGNS, FRACTIONS, Design, expand_design
 from ablate.study.expressions import Expression
 from ablate.study.matching import Match, read_match
+from ablate.study.settings import Settings, is_single_value, known_fields
 from ablate.study.yaml_nodes import Mark, Node, Report
 
 MAX_ROWS = 10_000
-
-Settings = dict[str, Node]  # field name or symbol, as the study writes it -> value
 
 
 T = TypeVar("T")
@@ -38,6 +38,8 @@ class RowSpec:
 
     match: None for the study's.
     is_tuned: False if the group writes `tune: false`.
+    title: behind the group's name, in a design; empty for the settings as written.
+    design: that the row belongs to.
     """
 
     group: str
@@ -47,10 +49,14 @@ class RowSpec:
     where: Expression | None
     match: Option[Match] | None = None
     is_tuned: bool = True
+    title: str = ""
+    design: Design | None = None
 
     @property
     def label(self) -> str:
         """Stable name of the row: its group and its settings as written, such as `A h=1 d_k=512`."""
+        if self.title:
+            return f"{self.group} {self.title}"
         settings = (f"{name}={setting_text(node.value, unset='null')}" for name, node in self.settings.items())
         return " ".join([self.group, *settings])
 
@@ -60,7 +66,7 @@ def expand_group(group: str, node: Node, report: Report, max_rows: int) -> list[
 
     Args:
         group: name of the group.
-        node: a mapping with one of `each`, `zip`, `grid` and `set`, or a list of such mappings.
+        node: a mapping with one of `each`, `zip`, `grid`, `set` and the designs, or a list of such mappings.
         report: called with the position and the message of each error; the rows at fault are left out.
         max_rows: the most rows that the group may have.
     """
@@ -73,21 +79,28 @@ def expand_group(group: str, node: Node, report: Report, max_rows: int) -> list[
 
 def _expand_mapping(group: str, mapping: Node, report: Report, max_rows: int) -> list[RowSpec]:
     if not isinstance(mapping.value, dict):
-        report(mapping.mark, f"expected a mapping with {listed(_WAYS)}; got {mapping.kind}")
+        report(mapping.mark, f"expected a mapping with {listed(WAYS)}; got {mapping.kind}")
         return []
-    ways = [key for key in mapping.value if key in _WAYS]
-    unknown = [(key, mark) for key, mark, _ in mapping.items() if key not in (*_WAYS, *OPTIONS)]
+    ways = [key for key in mapping.value if key in WAYS]
+    options = (*OPTIONS, *(FRACTIONS if any(way in DESIGNS for way in ways) else ()))
+    unknown = [(key, mark) for key, mark, _ in mapping.items() if key not in (*WAYS, *options)]
     for key, mark in unknown:
-        report(mark, unknown_name("key", key, (*_WAYS, *OPTIONS)))
+        report(mark, unknown_name("key", key, (*WAYS, *options)))
     if unknown and not ways:
         return []  # the unknown key is most likely the misspelt one
     if len(ways) != 1:
-        report(mapping.mark, f"a group needs exactly one of the keys {listed(_WAYS)}; got {len(ways) or 'none'}")
+        report(mapping.mark, f"a group needs exactly one of the keys {listed(WAYS)}; got {len(ways) or 'none'}")
         return []
     require, where = (_condition(mapping, name, report) for name in ("require", "where"))
     match = Option(read_match(mapping.value["match"][1], report)) if "match" in mapping.value else None
     is_tuned = _is_tuned(mapping, report)
     way = ways[0]
+    if way in DESIGNS:
+        cells, design = expand_design(group, way, mapping, report, max_rows)
+        return [
+            RowSpec(group, cell.mark, cell.settings, require, where, match, is_tuned, cell.title, design)
+            for cell in cells
+        ]
     fields = mapping.value[way][1]
     if not isinstance(fields.value, dict) or not fields.value:
         report(fields.mark, f'expected a mapping of fields under "{way}"; got {fields.kind}')
@@ -132,31 +145,7 @@ _WAYS: dict[str, tuple[Callable[[list[int]], int], Callable[[Settings], Iterator
     "grid": (math.prod, _grid),
     "set": (lambda _: 1, _set),
 }
-
-
-def known_fields(fields: Node, report: Report) -> Settings:
-    """Select the fields that exist, as written; report unknown names, and a field given by name and by symbol."""
-    written: dict[str, str] = {}  # standard name -> name or symbol in the study
-    for key, mark, _ in fields.items():
-        name = "preset" if key == "preset" else canonical(key)
-        if name is None:
-            report(mark, unknown_name("field", key, (*field_names(), *SYMBOLS, "preset")))
-        elif name in written:
-            report(mark, f'"{key}" and "{written[name]}" are the same field')
-        else:
-            written[name] = key
-    return {key: fields.value[key][1] for key in written.values()}
-
-
-def is_single_value(key: str, node: Node, report: Report) -> bool:
-    """Whether a field's value is a scalar, and a preset a known one; otherwise report it."""
-    if isinstance(node.value, (dict, list)):
-        report(node.mark, f'"{key}" takes a single value; got {node.kind}')
-        return False
-    if key == "preset" and node.value not in PRESETS:
-        report(node.mark, unknown_name("preset", str(node.value), PRESETS))
-        return False
-    return True
+WAYS = (*_WAYS, *DESIGNS)
 
 
 def _has_valid_values(way: str, key: str, node: Node, report: Report) -> bool:

@@ -14,6 +14,7 @@ from ablate.config.metrics import TRANSLATION_METRICS
 from ablate.config.plugins import REFERENCE_PATTERN
 from ablate.config.resolve import SYMBOLS
 from ablate.config.translation_data import CORPORA, NAMED_CORPORA
+from ablate.study.designs import RESOLUTIONS
 from ablate.study.matching import FREE_FIELDS
 from ablate.study.select import MAX_SEEDS
 from ablate.study.tuning import TUNED
@@ -185,13 +186,39 @@ def _group() -> Schema:
         way: {"description": text, "allOf": [{"$ref": f"#/definitions/{inside[way]}"}, {"minProperties": 1}]}
         for way, text in _WAYS.items()
     }
+    ways |= _designs()
     conditions = {name: {"description": text, "type": "string"} for name, text in _CONDITIONS.items()}
     return {
         "type": "object",
         "additionalProperties": False,
-        "properties": {**ways, **conditions, "match": {"$ref": "#/definitions/match"}, "tune": _NOT},
-        "oneOf": [{"required": [way]} for way in _WAYS],
+        "properties": {**ways, **conditions, "match": {"$ref": "#/definitions/match"}, "tune": _NOT, **_FRACTIONS},
+        "oneOf": [{"required": [way]} for way in ways],
     }
+
+
+_FRACTIONS: Schema = {
+    "generators": {"description": "of a fractional factorial: a factor and the product that its level is, as in "
+                   "D: A * B * C", "type": "object", "minProperties": 1, "additionalProperties": {"type": "string"}},
+    "resolution": {"description": "of a fractional factorial: the smallest fraction with at least this resolution",
+                   "enum": list(RESOLUTIONS)},
+}  # fmt: skip
+
+
+def _designs() -> Schema:
+    """Schemas of the ways that make a design; a part is a field, or a named group of fields."""
+    scalar = {"type": ["string", "number", "boolean", "null"]}
+    named = {"$ref": "#/definitions/settings"}
+    levels = {"type": "array", "minItems": 2, "maxItems": 2, "items": scalar}
+    texts = {
+        "factorial": ("every combination of two levels of each field, analyzed for effects and interactions", levels),
+        "add-one-in": ("base with one part changed at a time, and with all of them", scalar),
+        "leave-one-out": ("all parts changed, and all but one at a time", scalar),
+    }
+    return {
+        way: {"description": text, "type": "object", "minProperties": 2,
+              "additionalProperties": {"anyOf": [field, named]}}
+        for way, (text, field) in texts.items()
+    }  # fmt: skip
 
 
 def _data() -> Schema:

@@ -13,6 +13,7 @@ from ablate.config.identity import fold_vocab_size
 from ablate.config.metrics import PPL
 from ablate.config.plugins import Reference, parse_reference, references
 from ablate.store.status import NO_DECODING
+from ablate.study.designs import Design
 from ablate.study.matching import Matched
 from ablate.study.tuning import Tune, Tuning
 from ablate.tasks import TASKS, Task, Translation
@@ -78,6 +79,7 @@ class Study:
     is_modified: whether `--set`, `--rows` or `--seeds` changes the study of the file.
     plugin_sources: source code of custom classes, by its hash.
     tune: the section of the file; None without it.
+    designs: groups whose rows are analyzed together.
     total_runs: rows x seeds of the file, before `--rows` and `--seeds`; a shared run counts once for each row.
     """
 
@@ -95,6 +97,7 @@ class Study:
     plugin_sources: Mapping[str, bytes] = field(default_factory=dict, repr=False, compare=False)
     total_runs: int = 1
     tune: Tune | None = None
+    designs: tuple[Design, ...] = ()
 
     @property
     def base(self) -> Row:
@@ -149,7 +152,7 @@ class Study:
         if self.tune is None or not rows:
             return None
         runs, seeds = len(rows) * len(self.tune.seeds), self.tune.seeds
-        return replace(self, rows=rows, seeds=seeds, metrics=(PPL.name,), tune=None, total_runs=runs)
+        return replace(self, rows=rows, seeds=seeds, metrics=(PPL.name,), tune=None, total_runs=runs, designs=())
 
     @property
     def pending_tuning(self) -> Study | None:

@@ -4,6 +4,7 @@ import pytest
 
 from ablate.config import run_id
 
+WAYS = "each, zip, grid, set, factorial, leave-one-out or add-one-in"
 HEAD = "study: table3\ndata: {corpus: toy}\n"
 
 # The study of the design page: rows A to E of the paper's Table 3, a grid, and the big model.
@@ -359,7 +360,7 @@ def test_all_errors_are_reported_at_once_in_the_files_order(faults):
         'table3.yaml:18:63: unknown key "were"; did you mean "where"?',
         'table3.yaml:19:21: unknown preset "huge"; allowed: base, big',
         'table3.yaml:20:30: where: "h.real" is not allowed in a condition',
-        'table3.yaml:21:6: expected a mapping with each, zip, grid or set; got "3"',
+        f'table3.yaml:21:6: expected a mapping with {WAYS}; got "3"',
     ]
 
 

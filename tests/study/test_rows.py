@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ablate.study.rows import MAX_ROWS, expand_group
 from ablate.study.yaml_nodes import parse_yaml
 
+WAYS = "each, zip, grid, set, factorial, leave-one-out or add-one-in"
 HEAD = "study: table3\ndata: {corpus: toy}\n"
 FIELDS = ["N", "h", "d_k", "d_v", "dropout", "beam"]
 
@@ -91,11 +92,11 @@ def test_a_list_makes_the_rows_of_all_its_entries(parts):
         ("{each: {}}", 's:1:8: expected a mapping of fields under "each"; got an empty mapping'),
         ("{grid: [1]}", 's:1:8: expected a mapping of fields under "grid"; got a list'),
         ("{each: }", 's:1:8: expected a mapping of fields under "each"; got nothing'),
-        ("{}", "s:1:1: a group needs exactly one of the keys each, zip, grid or set; got none"),
-        ("{each: {h: [1]}, set: {h: 1}}", "s:1:1: a group needs exactly one of the keys each, zip, grid or set; got 2"),
+        ("{}", f"s:1:1: a group needs exactly one of the keys {WAYS}; got none"),
+        ("{each: {h: [1]}, set: {h: 1}}", f"s:1:1: a group needs exactly one of the keys {WAYS}; got 2"),
         ("{each: {h: [1]}, requires: h == 1}", 's:1:18: unknown key "requires"; did you mean "require"?'),
-        ("3", 's:1:1: expected a mapping with each, zip, grid or set; got "3"'),
-        ("[{set: {h: 1}}, null]", "s:1:17: expected a mapping with each, zip, grid or set; got nothing"),
+        ("3", f's:1:1: expected a mapping with {WAYS}; got "3"'),
+        ("[{set: {h: 1}}, null]", f"s:1:17: expected a mapping with {WAYS}; got nothing"),
         ("{each: {h: [1]}, where: h ==}",
          's:1:25: where: "h ==" is not a valid condition; an example: h * d_k == d_model'),
         ("{each: {h: [1]}, require: [h]}",

@@ -1,0 +1,177 @@
+"""Two-level factorial designs: cells, fractions with their aliases, and effects with t intervals.
+
+Levels are -1 and +1. A fraction has generators such as D = A B C; its defining relation is every product of the words
+A B C D = I. Effects whose product is a word of the relation have one contrast: they are aliases and cannot be told
+apart.
+
+Source: Box, Hunter and Hunter, "Statistics for Experimenters" (2nd edition, 2005), chapters 5 and 6.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ablate.stats.tests import LEVEL, critical_t, holm, two_sided_p
+
+Effect = frozenset[str]  # the factors of a main effect or of an interaction
+
+MAX_FACTORS = 10
+
+
+@dataclass(frozen=True)
+class Generator:
+    """A factor whose level in each cell is a product of other factors' levels, times `sign`."""
+
+    factor: str
+    product: Effect
+    sign: int = 1
+
+
+@dataclass(frozen=True)
+class Fraction:
+    """A two-level design: every combination of the factors, or a fraction with generators.
+
+    factors: names, in the order of writing.
+    """
+
+    factors: tuple[str, ...]
+    generators: tuple[Generator, ...] = ()
+
+    @property
+    def basic(self) -> tuple[str, ...]:
+        """Factors without a generator; their levels are combined in full."""
+        generated = {one.factor for one in self.generators}
+        return tuple(name for name in self.factors if name not in generated)
+
+    def cells(self) -> list[dict[str, int]]:
+        """The level of every factor in each cell; the last basic factor changes fastest."""
+        cells = []
+        for levels in itertools.product((-1, 1), repeat=len(self.basic)):
+            cell = dict(zip(self.basic, levels, strict=True))
+            for one in self.generators:
+                cell[one.factor] = one.sign * math.prod(cell[name] for name in one.product)
+            cells.append({name: cell[name] for name in self.factors})
+        return cells
+
+    @cached_property
+    def relation(self) -> dict[Effect, int]:
+        """Words of the defining relation with their signs, without I itself."""
+        words: dict[Effect, int] = {frozenset(): 1}
+        for one in self.generators:
+            word = one.product ^ {one.factor}
+            words |= {word ^ other: one.sign * sign for other, sign in words.items()}
+        del words[frozenset()]
+        return words
+
+    @property
+    def resolution(self) -> int | None:
+        """Length of the shortest word: 3 if a main effect has an interaction of two as alias. None for a full one."""
+        return min(map(len, self.relation), default=None)
+
+    def aliases(self, effect: Effect) -> dict[Effect, int]:
+        """The other effects with the contrast of this one, or with its negative; shortest first."""
+        found = {effect ^ word: sign for word, sign in self.relation.items()}
+        return dict(sorted(found.items(), key=lambda item: self._order(item[0])))
+
+    def contrasts(self) -> list[Effect]:
+        """One effect for each contrast: the shortest of its aliases, main effects first."""
+        found: list[Effect] = []
+        seen: set[Effect] = set(self.relation)
+        for size in range(1, len(self.factors) + 1):
+            for effect in map(frozenset, itertools.combinations(self.factors, size)):
+                if effect not in seen:
+                    seen |= {effect, *self.aliases(effect)}
+                    found.append(effect)
+        return found
+
+    def text(self, effect: Effect) -> str:
+        """An effect in the order of the factors: `activation x dropout`, with a multiplication sign."""
+        return " × ".join(name for name in self.factors if name in effect)
+
+    def signed_text(self, effect: Effect, sign: int) -> str:
+        """The same with a minus in front for a negative alias."""
+        return f"{'-' if sign < 0 else ''}{self.text(effect)}"
+
+    def _order(self, effect: Effect) -> tuple[int, list[int]]:
+        return len(effect), sorted(self.factors.index(name) for name in effect)
+
+
+def smallest_fraction(factors: tuple[str, ...], resolution: int) -> Fraction:
+    """The design with the fewest cells that has at least this resolution; the full one if no fraction has.
+
+    Of several, the first in the order of the factors: the last factors get the generators.
+    """
+    for generated in range(len(factors) - 1, 0, -1):
+        basic, others = factors[:-generated], factors[-generated:]
+        products = [
+            frozenset(names)
+            for size in range(len(basic), resolution - 2, -1)
+            for names in itertools.combinations(basic, size)
+        ]
+        for chosen in itertools.combinations(products, generated):
+            fraction = Fraction(factors, tuple(map(Generator, others, chosen)))
+            if (fraction.resolution or 0) >= resolution:
+                return fraction
+    return Fraction(factors)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An effect: mean score at the high level less mean score at the low level.
+
+    An interaction of two is half the difference between the effect of one at the high and at the low level of the
+    other; more factors likewise.
+
+    low, high, p: 95 % interval and two-sided p value by the pooled error; None if no cell has two scores.
+    p_holm: after Holm's correction over the effects of the design.
+    """
+
+    effect: Effect
+    value: float
+    standard_error: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    p_holm: float | None = None
+
+
+def effects(fraction: Fraction, scores: Sequence[Sequence[float]]) -> list[Estimate]:
+    """Estimate every contrast of a design from the scores of its cells.
+
+    The error is pooled over the cells: s^2 = sum of squared deviations from the cells' means, divided by the sum of
+    (scores - 1). A contrast is 2 / C times the signed sum of the C means, with variance 4 / C^2 s^2 sum(1 / n).
+
+    Args:
+        fraction: the design.
+        scores: of each cell, in the order of `fraction.cells()`; at least one each.
+    """
+    cells, means = fraction.cells(), [statistics.fmean(each) for each in scores]
+    values = {
+        effect: 2 / len(cells) * math.fsum(_sign(effect, cell) * mean for cell, mean in zip(cells, means, strict=True))
+        for effect in fraction.contrasts()
+    }
+    df = sum(len(each) - 1 for each in scores)
+    if not df:
+        return [Estimate(effect, value) for effect, value in values.items()]
+    squares = math.fsum((score - mean) ** 2 for each, mean in zip(scores, means, strict=True) for score in each)
+    error = 2 / len(cells) * math.sqrt(squares / df * math.fsum(1 / len(each) for each in scores))
+    margin = critical_t(LEVEL, df) * error
+    p_values = [_p(value, error, df) for value in values.values()]
+    corrected = holm(p_values)
+    return [
+        Estimate(effect, value, error, value - margin, value + margin, p, p_holm)
+        for (effect, value), p, p_holm in zip(values.items(), p_values, corrected, strict=True)
+    ]
+
+
+def _sign(effect: Effect, cell: dict[str, int]) -> int:
+    return math.prod(cell[name] for name in effect)
+
+
+def _p(value: float, error: float, df: int) -> float:
+    return two_sided_p(value / error, df) if error else float(value == 0)

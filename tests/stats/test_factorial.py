@@ -1,0 +1,115 @@
+"""Fractions against the handbook's table and their definition; effects against statsmodels' least squares."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ablate.stats.factorial import Fraction, Generator, effects, smallest_fraction
+
+NAMES = tuple("ABCDEFGHIJ")
+# Runs of the smallest two-level design of each resolution, by number of factors.
+# Source: NIST/SEMATECH e-Handbook of Statistical Methods, table 5.3.3.4.7.
+RUNS = {
+    3: {3: 4, 4: 8, 5: 8, 6: 8, 7: 8, 8: 16, 9: 16, 10: 16},
+    4: {4: 8, 5: 16, 6: 16, 7: 16, 8: 16, 9: 32, 10: 32},
+    5: {5: 16, 6: 32, 7: 64, 8: 64, 9: 128, 10: 128},
+}
+
+
+@pytest.mark.parametrize(("resolution", "k", "runs"), [(r, k, n) for r, one in RUNS.items() for k, n in one.items()])
+def test_the_smallest_fraction_has_the_runs_of_the_handbook(resolution, k, runs):
+    fraction = smallest_fraction(NAMES[:k], resolution)
+    assert len(fraction.cells()) == runs
+    assert fraction.resolution >= resolution
+
+
+def test_without_a_fraction_of_this_resolution_the_design_is_full():
+    assert smallest_fraction(NAMES[:3], 4) == Fraction(NAMES[:3])
+    assert Fraction(NAMES[:3]).resolution is None
+
+
+@st.composite
+def fractions(draw):
+    k = draw(st.integers(2, 5))
+    p = draw(st.integers(0, k - 2))
+    basic = NAMES[: k - p]
+    products = st.sets(st.sampled_from(basic), min_size=2)
+    generators = [
+        Generator(name, frozenset(draw(products)), draw(st.sampled_from([-1, 1]))) for name in NAMES[k - p : k]
+    ]
+    return Fraction(NAMES[:k], tuple(generators))
+
+
+@given(fractions())
+def test_aliases_have_equal_columns_and_contrasts_orthogonal_ones(fraction):
+    cells = fraction.cells()
+
+    def column(effect):
+        return [math.prod(cell[name] for name in effect) for cell in cells]
+
+    assert len({tuple(cell.values()) for cell in cells}) == len(cells) == 2 ** len(fraction.basic)
+    for word, sign in fraction.relation.items():
+        assert column(word) == [sign] * len(cells)
+    contrasts = fraction.contrasts()
+    assert len(contrasts) == len(cells) - 1  # every degree of freedom between the cells
+    for effect in contrasts:
+        for other, sign in fraction.aliases(effect).items():
+            assert column(other) == [sign * value for value in column(effect)]
+            assert len(other) >= len(effect)
+    for one, other in itertools.combinations(contrasts, 2):
+        assert np.dot(column(one), column(other)) == 0
+
+
+def test_the_signs_of_a_negative_generator():
+    fraction = Fraction(("A", "B", "C"), (Generator("C", frozenset("AB"), -1),))
+    assert [tuple(cell.values()) for cell in fraction.cells()] == [(-1, -1, -1), (-1, 1, 1), (1, -1, 1), (1, 1, -1)]
+    assert fraction.aliases(frozenset("A")) == {frozenset("BC"): -1}
+    assert fraction.signed_text(frozenset("CB"), -1) == "-B × C"
+
+
+@settings(deadline=None, max_examples=20)
+@given(fractions(), st.integers(0, 2**32 - 1), st.booleans())
+def test_effects_and_intervals_equal_least_squares(fraction, seed, balanced):
+    """A saturated model of coded levels: an effect is twice its coefficient."""
+    sm = pytest.importorskip("statsmodels.api")
+    random = np.random.default_rng(seed)
+    cells, contrasts = fraction.cells(), fraction.contrasts()
+    counts = [3] * len(cells) if balanced else random.integers(1, 5, len(cells))
+    counts[0] = 3  # at least one cell with a spread
+    scores = [list(random.normal(index % 3, 1.0, n)) for index, n in enumerate(counts)]
+    rows = [
+        [1, *(math.prod(cell[name] for name in effect) for effect in contrasts)]
+        for cell, each in zip(cells, scores, strict=True) for _ in each
+    ]  # fmt: skip
+    fitted = sm.OLS(np.concatenate(scores), np.array(rows, dtype=float)).fit()
+    found = effects(fraction, scores)
+    assert [one.effect for one in found] == contrasts
+    assert [one.value for one in found] == pytest.approx(list(2 * fitted.params[1:]), abs=1e-9)
+    assert [one.standard_error for one in found] == pytest.approx(list(2 * fitted.bse[1:]))
+    assert [one.p for one in found] == pytest.approx(list(fitted.pvalues[1:]), abs=1e-9)
+    intervals = 2 * fitted.conf_int(0.05)[1:]
+    assert [(one.low, one.high) for one in found] == [pytest.approx(tuple(each), abs=1e-9) for each in intervals]
+
+
+def test_an_additive_score_has_no_interactions_and_holm_keeps_the_level():
+    fraction = Fraction(("A", "B"))
+    scores = [[3.0 * cell["A"] - 1.0 * cell["B"] + noise for noise in (-0.1, 0.1)] for cell in fraction.cells()]
+    by_effect = {fraction.text(one.effect): one for one in effects(fraction, scores)}
+    assert {name: one.value for name, one in by_effect.items()} == pytest.approx(
+        {"A": 6.0, "B": -2.0, "A × B": 0.0}, abs=1e-12
+    )
+    assert by_effect["A"].p_holm < by_effect["B"].p_holm < 0.05 < by_effect["A × B"].p_holm
+
+
+def test_one_score_in_each_cell_gives_effects_without_intervals():
+    found = effects(Fraction(("A", "B")), [[1.0], [2.0], [3.0], [6.0]])
+    assert [(one.value, one.low, one.p) for one in found] == [(3.0, None, None), (2.0, None, None), (1.0, None, None)]
+
+
+def test_equal_scores_in_each_cell_have_no_error():
+    found = effects(Fraction(("A", "B")), [[1.0, 1.0], [1.0, 1.0], [2.0, 2.0], [2.0, 2.0]])
+    assert [(one.value, one.p) for one in found] == [(1.0, 0.0), (0.0, 1.0), (0.0, 1.0)]

@@ -1,0 +1,119 @@
+"""Rows of factorials and of paths, and the faults of their groups."""
+
+import itertools
+
+import pytest
+
+from ablate.study.designs import FactorialDesign, PathDesign
+
+HEAD = """\
+study: table3
+data: {corpus: toy, vocab_size: 350}
+base: {N: 2, d_model: 64, d_ff: 256, h: 4, train_steps: 300, batch_tokens: 1024}
+"""
+FULL = "F: {factorial: {norm_position: [post, pre], activation: [relu, gelu], P_drop: [0.1, 0.3]}}"
+PARTS = "{norm_position: pre, modern: {activation: swiglu, norm: rmsnorm}, P_drop: 0.3}"
+
+
+def rows_of(study):
+    return {row.label: row for row in study.rows}
+
+
+def test_a_full_factorial_has_the_rows_of_the_grid(read):
+    study = read(f"{HEAD}rows:\n  {FULL}\n")
+    grid = read(f"{HEAD}rows:\n  {FULL.replace('factorial', 'grid')}\n")
+    assert [row.label for row in study.rows] == [row.label for row in grid.rows]
+    assert [run.id for run in study.runs()] == [run.id for run in grid.runs()]
+    (design,) = study.designs
+    assert isinstance(design, FactorialDesign)
+    assert design.title == "2^3 full factorial"
+    assert design.alias_lines() == []
+    assert grid.designs == ()
+    for label, cell in zip(design.rows, design.fraction.cells(), strict=True):
+        config = rows_of(study)[label].config
+        assert config.norm_position == {-1: "post", 1: "pre"}[cell["norm_position"]]
+        assert config.activation == {-1: "relu", 1: "gelu"}[cell["activation"]]
+        assert config.dropout == {-1: 0.1, 1: 0.3}[cell["P_drop"]]
+
+
+@pytest.mark.parametrize("fraction", ["resolution: 3", "generators: {P_drop: norm_position * activation}"])
+def test_a_fraction_has_a_part_of_the_rows(read, fraction):
+    full = read(f"{HEAD}rows:\n  {FULL}\n")
+    half = read(f"{HEAD}rows:\n  {FULL[:-1]}, {fraction}}}\n")
+    ids = {row.label: [run.id for run in full.runs_of(row)] for row in full.rows}
+    assert len(half.rows) == 1 + 4
+    assert all(ids[row.label] == [run.id for run in half.runs_of(row)] for row in half.rows)
+    for row in half.rows[1:]:
+        signs = [row.config.norm_position == "pre", row.config.activation == "gelu", row.config.dropout == 0.3]
+        assert sum(signs) % 2 == 1  # the product of the levels is +1
+    (design,) = half.designs
+    assert design.title == "2^(3-1) fractional factorial of resolution 3"
+    assert design.alias_lines() == [
+        "I = norm_position × activation × P_drop",
+        "norm_position = activation × P_drop",
+        "activation = norm_position × P_drop",
+        "P_drop = norm_position × activation",
+    ]
+
+
+def test_a_named_group_of_fields_is_one_factor_with_base_as_its_low_level(read):
+    text = "F: {factorial: {N: [1, 2], modern: {activation: swiglu, norm: rmsnorm}}}"
+    rows = rows_of(read(f"{HEAD}rows:\n  {text}\n"))
+    assert [label for label in rows if label != "base"] == [
+        f"F N={n} modern={level}" for n, level in itertools.product((1, 2), ("off", "on"))
+    ]
+    assert rows["F N=2 modern=off"].changed == {}
+    assert rows["F N=2 modern=on"].changed == {"activation": "swiglu", "norm": "rmsnorm"}
+
+
+def test_paths_lead_from_base_to_the_whole_by_one_part_at_a_time(read):
+    text = f"path: [{{add-one-in: {PARTS}}}, {{leave-one-out: {PARTS}}}]"
+    study = read(f"{HEAD}rows:\n  {text}\n")
+    whole = {"norm_position": "pre", "activation": "swiglu", "norm": "rmsnorm", "dropout": 0.3}
+    parts = {"norm_position": ["norm_position"], "modern": ["activation", "norm"], "P_drop": ["dropout"]}
+    expected = {"base": {}, "path all": whole}
+    for part, fields in parts.items():
+        expected[f"path + {part}"] = {name: whole[name] for name in fields}
+        expected[f"path all - {part}"] = {name: value for name, value in whole.items() if name not in fields}
+    assert {row.label: row.changed for row in study.rows} == expected
+    added, left_out = study.designs
+    assert isinstance(added, PathDesign)
+    assert (added.way, left_out.way) == ("add-one-in", "leave-one-out")
+    assert added.whole == left_out.whole == "path all"
+    assert added.rows == ("path + norm_position", "path + modern", "path + P_drop")
+
+
+def test_rows_of_a_design_can_be_matched_and_tuned(read):
+    tune = "tune: {grid: {learning_rate: [0.001, 0.01]}, seeds: [9]}\n"
+    study = read(f"{HEAD}{tune}rows:\n  path: {{add-one-in: {PARTS}, match: {{params: d_ff, within: 0.02}}}}\n")
+    row = rows_of(study)["path + modern"]
+    assert (row.matched.field, len(row.tuning.candidates)) == ("d_ff", 2)
+    assert study.tuning.designs == ()
+
+
+@pytest.mark.parametrize(
+    ("group", "fault"),
+    [
+        ("{factorial: {N: [1, 2]}}", "5:18: factorial needs 2 to 10 fields or named groups of fields; got 1"),
+        ("{factorial: {N: [1, 2, 3], h: [1, 2]}}", '5:22: "N" needs two levels, such as [low, high]; got a list'),
+        ("{factorial: {N: [1, 1], h: [1, 2]}}", '5:26: "N" has the same level twice'),
+        ("{factorial: {N: [1, 2], hh: [1, 2]}}", '5:30: unknown field "hh"'),
+        ("{factorial: {N: [1, 2], x: {n_layers: 3}}}", '5:30: "x" and "N" both set n_layers'),
+        ("{factorial: {N: [1, 2], N x: {d_ff: 3}}}", '5:30: "N x" is not a valid name for a group of fields'),
+        ("{factorial: {N: [1, 2], d_ff: {d_k: 3}}}", '5:30: "d_ff" is not a valid name for a group of fields'),
+        ("{factorial: {N: [1, 2], h: [1, 2]}, resolution: 6}", '5:54: resolution: "6" is not allowed'),
+        ("{factorial: {N: [1, 2], h: [1, 2]}, resolution: 3}", "5:54: no fraction of 2 factors has resolution 3"),
+        ("{factorial: {N: [1, 2], h: [1, 2]}, generators: {h: N}}", "5:54: these generators confound main effects"),
+        ("{factorial: {N: [1, 2], h: [1, 2]}, generators: {hh: N}}", '5:55: unknown factor "hh"'),
+        ("{factorial: {N: [1, 2], h: [1, 2]}, generators: {h: N * NN}}", '5:58: h: "NN" is no factor without'),
+        ("{factorial: {N: [1, 2], h: [1, 2]}, where: N > 1}", "5:42: where would drop rows that factorial needs"),
+        ("{add-one-in: {N: 1, h: 2}, resolution: 3}", "5:33: resolution belongs to factorial"),
+        ("{add-one-in: {N: [1], h: 2}}", '5:23: "N" takes a single value; got a list'),
+        ("{leave-one-out: {N: 1}}", "5:22: leave-one-out needs 2 to 100 fields"),
+        ("{leave-one-in: {N: 1, h: 2}}", '5:7: unknown key "leave-one-in"; did you mean "leave-one-out"?'),
+        ("{each: {N: [1]}, resolution: 3}", '5:23: unknown key "resolution"'),
+    ],
+)  # fmt: skip
+def test_a_fault_of_a_design_is_reported_at_its_place(faults, group, fault):
+    lines = faults(f"{HEAD}rows:\n  F: {group}\n")
+    assert any(line.startswith(f"table3.yaml:{fault}") for line in lines), lines
