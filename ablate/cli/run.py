@@ -101,6 +101,9 @@ def command(
     _refuse_without_effect(profile is not None, detach, limit is not None, bool(loggers))
     content, root = study_and_results(study, results, set, rows, seeds, may_be_new=True)
     console = Console(highlight=False)
+    if content.custom_classes:
+        named = ", ".join(f"{one.module}:{one.name} ({one.digest})" for one in content.custom_classes)
+        typer.echo(f"Executing the custom classes of the study: {named}")
 
     def execute(part: Study) -> Launch:
         with LiveView(part, root, console) as view, Mirror(part, root, loggers, view.log):

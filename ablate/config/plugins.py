@@ -48,6 +48,11 @@ class Reference:
         assert self.digest is not None
         return f"{self.digest}.py"
 
+    @property
+    def written_file(self) -> str:
+        """Name of the module's file, for messages: `package/module.py`."""
+        return f"{self.module.replace('.', '/')}.py"
+
 
 def parse_reference(value: object) -> Reference | None:
     """Parse `module:Class` or `module:Class@digest`; None for any other value, such as the name of a variant."""
@@ -86,20 +91,55 @@ def pin_reference(reference: Reference, folder: Path) -> tuple[Reference, bytes]
         folder: searched first; then the working directory and Python's path.
 
     Raises:
-        ValueError: the module or the class does not exist, or the source has another hash than the reference.
+        ValueError: the module or the class does not exist, the module imports one that only these folders have, or the
+            source has another hash than the reference.
     """
-    source = _source(reference.module, [str(folder), str(Path.cwd()), *sys.path])
+    beside = [str(folder), str(Path.cwd())]
+    source = _source(reference.module, [*beside, *sys.path])
     try:
-        names = [node.name for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
-    except (SyntaxError, ValueError) as error:
+        tree = ast.parse(source)
+        names = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(f"{reference}: module {reference.module} is not valid Python: {error}") from None
     if reference.name not in names:
         classes = f"it has {listed(names)}{did_you_mean(reference.name, names)}" if names else "it defines no classes"
         raise ValueError(f"{reference}: module {reference.module} has no class {reference.name}; {classes}")
+    _refuse_helpers(reference, tree, beside)
     current = source_hash(source)
     if reference.digest not in (None, current):
         raise ValueError(f"{reference}: the source of {reference.module} has changed; its hash is now {current}")
     return Reference(reference.module, reference.name, current), source
+
+
+def _refuse_helpers(reference: Reference, tree: ast.Module, beside: Sequence[str]) -> None:
+    """Refuse a module that imports another one beside it: only the named module is hashed, stored and executed.
+
+    Raises:
+        ValueError: names the line.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{'.' * node.level}{node.module or ''}"]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        for name in names:
+            word = name.partition(".")[0]
+            if not word or (_find_beside(word, beside) and not _is_installed(word)):
+                raise ValueError(
+                    f"{reference}: {reference.written_file}:{node.lineno} imports {name}, but only the module of the "
+                    "class is stored and executed; move the code into it, or install what it imports"
+                )
+
+
+def _find_beside(word: str, folders: Sequence[str]) -> bool:
+    return PathFinder.find_spec(word, folders) is not None
+
+
+def _is_installed(word: str) -> bool:
+    """Whether Python finds a module at the top level by itself."""
+    return word in sys.stdlib_module_names or any(finder.find_spec(word, None) for finder in sys.meta_path)
 
 
 def _source(module: str, path: Sequence[str]) -> bytes:
@@ -221,7 +261,8 @@ def load_source(plugin: Reference, path: Path, source: bytes, interface: type[In
             raise as_ablate_error(plugin, error) from None
     cls = getattr(sys.modules[name], plugin.name, None)
     if not (isinstance(cls, type) and issubclass(cls, interface)):
-        raise StudyError(f"{plugin.module}:{plugin.name} does not derive from {public_name(interface)}")
+        where = place_of(plugin, source)
+        raise StudyError(f"{where}: {plugin.module}:{plugin.name} does not derive from {public_name(interface)}")
     return cls
 
 
@@ -240,11 +281,27 @@ def as_ablate_error(plugin: Reference, error: BaseException) -> AblateError:
     return error if isinstance(error, AblateError) else StudyError(describe([plugin], error))
 
 
-def describe(plugins: Sequence[Reference], error: BaseException) -> str:
-    """One line for an exception: the classes, its type, the line in one of their modules, the message."""
+def describe(plugins: Sequence[Reference], error: BaseException, place: str = "") -> str:
+    """One line for an exception: file and line, the classes, its type and its message.
+
+    Args:
+        plugins: the classes that may be the cause.
+        error: the exception.
+        place: file and line for an exception that passed through none of their modules.
+    """
     classes = ", ".join(f"{plugin.module}:{plugin.name}" for plugin in plugins)
-    modules = {plugin.file: plugin.module for plugin in plugins if plugin.digest}
+    modules = {plugin.file: plugin.written_file for plugin in plugins if plugin.digest}
     frames = [(modules.get(Path(f.filename).name), f.lineno) for f in traceback.extract_tb(error.__traceback__)]
-    lines = [f" (line {line} of {module})" for module, line in frames if module is not None]
-    message = " ".join(str(error).split())
-    return f"{classes}: {type(error).__name__}{lines[-1] if lines else ''}{': ' * bool(message)}{message}"
+    lines = [f"{file}:{line}" for file, line in frames if file is not None]
+    where, message = lines[-1] if lines else place, " ".join(str(error).split())
+    return f"{where}{': ' * bool(where)}{classes}: {type(error).__name__}{': ' * bool(message)}{message}"
+
+
+def place_of(plugin: Reference, source: bytes, method: str = "") -> str:
+    """File and line of a class, or of a method that it defines, for messages: `mymodule.py:12`."""
+    classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == plugin.name]
+    methods = [
+        node for cls in classes for node in cls.body if isinstance(node, ast.FunctionDef) and node.name == method
+    ]
+    line = next((node.lineno for node in (*methods, *classes)), 1)
+    return f"{plugin.written_file}:{line}"

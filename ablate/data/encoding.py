@@ -10,13 +10,16 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
+import shlex
 import signal
+import sys
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -110,17 +113,20 @@ class EncoderPool:
         """
         self.models, self.processes = list(models), processes
         self._pool: ProcessPoolExecutor | None = None
+        self._exit = ExitStack()
 
     def __enter__(self) -> EncoderPool:
         if self.processes > 1:
             # Spawned and not forked: the caller may have threads, whose locks a fork would copy in any state.
             context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self.processes, context, _start_worker, (self.models,))
+            self._exit.enter_context(_spawning_without_current_folder())
+            pool = ProcessPoolExecutor(self.processes, context, _start_worker, (self.models,))
+            self._exit.callback(pool.shutdown, cancel_futures=True)
+            self._pool = pool
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+        self._exit.close()
 
     def __call__(self, chunks: Iterable[Chunk]) -> Iterator[list[Encoded]]:
         """Encode chunks; yields for each, in order, the ids of every field.
@@ -151,6 +157,35 @@ class EncoderPool:
             raise StoreError(
                 "a process that encodes the corpus was killed; run the same command again to resume"
             ) from None
+
+
+@contextmanager
+def _spawning_without_current_folder() -> Iterator[None]:
+    """Start spawned processes without the current folder on their path, so that no file there is taken for a module.
+
+    From Python 3.11 on, a variable does that. On Python 3.10, isolated mode does, and multiprocessing restores the path
+    of this process afterwards. It takes an executable without options, so the executable is a script.
+    """
+    if sys.version_info >= (3, 11):
+        before = os.environ.get("PYTHONSAFEPATH")
+        os.environ["PYTHONSAFEPATH"] = "1"
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ["PYTHONSAFEPATH"]
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "python"
+        script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I "$@"\n')
+        script.chmod(0o700)
+        if not os.access(script, os.X_OK):
+            raise StoreError(f"{folder}: files cannot be executed there; set TMPDIR to another folder")
+        multiprocessing.set_executable(str(script))
+        try:
+            yield
+        finally:
+            multiprocessing.set_executable(sys.executable)
 
 
 @contextmanager

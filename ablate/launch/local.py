@@ -6,17 +6,17 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
 from ablate.errors import StoreError
+from ablate.interpreter import python_command
 from ablate.launch.devices import local_slots, worker_environment
 from ablate.launch.executor import Demand, Lost, Slot
 from ablate.run.job import READY, Job, JobEvent
 from ablate.store.machine import count_oom_kills
 
-WORKER = (sys.executable, "-m", "ablate.run.worker")
+WORKER = python_command("ablate.run.worker")
 _FROM_OUTSIDE = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP}
 
 

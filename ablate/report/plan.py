@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from rich.text import Text
 
 from ablate.config import RowConfig, cost
 from ablate.config.cost import Lengths
-from ablate.config.plugins import references
+from ablate.config.plugins import parse_reference, references
 from ablate.config.training import precision_note, resolve_precision
 from ablate.errors import StoreError
 from ablate.formatting import duration, plural, scaled, size, thousands
@@ -332,10 +333,24 @@ def print_plan(plan: Plan) -> None:
         console.print(f"The corpus is not prepared: sentences of {cost.ASSUMED_LENGTH} tokens are assumed.")
     custom = [row.row.label for row in plan.rows if references(row.row.config)]
     if custom:
-        console.print(f"params, FLOPs and memory do not include the custom classes of: {', '.join(custom)}.")
+        console.print(
+            f"params, FLOPs and memory do not include the custom classes of: {', '.join(custom)}.", markup=False
+        )
+    for line in _custom_classes(plan.study):
+        console.print(line, markup=False)
     for line in precision_lines(plan):
         console.print(line)
     console.print("Memory is for a whole batch; if it does not fit, the batch is split, with the same result.")
+
+
+def _custom_classes(study: Study) -> Iterator[str]:
+    """Yield which code `ablate run` executes, and which was executed to read the study."""
+    task = parse_reference(study.task_name)
+    classes = [f"{one.module}:{one.name} ({one.written_file})" for one in study.custom_classes if one != task]
+    if classes:
+        yield f"Custom classes, which `ablate run` executes: {', '.join(classes)}."
+    if task is not None:
+        yield f"The task {task.module}:{task.name} ({task.written_file}) was loaded to read the study."
 
 
 def precision_lines(plan: Plan) -> list[str]:

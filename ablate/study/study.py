@@ -141,6 +141,13 @@ class Study:
         task = parse_reference(self.task_name)
         return (*references(run.config), *([task] if task else []))
 
+    @property
+    def custom_classes(self) -> tuple[Reference, ...]:
+        """Every custom class of the study: those of its rows, and the task."""
+        found = [plugin for row in self.rows for plugin in references(row.config)]
+        task = parse_reference(self.task_name)
+        return tuple(dict.fromkeys([*found, *([task] if task else [])]))
+
     def _run(self, index: int, row: Row, seed: int) -> Run:
         data, config = fold_vocab_size(self.data, row.config)
         return Run(self._ids[index, seed], seed, config, data, row.awaits_tuning)

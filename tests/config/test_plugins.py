@@ -224,3 +224,35 @@ def test_a_file_name_instead_of_a_module_name_is_an_error(folder):
 def test_a_class_defined_inside_an_if_is_not_found(folder):
     (folder / "hidden.py").write_bytes(b"if True:\n    class Mine:\n        pass\n")
     assert "has no class Mine" in fault("hidden:Mine", folder)
+
+
+# --- imports ---
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [("import helper", "helper"), ("from helper import x", "helper"), ("import helper.deep as h", "helper.deep"),
+     ("def later():\n    import helper", "helper"), ("from . import helper", "."), ("from .helper import x", ".helper"),
+     ("import there.deep", "there.deep")],
+)  # fmt: skip
+def test_a_module_that_imports_a_file_beside_it_is_refused_with_its_line(folder, line, named):
+    (folder / "helper.py").write_text("raise RuntimeError('was imported')")
+    (folder / "there").mkdir()
+    (folder / "mymodule.py").write_bytes(b"import json, pydantic\n" + line.encode() + b"\n" + MINE)
+    number = 2 + line.count("\n")
+    assert fault("mymodule:Mine", folder).startswith(
+        f"mymodule:Mine: mymodule.py:{number} imports {named}, but only the"
+    )
+
+
+def test_a_module_may_import_what_python_finds_by_itself_even_if_a_file_beside_it_has_the_same_name(
+    folder, tmp_path, monkeypatch
+):
+    for name in ("json", "pydantic", "on_the_path"):
+        (folder / f"{name}.py").write_text("raise RuntimeError('was imported')")
+    on_path = tmp_path / "path"
+    on_path.mkdir()
+    monkeypatch.syspath_prepend(on_path)
+    (on_path / "on_the_path.py").write_text("")
+    (folder / "mymodule.py").write_bytes(b"import json, pydantic, on_the_path, missing_everywhere\n" + MINE)
+    assert pin_reference(Reference("mymodule", "Mine"), folder)[0].digest

@@ -64,6 +64,27 @@ def test_a_plugin_that_sees_later_tokens_is_refused_before_training(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+def test_plan_names_custom_classes_and_executes_none_and_run_names_them_once(tmp_path):
+    executed = tmp_path / "executed"
+    (tmp_path / "mine.py").write_text(f"open({str(executed)!r}, 'w').close()\nclass A: pass\nclass B: pass\n")
+    study = tmp_path / "study.yaml"
+    study.write_text(
+        "study: two\ndata: {corpus: toy, vocab_size: 350}\nbase: {N: 1, d_model: 8, d_ff: 8, h: 1, train_steps: 3}\n"
+        'rows: {a: {set: {attention: "mine:A"}}, b: {each: {norm: ["mine:B"], h: [2]}}}\n'
+    )
+    for verb in ("plan", "status", "table"):
+        done = inside(verb, study, "--results", tmp_path / "results")
+        assert done.code == 0, done.err
+        named = "Custom classes, which `ablate run` executes: mine:A (mine.py), mine:B (mine.py)." in done.out
+        assert named == (verb == "plan")
+        assert not executed.exists()
+    done = inside("run", study, "--results", tmp_path / "results")
+    assert done.code == 2
+    assert executed.exists()
+    assert done.out.count("mine:A (") == done.out.count("mine:B (") == 1
+    assert done.out.startswith("Executing the custom classes of the study: mine:A (")
+
+
 def test_a_plugin_that_is_incompatible_with_one_row_is_refused_before_training(tmp_path):
     (tmp_path / "plain.py").write_text(
         "from ablate.components import FullAttention\n\n\nclass Plain(FullAttention):\n    supports_bias = False\n"
@@ -76,7 +97,7 @@ def test_a_plugin_that_is_incompatible_with_one_row_is_refused_before_training(t
     )
     done = inside("run", study, "--results", tmp_path / "results")
     assert done.code == 2
-    assert all(line.startswith("corpus: ") for line in done.out.splitlines())
+    assert all(line.startswith(("corpus: ", "Executing the custom classes")) for line in done.out.splitlines())
     assert len(done.err.splitlines()) == 1
     assert "adds no bias to its scores (supports_bias is False), which positional_encoding=t5 needs" in done.err
     assert not list(tmp_path.glob("results/runs/*/metrics.jsonl"))

@@ -1,6 +1,7 @@
 """Plug-in classes are checked before anything is trained; each fault is one line."""
 
 import os
+import re
 import textwrap
 
 import pytest
@@ -35,15 +36,24 @@ def kept(tmp_path):
 
 
 @pytest.fixture
-def refused(tmp_path, kept):
-    """The one error line for a class in this field."""
+def places():
+    """The lines of the module that refusals name."""
+    return []
+
+
+@pytest.fixture
+def refused(tmp_path, kept, places):
+    """The one line with which a class is refused in the place of this field, after its file and line."""
 
     def line(field, source, error=StudyError, **fields):
         with pytest.raises(error) as caught:
             check_plugins(shape(**{field: kept(source)}, **fields), tmp_path)
         (message,) = caught.value.lines
         assert "\n" not in message
-        return message
+        place = re.fullmatch(r"mymodule\.py:(\d+): (.*)", message)
+        assert 1 <= int(place[1]) <= len((IMPORTS + textwrap.dedent(source)).splitlines())
+        places.append(int(place[1]))
+        return place[2]
 
     return line
 
@@ -142,6 +152,12 @@ STEPS = (
 )
 
 
+ENCODING = (
+    "gives a token another result beside other tokens: it must follow from the token and its position; positions are "
+    "the arguments `positions`, `queries` and `keys`"
+)
+
+
 @both
 def test_attention_that_sees_the_future_is_refused(refused, architecture):
     source = """
@@ -166,7 +182,7 @@ def test_a_norm_over_the_tokens_of_a_sentence_is_refused(refused, architecture):
                 return x - x.mean(1, keepdim=True)
         """
     line = refused("norm", source, architecture=architecture)
-    assert line == "mymodule:Mine: lets a token depend on later ones; each token must be treated alone"
+    assert line == "mymodule:Mine: lets a token depend on others; each token must be treated alone"
 
 
 ATTENTION = """
@@ -277,7 +293,7 @@ def test_an_encoding_that_counts_positions_within_the_call_is_refused(refused, a
             def embed(self, x, positions):
                 return x + torch.arange(x.shape[1])[:, None]
         """
-    assert refused("positional_encoding", source, architecture=architecture) == f"mymodule:Mine: {STEPS}"
+    assert refused("positional_encoding", source, architecture=architecture) == f"mymodule:Mine: embed {ENCODING}"
 
 
 BODIES = {
@@ -290,25 +306,34 @@ BODIES = {
 
 
 @pytest.mark.parametrize(
-    ("field", "body", "error"),
+    ("field", "body", "fault"),
     [
-        ("attention", "return Q", "RuntimeError: "),
-        ("attention", "return V.mean()", "IndexError: "),
-        ("positional_encoding", "return x[..., 1:]", "RuntimeError: "),
-        ("activation", "return x[..., 1:]", "RuntimeError: "),
-        ("norm", "return x[:, 1:]", "RuntimeError: "),
+        ("attention", "return Q", "forward returns shape (2, 3, 7, 10); expected (2, 3, 7, 7)"),
+        ("attention", "return V.mean()", "forward returns shape (); expected (2, 3, 7, 7)"),
+        ("positional_encoding", "return x[..., 1:]", "embed returns shape (2, 7, 25); expected (2, 7, 26)"),
+        ("activation", "return x[..., 1:]", "forward returns shape (2, 7, 18); expected (2, 7, 19)"),
+        ("norm", "return x[:, 1:]", "forward returns shape (2, 6, 26); expected (2, 7, 26)"),
+        *((field, "x = 1", f"{method} returns NoneType, not a tensor; is a return missing?") for field, method in (
+            ("attention", "forward"), ("positional_encoding", "embed"), ("activation", "forward"), ("norm", "forward"),
+        )),
+        ("norm", "return [x]", "forward returns list, not a tensor"),
+    ],
+)  # fmt: skip
+def test_a_wrong_result_is_refused_with_the_line_of_its_method(refused, places, field, body, fault):
+    assert refused(field, f"{BODIES[field]}        {body}\n") == f"mymodule:Mine: {fault}"
+    assert places == [len((IMPORTS + BODIES[field]).splitlines())]
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "fault"),
+    [
+        ("rotate", "return given[0][:, :, 1:]", "rotate returns shape (2, 3, 6, 10); expected (2, 3, 7, 10)"),
+        ("bias", "return given[1]", "bias returns shape (2, 3, 7, 10); expected (2, 3, 7, 7)"),
     ],
 )
-def test_a_wrong_shape_is_refused(refused, field, body, error):
-    line = refused(field, f"{BODIES[field]}        {body}\n")
-    assert line.startswith(f"mymodule:Mine: {error}")
-    assert len(line) < 250
-
-
-@pytest.mark.parametrize(("method", "body"), [("rotate", "return given[0][:, :, 1:]"), ("bias", "return given[1]")])
-def test_a_rotation_or_a_bias_of_a_wrong_shape_is_refused(refused, method, body):
+def test_a_rotation_or_a_bias_of_a_wrong_shape_is_refused(refused, method, body, fault):
     source = f"class Mine(PositionalEncoding):\n    def {method}(self, *given):\n        {body}\n"
-    assert refused("positional_encoding", source).startswith("mymodule:Mine: RuntimeError: ")
+    assert refused("positional_encoding", source) == f"mymodule:Mine: {fault}"
 
 
 def test_the_message_about_wrong_states_names_the_expected_shape(refused):
@@ -318,14 +343,15 @@ def test_the_message_about_wrong_states_names_the_expected_shape(refused):
 
 
 @every_field
-def test_an_exception_of_the_class_becomes_one_line_with_its_source_line(refused, field):
+def test_an_exception_of_the_class_becomes_one_line_with_its_source_line(refused, places, field):
     source = BODIES[field] + "        raise ValueError('first\\nsecond')\n"
     line = len((IMPORTS + textwrap.dedent(source)).splitlines())
-    assert refused(field, source) == f"mymodule:Mine: ValueError (line {line} of mymodule): first second"
+    assert refused(field, source) == "mymodule:Mine: ValueError: first second"
     source = BODIES[field] + "        assert False\n"
-    assert refused(field, source) == f"mymodule:Mine: AssertionError (line {line} of mymodule)"
+    assert refused(field, source) == "mymodule:Mine: AssertionError"
     source = BODIES[field] + "        torch.ones(2) @ torch.ones(3)\n"
-    assert refused(field, source).startswith(f"mymodule:Mine: RuntimeError (line {line} of mymodule): ")
+    assert refused(field, source).startswith("mymodule:Mine: RuntimeError: ")
+    assert places == [line, line, line]
 
 
 def test_a_constructor_with_other_parameters_is_refused(refused):
@@ -375,18 +401,120 @@ def test_attention_without_bias_passes_with_an_encoding_that_has_none(tmp_path, 
 @pytest.mark.parametrize(
     ("first", "expected"),
     [
-        ("import no_such_module\n", "ModuleNotFoundError (line {} of mymodule): No module named 'no_such_module'"),
-        ("1 / 0\n", "ZeroDivisionError (line {} of mymodule): division by zero"),
+        ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("1 / 0\n", "ZeroDivisionError: division by zero"),
         (
             "from . import beside\n",
-            "ImportError (line {} of mymodule): attempted relative import with no known parent package",
+            "ImportError: attempted relative import with no known parent package",
         ),
     ],
 )
-def test_a_module_that_does_not_load_is_refused_each_time(refused, first, expected):
+def test_a_module_that_does_not_load_is_refused_each_time(refused, places, first, expected):
     source = first + "class Mine(AttentionMechanism):\n    pass\n"
-    for _ in range(2):  # the half-loaded module must not count as loaded
-        assert refused("attention", source) == f"mymodule:Mine: {expected.format(IMPORTS.count(chr(10)) + 1)}"
+    for _ in range(2):  # and what has half loaded is not taken for loaded
+        assert refused("attention", source) == f"mymodule:Mine: {expected}"
+    assert places == [IMPORTS.count("\n") + 1] * 2
+
+
+# What only a trained model would show
+
+GATE = "            self.gate = nn.Parameter(torch.zeros(()))\n"
+LEAKS = {
+    "attention": f"""
+        class Mine(FullAttention):
+            def __init__(self, config):
+                super().__init__(config)
+    {GATE}
+            def forward(self, Q, K, V, context):
+                return super().forward(Q, K, V, context) + self.gate * V.mean(2, keepdim=True)
+        """,
+    "positional_encoding": f"""
+        class Mine(PositionalEncoding):
+            def __init__(self, config, causal, init):
+                super().__init__(config, causal, init)
+    {GATE}
+            def embed(self, x, positions):
+                return x + self.gate * x.flip(1).cumsum(1).flip(1)
+        """,
+    "activation": f"""
+        class Mine(Activation):
+            def __init__(self):
+                super().__init__()
+    {GATE}
+            def forward(self, x):
+                return x.relu() + self.gate * x.mean(1, keepdim=True)
+        """,
+    "norm": f"""
+        class Mine(nn.Module):
+            def __init__(self, d_model):
+                super().__init__()
+    {GATE}
+            def forward(self, x):
+                return x + self.gate * x.roll(-1, 1)
+        """,
+}
+LEAK_WORDS = {
+    "attention": FUTURE,
+    "positional_encoding": f"embed {ENCODING}",
+    "activation": "lets a token depend on others; each token must be treated alone",
+    "norm": "lets a token depend on others; each token must be treated alone",
+}
+
+
+@both
+@every_field
+def test_a_leak_behind_a_gate_that_starts_at_zero_is_refused(refused, field, architecture):
+    assert refused(field, LEAKS[field], architecture=architecture) == f"mymodule:Mine: {LEAK_WORDS[field]}"
+
+
+@pytest.mark.parametrize(
+    ("method", "body"),
+    [
+        ("embed(self, x, positions)", "x + self.gate * torch.arange(x.shape[1])[:, None].sin()"),
+        ("rotate(self, x, positions)", "x * (1 + self.gate * torch.arange(x.shape[2])[:, None].sin())"),
+        (
+            "bias(self, layer, Q, queries, keys)",
+            "self.gate * (torch.arange(queries.shape[-1])[:, None] - torch.arange(keys.shape[-1]))[None, None].sin()",
+        ),
+        (
+            "values(self, layer, weights, queries, keys)",
+            "self.gate * weights @ torch.arange(keys.shape[-1])[:, None].sin()",
+        ),
+    ],
+    ids=["embed", "rotate", "bias", "values"],
+)
+def test_indices_in_the_place_of_positions_are_refused(refused, method, body):
+    source = f"""
+        class Mine(PositionalEncoding):
+            def __init__(self, config, causal, init):
+                super().__init__(config, causal, init)
+    {GATE}
+            def {method}:
+                return {body}
+        """
+    assert refused("positional_encoding", source) == f"mymodule:Mine: {method.partition('(')[0]} {ENCODING}"
+
+
+def test_a_norm_by_the_statistics_of_the_batch_is_refused(refused):
+    """It treats each token alone when evaluating, and in training none."""
+    source = """
+        class Mine(nn.Module):
+            def __init__(self, d_model):
+                super().__init__()
+                self.norm = nn.BatchNorm1d(d_model, momentum=0.0)
+
+            def forward(self, x):
+                return self.norm(x.flatten(0, -2)).view(x.shape)
+        """
+    line = "mymodule:Mine: lets a token depend on later ones while training; each token must be treated alone"
+    assert refused("norm", source) == line
+
+
+def test_of_several_classes_the_one_at_fault_is_named(tmp_path, kept):
+    fields = {field: kept(source) for field, source in GOOD.items() if field != "norm"}
+    fields["norm"] = kept(LEAKS["norm"]).replace("mymodule", "other")
+    with pytest.raises(StudyError, match=r"^other\.py:\d+: other:Mine: lets a token depend on others"):
+        check_plugins(shape(**fields), tmp_path)
 
 
 # The source of the class
