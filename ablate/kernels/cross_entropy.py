@@ -20,6 +20,8 @@ from torch.autograd.function import once_differentiable
 
 from ablate.config.training import LOGIT_ROWS
 from ablate.kernels.cpu_matmul import matmul_for
+from ablate.kernels.device import on_gpu
+from ablate.kernels.fused_loss import smoothed_cross_entropy_with_gradients
 
 
 def smoothed_cross_entropy(states: Tensor, embedding: Tensor, targets: Tensor, smoothing: float) -> Tensor:
@@ -62,9 +64,16 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, embedding: Tensor, targets: Tensor, smoothing: float, bf16: bool) -> Tensor:
+        ctx.dtype = states.dtype
+        if bf16 and on_gpu(states):
+            with torch.autocast(states.device.type, enabled=False):
+                total, *gradients = smoothed_cross_entropy_with_gradients(
+                    states, embedding, targets, smoothing, LOGIT_ROWS["cuda"], torch.bfloat16
+                )
+            ctx.save_for_backward(*gradients)
+            return total
         # Products whose output is (c, V), and those whose output is (c, d_model).
         to_logits, to_states = (matmul_for(states.device, bf16, wide) for wide in (True, False))
-        dtype = states.dtype
         with torch.autocast(states.device.type, enabled=False):
             V = embedding.shape[0]
             states = states.to(embedding.dtype)
@@ -92,7 +101,6 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
                 d_states -= smoothing * mean
                 d_embedding -= smoothing / V * states.sum(0)
         ctx.save_for_backward(d_states, d_embedding)
-        ctx.dtype = dtype
         return total
 
     @staticmethod

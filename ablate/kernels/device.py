@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
@@ -74,6 +74,29 @@ def prepare(device: torch.device, deterministic: bool = False) -> None:
 def precision_on(device: torch.device, setting: str | None) -> str:
     """The precision that the field `precision` gives on a device; see `resolve_precision`."""
     return resolve_precision(setting, device.type, has_bf16(device))
+
+
+def prepare_thread(device: torch.device) -> None:
+    """Make a GPU the current one of a new thread; each thread begins with the first GPU."""
+    if on_gpu(device) and device.index is not None:
+        torch.cuda.set_device(device)
+
+
+def to_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors on the host: copies of those on a GPU, by way of pinned memory and with a single wait for all.
+
+    Those of a CPU are not copied.
+    """
+    out = {}
+    for name, tensor in tensors.items():
+        if on_gpu(tensor):
+            out[name] = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            out[name].copy_(tensor.detach(), non_blocking=True)
+        else:
+            out[name] = tensor.detach()
+    if any(on_gpu(tensor) for tensor in tensors.values()):
+        torch.cuda.current_stream().synchronize()
+    return out
 
 
 @contextmanager

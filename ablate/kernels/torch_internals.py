@@ -7,6 +7,7 @@ operator, and when a public one has come to do the same.
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -52,7 +53,15 @@ def reshape_unaliased(y: Tensor, leading: torch.Size) -> Tensor:
     Autograd refuses in-place operations on a view that was made while gradients were off, as inside of an
     autograd.Function. `y` itself must not be used afterwards.
     """
-    return torch.ops.aten._unsafe_view(y, (*leading, y.shape[-1]))
+    return view_unaliased(y, (*leading, y.shape[-1]))
+
+
+def view_unaliased(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """`x.view(shape)` that autograd and torch's compiler take for a tensor of its own.
+
+    The compiler would otherwise compile a function anew when the tensor behind a view has another size.
+    """
+    return torch.ops.aten._unsafe_view(x, tuple(shape))
 
 
 def has_bf16_matmul() -> bool:

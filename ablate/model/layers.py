@@ -8,8 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ablate.kernels.device import on_gpu
 from ablate.kernels.dropout_add import dropout_add
+from ablate.kernels.dropout_add_norm import fused_dropout_add
 from ablate.kernels.linear import linear
+from ablate.kernels.torch_internals import view_unaliased
 
 
 class Linear(nn.Module):
@@ -60,17 +63,30 @@ class Dropout(nn.Module):
 
         The identity when evaluating or when the rate is 0.
         """
-        if not self.training or self.rate == 0.0:
+        if not self.is_active:
             return x if residual is None else residual + x
-        dropped = min(round(self.rate * 65536), 65535)
+        dropped = self.dropped
+        if residual is not None and on_gpu(x):
+            with torch.autocast(x.device.type, enabled=False):
+                return fused_dropout_add(residual, x, self.draw(x), dropped)
         # Numbers and not booleans, which torch multiplies with at a third of the speed on a CPU.
         mask = torch.empty_like(x, requires_grad=False)
-        torch.ge(self._draw(x), dropped - 32768, out=mask)
+        torch.ge(self.draw(x), dropped - 32768, out=mask)
         scale = 65536 / (65536 - dropped)  # not part of the mask, whose type may round it
         return (x * mask).mul_(scale) if residual is None else dropout_add(residual, x, mask, scale)
 
-    def _draw(self, x: Tensor) -> Tensor:
+    @property
+    def is_active(self) -> bool:
+        """Whether entries are dropped now."""
+        return self.training and self.rate > 0.0
+
+    @property
+    def dropped(self) -> int:
+        """Of 65536 words, those that drop an entry."""
+        return min(round(self.rate * 65536), 65535)
+
+    def draw(self, x: Tensor) -> Tensor:
         """Draw uniform 16-bit integers in the shape of x."""
         draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device)
         draws.random_(-(2**63), None, generator=self.random)
-        return draws.view(torch.int16)[: x.numel()].view(x.shape)
+        return view_unaliased(draws.view(torch.int16)[: x.numel()], x.shape)

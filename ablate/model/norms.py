@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ablate.kernels.device import on_gpu
+from ablate.kernels.dropout_add_norm import fused_dropout_add_norm
 from ablate.model.layers import Dropout
 
 EPS = 1e-6
@@ -56,7 +58,12 @@ class PostNorm(nn.Module):
 
     def after(self, x: Tensor, output: Tensor) -> Tensor:
         """X and the output of the sub-layer -> the input of the next one; all (B, T, d_model)."""
-        return self.norm(self._add(x, output))
+        norm, dropout = self.norm, self.dropout
+        if on_gpu(output) and self.residual and dropout.is_active and isinstance(norm, LayerNorm):
+            words = dropout.draw(output)
+            with torch.autocast(output.device.type, enabled=False):
+                return fused_dropout_add_norm(x, output, words, dropout.dropped, norm.weight, norm.bias, norm.eps)
+        return norm(self._add(x, output))
 
     def _add(self, x: Tensor, output: Tensor) -> Tensor:
         total: Tensor = self.dropout(output, residual=x if self.residual else None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +23,7 @@ class MetricsLog:
         self.path = path
         self._file = -1
         self._unwritten = b""
+        self._lock = threading.Lock()  # of `_unwritten`: a thread may save a checkpoint while training appends lines
         self._size = 0
         self._hash = hashlib.sha256()
 
@@ -30,7 +32,8 @@ class MetricsLog:
         line = (json.dumps(values) + "\n").encode()
         self._size += len(line)
         self._hash.update(line)
-        self._unwritten += line
+        with self._lock:
+            self._unwritten += line
         # On a full disk the training goes on; `flush` raises when a checkpoint needs the lines.
         with suppress(OSError):
             self._write()
@@ -86,5 +89,6 @@ class MetricsLog:
             self._file = -1
 
     def _write(self) -> None:
-        while self._unwritten:
-            self._unwritten = self._unwritten[os.write(self._file, self._unwritten) :]
+        with self._lock:
+            while self._unwritten:
+                self._unwritten = self._unwritten[os.write(self._file, self._unwritten) :]

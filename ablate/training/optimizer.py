@@ -18,6 +18,7 @@ from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
 from ablate.config import RowConfig
+from ablate.kernels.device import to_host
 from ablate.model.layers import Embedding
 from ablate.model.positions import PositionalEncoding
 
@@ -80,7 +81,9 @@ class Optimizer:
 
     def state(self) -> dict[str, Tensor]:
         """The state of all parameters as `kind/name`, on the CPU."""
-        return {f"{kind}/{name}": value.cpu() for name, state in self.moments.items() for kind, value in state.items()}
+        return to_host(
+            {f"{kind}/{name}": value for name, state in self.moments.items() for kind, value in state.items()}
+        )
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Replace the state by one from `state()`."""

@@ -10,14 +10,12 @@ from __future__ import annotations
 import math
 from dataclasses import asdict
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors.torch import load_file
 from safetensors.torch import save as to_bytes
 
 from ablate.config import RowConfig
-from ablate.data.batches import BatchOrder, micro_batches
+from ablate.data.batches import BatchOrder
 from ablate.data.corpus import Corpus, Split
 from ablate.errors import Interrupted, StoreError
 from ablate.kernels.device import (
@@ -27,16 +25,18 @@ from ablate.kernels.device import (
     on_gpu,
     precision_on,
     release_cached_memory,
+    to_host,
 )
 from ablate.model import build
 from ablate.store import RunFolder, checkpoints
 from ablate.store.records import TrainingState
 from ablate.tasks import Batch, Task
-from ablate.training.checkpointing import CheckpointSaver, Snapshot, is_due
+from ablate.training.checkpointing import CheckpointSaver, SavingThread, Snapshot, is_due
 from ablate.training.context import Diverged, RunContext, StepReport, TrainingOutcome, TrainingProgress
 from ablate.training.metrics_log import MetricsLog
 from ablate.training.optimizer import Optimizer
 from ablate.training.schedule import learning_rate
+from ablate.training.step_batches import StepBatches
 
 LOG_EVERY = 50  # steps between log lines; divergence is noticed this often
 # A uniform prediction has a loss of ln V per token. Training does not recover from this multiple of it.
@@ -85,7 +85,9 @@ class Trainer:
         if on_gpu(device):  # the micro-batch is then fitted into the memory that the moments leave
             self.optimizer.allocate()
         self.folder, self.metrics = folder.checkpoints, MetricsLog(folder.metrics)
-        self.saver = CheckpointSaver(folder, config, self.metrics, keep_checkpoints, self.context)
+        saver = CheckpointSaver(folder, config, self.metrics, keep_checkpoints, self.context)
+        self.saving = SavingThread(saver, background=on_gpu(device))
+        self.batches = StepBatches(task, self.train, self.order, device)
         self.micro_batch_tokens = micro_batch_tokens
         self.progress = TrainingProgress()
         self.loss_sum = torch.zeros((), device=device)  # in nats, since the last log line
@@ -108,6 +110,13 @@ class Trainer:
             Diverged: the loss is not finite, or has exploded.
             OSError: the disk refused a checkpoint that the result needs; the run can be resumed.
         """
+        try:
+            return self._fit()
+        finally:
+            self.batches.close()
+            self.saving.close()
+
+    def _fit(self) -> TrainingOutcome:
         while not self._finished():
             self._step(self.progress.step + 1)
             step = self.progress.step
@@ -123,26 +132,25 @@ class Trainer:
             save_due = is_due(self.config, step) or self._finished()
             if save_due:
                 self._save(scheduled=True)
-            elif self.saver.is_due_by_clock:
+            elif self.saving.is_due_by_clock:
                 self._save(scheduled=False)
             report = StepReport(step, self.steps, self.last_loss, self.last_perplexity, self.progress.tokens)
             self.context.on_step(report)
             if self.context.stop_requested() and not self._finished():
                 if not save_due:  # a second save would not count as scheduled
                     self._save(scheduled=False)
+                self.saving.wait()
                 raise Interrupted
-        self.saver.flush()
+        self.saving.flush()
         self.metrics.close()
         chosen = self.progress.best_step if self.config.patience else self.progress.step
         return TrainingOutcome(self.progress.step, chosen, self.progress.tokens)
 
     def _step(self, step: int) -> None:
         """One optimizer step over the whole batch, in as many micro-batches as memory requires."""
-        items = self.order.at(step)
-        n_tokens = self.task.n_targets(self.train, items)
         self.model.train()
         random, loss_sum = self.random.get_state(), self.loss_sum.clone()
-        while not self._accumulate(items, n_tokens):
+        while (n_tokens := self._accumulate(step)) is None:
             # Repeat the step with the same dropout masks; only the order of summation changes.
             self.optimizer.clear()
             self.random.set_state(random)
@@ -152,24 +160,28 @@ class Trainer:
         self.progress.tokens += n_tokens
         self.progress.step = step
 
-    def _accumulate(self, items: NDArray[np.int64], n_tokens: int) -> bool:
-        """Accumulate the gradients of a batch; if memory runs out, halve the micro-batch and return False."""
+    def _accumulate(self, step: int) -> int | None:
+        """Accumulate the gradients of a step's batch; its target tokens.
+
+        If memory runs out, the micro-batch is halved, and the result is None.
+        """
+        batch = self.batches.at(step, self.micro_batch_tokens, has_next=step != self.steps)
         try:
             with matmul_precision(self.device, self.precision):
-                for part in micro_batches(self.train, items, self.micro_batch_tokens):
-                    self._add_gradients(self.task.collate(self.train, part), n_tokens)
+                for part in batch.parts:
+                    self._add_gradients(part, batch.n_tokens)
         except (RuntimeError, MemoryError) as error:
-            longest = int(self.train.lengths(items).max())
+            longest = int(self.train.lengths(batch.items).max())
             if not is_out_of_memory(error) or self.micro_batch_tokens <= longest:  # an item is never split
                 raise
         else:
-            return True
+            return batch.n_tokens
         # Outside of the handler, whose traceback would keep the tensors of the failed micro-batch alive.
         self.optimizer.clear()
         release_cached_memory(self.device)
         self.micro_batch_tokens = -(-self.micro_batch_tokens // 2)
         self.context.on_out_of_memory(self.micro_batch_tokens)
-        return False
+        return None
 
     def _add_gradients(self, batch: Batch, n_tokens: int) -> None:
         """Forward and backward over a micro-batch. Its tensors live only in this call."""
@@ -223,14 +235,14 @@ class Trainer:
         """Save a checkpoint. It includes the partial loss sum, so that the next log line is the same."""
         best = self.progress.best_perplexity
         tensors = {"random": self.random.get_state(), "losses": self.loss_sum.cpu(), **self.optimizer.state()}
-        weights = {name: value.detach().cpu() for name, value in self.model.state_dict().items()}
+        weights = to_host(self.model.state_dict())
         state = TrainingState(
             **{**asdict(self.progress), "best_perplexity": best if math.isfinite(best) else None},
             loss_tokens=self.loss_tokens,
             metrics_bytes=self.metrics.size,
             metrics_sha256=self.metrics.sha256,
         )
-        self.saver.save(Snapshot(to_bytes(weights), to_bytes(tensors), state, scheduled))
+        self.saving.save(lambda: Snapshot(to_bytes(weights), to_bytes(tensors), state, scheduled))
 
     def _resume(self) -> None:
         # `newest` quarantines damaged checkpoints, which only the holder of the lease may do.

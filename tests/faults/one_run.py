@@ -167,7 +167,7 @@ def _scarce(step: int) -> None:
     real, accumulate = Translation.loss_terms, Trainer._accumulate
     current, seen, left = [0], [0], [True]
 
-    def accumulate_noted(trainer: Trainer, *args: Any) -> bool:
+    def accumulate_noted(trainer: Trainer, *args: Any) -> int | None:
         current[0] = trainer.progress.step + 1
         return accumulate(trainer, *args)
 
