@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -15,11 +16,10 @@ from ablate.cli.options import (
     ResultsRoot,
     Rows,
     Seeds,
-    StudyFile,
     study_and_results,
     torch_device,
 )
-from ablate.errors import EXIT_RUN_FAILED
+from ablate.errors import EXIT_RUN_FAILED, UsageError
 from ablate.store import Results
 
 if TYPE_CHECKING:
@@ -27,9 +27,13 @@ if TYPE_CHECKING:
 
 EXAMPLE = "ablate verify study.yaml --stored"
 
+OptionalStudy = Annotated[
+    Path | None, typer.Argument(metavar="STUDY", help="The study's YAML file.", show_default=False)
+]
+
 
 def command(
-    study: StudyFile,
+    study: OptionalStudy = None,
     results: ResultsRoot = DEFAULT_RESULTS,
     set: Overrides = None,
     rows: Rows = None,
@@ -39,8 +43,19 @@ def command(
         int, typer.Option("--steps", min=2, max=1000, metavar="N", help="Training steps for the check of resumption.")
     ] = 4,
     stored: Annotated[bool, typer.Option("--stored", help="Check stored files only; train nothing.")] = False,
+    filesystem: Annotated[
+        Path | None,
+        typer.Option("--filesystem", metavar="DIR", file_okay=False, help="Check that DIR can hold a results root."),
+    ] = None,
 ) -> None:
     """Re-hash every stored file; check that training resumes exactly."""
+    if filesystem is not None:
+        if study is not None:
+            raise UsageError(f"--filesystem checks a folder and no study; leave out {study}")
+        _check_filesystem(filesystem)
+        return
+    if study is None:
+        raise UsageError("STUDY is missing: give a study's file, or --filesystem DIR")
     content, root = study_and_results(study, results, set, rows, seeds)
     faults = _stored(content, root)
     if not stored:
@@ -48,6 +63,20 @@ def command(
         for row in content.rows if rows else content.rows[:1]:
             faults += _check_resume(content, row, root, device, steps)
     if faults:
+        raise typer.Exit(EXIT_RUN_FAILED)
+
+
+def _check_filesystem(folder: Path) -> None:
+    """Check a folder, and print a line for each check."""
+    from ablate.store.filesystem import check_filesystem
+
+    passed = True
+    for check in check_filesystem(folder):
+        typer.echo(f"{'ok    ' if check.passed else 'FAILED'}  {check.name}: {check.detail}")
+        passed = passed and check.passed
+    verdict = "can hold a results root" if passed else "cannot hold a results root of several hosts"
+    typer.echo(f"{folder}: {verdict}")
+    if not passed:
         raise typer.Exit(EXIT_RUN_FAILED)
 
 

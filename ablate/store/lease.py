@@ -27,10 +27,12 @@ class LeaseLost(Exception):  # noqa: N818
 class Lease:
     """A contender for one lease file. Keep the object between tries: it measures how long the holder is silent."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, term: float | None = None) -> None:
+        """Prepare to take a lease; `term` is in seconds, None for that of all runs."""
+        self.term = TERM_SECONDS if term is None else term
         # The lease is the process's, whichever of its threads takes, checks or releases it.
         self._lease = SoftFileLease(
-            path, lease_duration=TERM_SECONDS, thread_local=False, poll_interval=_POLL_SECONDS, timeout=0
+            path, lease_duration=self.term, thread_local=False, poll_interval=_POLL_SECONDS, timeout=0
         )
         self._path = path
         self._empty: tuple[tuple[int, int], float] | None = (
@@ -63,7 +65,7 @@ class Lease:
         which, now = (stat.st_ino, stat.st_ctime_ns), time.monotonic()
         if stat.st_size or self._empty is None or self._empty[0] != which:
             self._empty = None if stat.st_size else (which, now)
-        elif now - self._empty[1] >= TERM_SECONDS:
+        elif now - self._empty[1] >= self.term:
             with suppress(OSError):
                 self._path.unlink()
 

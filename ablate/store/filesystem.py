@@ -1,0 +1,242 @@
+"""Check that a folder can hold a results root which several processes, and several hosts, write to at once."""
+
+from __future__ import annotations
+
+import errno
+import json
+import multiprocessing
+import os
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+from ablate.store.files import write_bytes
+from ablate.store.lease import TERM_SECONDS, Lease
+
+ROUNDS = 50
+CONTENDERS = 4
+TEST_TERM = 3.0  # seconds of the leases in this check
+MEET_SECONDS = 10.0  # in which the same command on another host takes part
+MAX_SKEW = TERM_SECONDS / 4
+MAX_DELAY = TERM_SECONDS / 4
+_SPAWN = multiprocessing.get_context("spawn")
+
+
+@dataclass(frozen=True)
+class Check:
+    """The outcome of one check."""
+
+    name: str
+    passed: bool
+    detail: str
+
+
+def check_filesystem(folder: Path, meet_seconds: float = MEET_SECONDS) -> Iterator[Check]:
+    """Yield the outcome of each check of a folder, which is created if it does not exist.
+
+    Args:
+        folder: the future results root; the files of the check are removed.
+        meet_seconds: how long to look for the same command on other hosts.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    place = folder / ".ablate-filesystem"
+    place.mkdir(parents=True, exist_ok=True)
+    ours = place / f"{socket.gethostname()}-{os.getpid()}"
+    ours.mkdir()
+    try:
+        yield _one_winner("exclusive create", ours / "create", _create)
+        yield _one_winner("hard link", ours / "link", _link)
+        yield _replacing(ours / "replaced")
+        yield from _leases(ours)
+        yield from _other_hosts(place / "hosts", meet_seconds)
+    finally:
+        shutil.rmtree(ours, ignore_errors=True)
+        for directory in (place / "hosts", place):  # kept while another host uses them
+            try:
+                directory.rmdir()
+            except OSError:
+                break
+
+
+# Several processes at once
+
+
+def _one_winner(name: str, folder: Path, attempt: Callable[[Path, int], bool]) -> Check:
+    """Of several processes that make the same file at the same moment, exactly one succeeds."""
+    folder.mkdir()
+    wins = [0] * ROUNDS
+    for found in _in_processes(_contend, (attempt, folder), CONTENDERS):
+        if isinstance(found, str):
+            return Check(name, False, found)
+        for number in found:
+            wins[number] += 1
+    wrong = sum(count != 1 for count in wins)
+    if wrong:
+        return Check(name, False, f"{wrong} of {ROUNDS} files were made by no process or by several")
+    return Check(name, True, f"one of {CONTENDERS} processes in each of {ROUNDS} rounds")
+
+
+def _contend(attempt: Callable[[Path, int], bool], folder: Path, number: int) -> list[int] | str:
+    """The rounds that this process wins, or an error."""
+    (folder / f"ready-{number}").touch()
+    end = time.monotonic() + 60
+    while len(list(folder.glob("ready-*"))) < CONTENDERS and time.monotonic() < end:
+        time.sleep(0.002)
+    try:
+        return [round for round in range(ROUNDS) if attempt(folder / f"{round}", number)]
+    except OSError as error:
+        return f"{error.strerror} ({errno.errorcode.get(error.errno or 0, '?')})"
+
+
+def _create(path: Path, number: int) -> bool:
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    except FileExistsError:
+        return False
+    return True
+
+
+def _link(path: Path, number: int) -> bool:
+    source = path.with_name(f"{path.name}.{number}")
+    source.write_text(f"{number}")
+    try:
+        os.link(source, path)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _replacing(path: Path) -> Check:
+    """A reader sees the old or the new content of a file that another process replaces, never a part or nothing."""
+    write_bytes(path, _block(0))
+    done = path.with_name("done")
+    receiver = _SPAWN.Process(target=_replace_often, args=(path, done))
+    receiver.start()
+    reads = wrong = 0
+    while not done.exists() and receiver.is_alive():
+        try:
+            content = path.read_bytes()
+        except OSError:
+            content = b""
+        reads += 1
+        wrong += len(set(content)) != 1 or len(content) != len(_block(0))
+    receiver.join()
+    if wrong or not done.exists():
+        return Check("rename", False, f"{wrong} of {reads} reads found neither the old nor the new content")
+    return Check("rename", True, f"{reads} reads of a file that was replaced {ROUNDS} times")
+
+
+def _block(number: int) -> bytes:
+    return bytes([number]) * 65_536
+
+
+def _replace_often(path: Path, done: Path) -> None:
+    for number in range(1, ROUNDS + 1):
+        write_bytes(path, _block(number))
+    done.touch()
+
+
+# Leases
+
+
+def _leases(folder: Path) -> Iterator[Check]:
+    """A lease is kept while its holder lives, and taken over from a host that is gone."""
+    path, reports = folder / "lease", _SPAWN.Queue()
+    holder = _SPAWN.Process(target=_hold, args=(path, reports))
+    holder.start()
+    try:
+        reports.get(timeout=60)
+        contender, began, taken = Lease(path, TEST_TERM), time.monotonic(), False
+        while not taken and time.monotonic() - began < 2 * TEST_TERM:
+            taken = contender.try_to_take()
+            time.sleep(0.1)
+        kept = f"kept for {2 * TEST_TERM:.0f} s against another process"
+        yield Check("lease of a living holder", not taken, "was taken from it" if taken else kept)
+        holder.kill()  # its name is not this host's, so only silence says that it is gone
+        holder.join()
+        began = time.monotonic()
+        while not taken and time.monotonic() - began < 10 * TEST_TERM:
+            taken = contender.try_to_take()
+            time.sleep(0.05)
+        seconds = time.monotonic() - began
+        in_time = taken and seconds >= TEST_TERM / 3
+        detail = f"taken over after {seconds:.1f} s of silence; its term is {TEST_TERM:.0f} s"
+        yield Check("lease of another host that died", in_time, detail if taken else "is not taken over")
+        contender.release()
+    except Empty:
+        yield Check("lease of a living holder", False, "cannot be taken")
+    finally:
+        holder.kill()
+        holder.join()
+
+
+def _hold(path: Path, reports: Any) -> None:
+    """Hold a lease under the name of another host."""
+    socket.gethostname = lambda: "another-host"
+    lease = Lease(path, TEST_TERM)
+    assert lease.try_to_take()
+    reports.put(True)
+    time.sleep(600)
+
+
+# Clocks, and other hosts
+
+
+def _other_hosts(folder: Path, seconds: float) -> Iterator[Check]:
+    """Compare the clock with that of the file system, and with other hosts that run the same check."""
+    folder.mkdir(exist_ok=True)
+    ours = folder / f"{socket.gethostname()}-{os.getpid()}"
+    try:
+        before = time.time()
+        write_bytes(ours, _beat(0))
+        after, changed = time.time(), ours.stat().st_mtime
+        skew = max(before - changed, changed - after, 0.0)
+        yield Check("clock of the file system", skew < MAX_SKEW, f"{skew:.1f} s apart from this host's clock")
+        delays = _listen(folder, ours, seconds)
+        if not delays:
+            yield Check("other hosts", True, "none: run the same command on another host at the same time")
+        for host, delay in sorted(delays.items()):
+            detail = f"its files are seen {delay:.1f} s after its clock's time"
+            yield Check(f"host {host}", abs(delay) < MAX_DELAY, detail)
+    finally:
+        ours.unlink(missing_ok=True)
+
+
+def _beat(number: int) -> bytes:
+    return json.dumps({"host": socket.gethostname(), "number": number, "time": time.time()}).encode()
+
+
+def _listen(folder: Path, ours: Path, seconds: float) -> dict[str, float]:
+    """By host: the longest time from writing a file there, by its clock, to seeing it here, by this one."""
+    delays: dict[str, float] = {}
+    seen: dict[str, int] = {}
+    end, number = time.monotonic() + seconds, 0
+    while time.monotonic() < end:
+        number += 1
+        write_bytes(ours, _beat(number), durable=False)
+        for path in folder.iterdir():
+            if path == ours or path.name.startswith("."):
+                continue
+            try:
+                beat = json.loads(path.read_bytes())
+            except (OSError, ValueError):
+                continue
+            if path.name in seen and beat["number"] > seen[path.name]:  # the first one may be old
+                delay = time.time() - beat["time"]
+                delays[beat["host"]] = max(delays.get(beat["host"], delay), delay, key=abs)
+            seen[path.name] = beat["number"]
+        time.sleep(0.2)
+    return delays
+
+
+def _in_processes(work: Callable[..., Any], arguments: tuple[Any, ...], count: int) -> list[Any]:
+    """The results of some work in several processes at once; each gets its number as last argument."""
+    with _SPAWN.Pool(count) as pool:
+        return pool.starmap(work, [(*arguments, number) for number in range(count)])

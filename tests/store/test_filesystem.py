@@ -1,0 +1,60 @@
+"""The check of a file system: a good one passes, and each fault is found."""
+
+import json
+import os
+import time
+
+import pytest
+
+from ablate.store import filesystem as module
+from ablate.store.filesystem import ROUNDS, Check, _contend, _create, _listen, _other_hosts, check_filesystem
+
+
+def test_a_local_folder_passes_and_is_left_empty(tmp_path):
+    checks = {check.name: check for check in check_filesystem(tmp_path / "results", meet_seconds=0.5)}
+    assert [check.detail for check in checks.values() if not check.passed] == []
+    assert {"exclusive create", "hard link", "rename", "lease of another host that died", "other hosts"} <= set(checks)
+    assert list((tmp_path / "results").iterdir()) == []
+
+
+def test_contenders_win_each_round_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "CONTENDERS", 1)
+    (tmp_path / "a").mkdir()
+    assert _contend(_create, tmp_path / "a", 0) == list(range(ROUNDS))
+    assert _contend(_create, tmp_path / "a", 0) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "detail"),
+    [
+        ([[0, 1], [1]], f"{ROUNDS - 1} of {ROUNDS} files were made by no process or by several"),
+        (["Operation not permitted (EPERM)", []], "Operation not permitted (EPERM)"),
+    ],
+)
+def test_a_file_system_without_exclusive_files_fails(tmp_path, monkeypatch, found, detail):
+    """A bucket that is mounted as a folder lets several processes create the same file."""
+    monkeypatch.setattr(module, "_in_processes", lambda *_: found)
+    assert module._one_winner("exclusive create", tmp_path / "a", _create) == Check("exclusive create", False, detail)
+
+
+@pytest.mark.parametrize(("offset", "passed"), [(0.0, True), (-3600.0, False), (3600.0, False)])
+def test_a_clock_that_is_not_the_file_systems_fails(tmp_path, monkeypatch, offset, passed):
+    now = time.time
+    monkeypatch.setattr(module.time, "time", lambda: now() + offset)
+    check, *_ = _other_hosts(tmp_path / "hosts", 0.0)
+    assert (check.name, check.passed) == ("clock of the file system", passed)
+
+
+def test_another_host_is_seen_with_the_delay_of_its_files(tmp_path, monkeypatch):
+    """The other host's clock is 100 s behind; its first file may be old, and does not count."""
+    other = tmp_path / "there-1"
+    numbers = iter(range(1000))
+
+    def beat(*_):
+        other.write_text(json.dumps({"host": "there", "number": next(numbers), "time": time.time() - 100}))
+
+    monkeypatch.setattr(module.time, "sleep", beat)
+    beat()
+    delays = _listen(tmp_path, tmp_path / f"here-{os.getpid()}", 0.2)
+    assert list(delays) == ["there"]
+    assert delays["there"] == pytest.approx(100, abs=5)
