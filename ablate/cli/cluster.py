@@ -188,7 +188,7 @@ def job_lines(results: Results, study: str) -> list[str]:
         job, end = folder.read_job(), folder.read_end()
         pilots = folder.read_pilots()
         alive = [report for report in pilots if report.is_alive]
-        state = f"closed: {end.reason}" if end else f"{len(alive)} of {plural(job.workers, 'pilot')} working"
+        state = f"closed: {end.reason}" if end else f"{plural(len(alive), 'pilot')} working"
         stopping = ", asked to stop" if folder.stop.exists() and not end else ""
         lines.append(f"job {folder.id} on {job.profile}: {state}{stopping}")
         for report in pilots:

@@ -104,9 +104,9 @@ class OneNodeSlurm:
         self.wait_for(lambda: "idle" in self.ask("sinfo", "-h", "-o", "%T"), "an idle node")
         return self
 
-    def start_controller(self, *options: str) -> None:
-        """Start slurmctld; without options it forgets all jobs."""
-        self.start("slurmctld", "-D", "-i", *(options or ("-c",)), "-f", str(self.config))
+    def start_controller(self, forget: bool = True) -> None:
+        """Start slurmctld; it forgets all jobs or takes them up again."""
+        self.start("slurmctld", "-D", *(["-i", "-c"] if forget else []), "-f", str(self.config))
 
     def start(self, *command: str) -> None:
         """Start a daemon in the foreground, as a child of this process."""
