@@ -1,123 +1,257 @@
-"""Training and decoding on a GPU: model FLOP utilization, tokens per second, and an estimate of the time for Table 3.
+"""Training, decoding and saving on a GPU: one JSON line for each measurement, and a table at the end.
 
-    python benchmarks/gpu.py [--sizes XS S base big] [--tokens 4096 25000] [--ids FILE] [--vocab 37000]
-                             [--peak TFLOPS] [--device cuda|cpu] [--seconds 20]
+    python benchmarks/gpu.py [--sizes XS S base big] [--tokens 4096 25000] [--jobs 1 8] [--ids FILE] [--vocab 37000]
+                             [--precision bf16] [--peak TFLOPS] [--device cuda|cpu] [--seconds 20] [--deterministic]
 
-FLOPs are those of matrix products (`ablate/config/cost.py`): the encoder counts source tokens only, the decoder target
-tokens only, without padding. A step costs as much as three forward passes. Utilization is the share of the peak. Use
-`--device cpu` to try the script without a GPU.
+The ceilings of the device come first: a large copy and a large product. Then, for each size and batch:
+
+- `train`: seconds of the first step; milliseconds of a step with shapes that are new, and with shapes met before; of
+  the latter the time that the host needs for launching; kernels; target tokens per second without padding; model FLOP
+  utilization, as a share of the data sheet's peak (`--peak` sets another) and of the measured product; peak memory.
+- `save`: seconds that a checkpoint stops training, and seconds until it is written.
+- `jobs`: several processes that train at once, and their sum of tokens per second.
+- `decode`: sentences and tokens per second, for 1000 sentences.
+
+FLOPs are those of matrix products (`ablate/config/cost.py`), without padding. `--device cpu` tries the script without
+a GPU.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
-from workload import TEST, TRAIN, row, split, trainer
+from workload import BATCH_TOKENS, TEST, TRAIN, row, split, trainer
 
 from ablate.config import DecodingConfig
-from ablate.config.cost import FORWARD_AND_BACKWARD, Lengths, flops_per_step, forward_flops
+from ablate.config.cost import FORWARD_AND_BACKWARD, Lengths, forward_flops
+from ablate.config.gpu_time import GPUS
 from ablate.data.corpus import LengthSums
 from ablate.decoding.translate import translate_ids
+from ablate.kernels.device import prepare
+from ablate.launch.devices import worker_environment
 from ablate.model import build
-from ablate.study import read_study
+from ablate.training import Trainer
 
-# Dense bf16 products in TFLOP per second, from NVIDIA's data sheets.
-PEAKS = {"H200": 989.0, "H100": 989.0, "A100": 312.0, "A10G": 70.0, "L4": 121.0, "V100": 125.0}
-WARM_UP_STEPS = 10
-TABLE3 = Path(__file__).parents[1] / "studies" / "table3.yaml"
+TRIES = 20  # of a ceiling; the best counts
 
 
-def peak_of(device: str, given: float | None) -> float | None:
-    """Peak in TFLOP per second; None if unknown."""
-    if given is not None or device == "cpu":
-        return given
-    name = torch.cuda.get_device_name()
-    return next((peak for part, peak in PEAKS.items() if part in name), None)
+class Bench:
+    """Measurements on one device, printed as JSON lines."""
+
+    def __init__(self, a: argparse.Namespace) -> None:
+        self.a, self.device = a, torch.device(a.device)
+        self.lines: list[dict[str, Any]] = []
+        self.product: float | None = None  # FLOP per second
+        self.wait: Callable[[], None] = torch.cuda.synchronize if self.on_gpu else lambda: None
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.device.type == "cuda"
+
+    def emit(self, kind: str, **values: Any) -> None:
+        """Print a measurement."""
+        self.lines.append({"kind": kind, **values})
+        print(json.dumps(self.lines[-1]), flush=True)
+
+    def seconds(self, work: Callable[[], object]) -> float:
+        """Seconds of work, with the time that the device needs to finish."""
+        self.wait()
+        start = time.perf_counter()
+        work()
+        self.wait()
+        return time.perf_counter() - start
+
+    def ceilings(self) -> None:
+        """Measure a copy and a product that are large for the device."""
+        count, n = (2**28, 8192) if self.on_gpu else (2**22, 256)
+        source = torch.ones(count, device=self.device)
+        target = torch.empty_like(source)
+        copy = min(self.seconds(lambda: target.copy_(source)) for _ in range(TRIES))
+        dtype = torch.bfloat16 if self.a.precision == "bf16" else torch.float32
+        one, other = torch.ones(2, n, n, device=self.device, dtype=dtype).unbind()
+        product = min(self.seconds(lambda: one @ other) for _ in range(TRIES))
+        self.product = 2 * n**3 / product
+        self.emit("ceiling", copy_gb_per_s=8e-9 * count / copy, product_tflops=1e-12 * self.product)
+
+    def peak(self) -> float | None:
+        """Peak of the data sheet in FLOP per second; None if unknown."""
+        if self.a.peak is not None:
+            return 1e12 * self.a.peak
+        if not self.on_gpu:
+            return None
+        name = torch.cuda.get_device_name().lower()
+        gpu = next((gpu for part, gpu in GPUS.items() if part in name), None)
+        return None if gpu is None else 1e12 * gpu.tflops.get(self.a.precision, gpu.tflops["fp32"])
+
+    def trainer(self, size: str, tokens: int) -> Trainer:
+        """A trainer on the workload; ids reach the whole vocabulary."""
+        config = row(size, self.a.precision, batch_tokens=tokens)
+        return trainer(config, split(self.a.ids, TRAIN, vocab_size=self.a.vocab), str(self.device), self.a.vocab)
+
+    def train(self, size: str, tokens: int) -> None:
+        """Measure steps with new shapes, then with shapes met before."""
+        if self.on_gpu:
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+        t = self.trainer(size, tokens)
+        first = self.seconds(lambda: t._step(1))
+        new = [self.seconds(lambda step=step: t._step(step)) for step in range(2, 2 + self.a.new_shapes)]  # type: ignore[misc]
+        steps = range(1, 2 + self.a.new_shapes)
+        made, start, tokens_before, launched = 0, time.perf_counter(), t.progress.tokens, 0.0
+        sums = LengthSums(t.train.fields)
+        while made == 0 or time.perf_counter() - start < self.a.seconds:
+            for step in steps:
+                began = time.perf_counter()
+                t._step(step)
+                launched += time.perf_counter() - began
+                sums.add(t.train.lengths(t.order.at(step)))
+            self.wait()
+            made += len(steps)
+        elapsed = time.perf_counter() - start
+        lengths = Lengths.of_fields(sums.sums(), t.train.fields)
+        flops = FORWARD_AND_BACKWARD * forward_flops(t.config, self.a.vocab, lengths) / elapsed
+        peak = self.peak()
+        self.emit(
+            "train",
+            size=size,
+            tokens=tokens,
+            first_step_s=first,
+            new_shape_ms=1e3 * sum(new) / len(new),
+            met_shape_ms=1e3 * elapsed / made,
+            host_ms=1e3 * launched / made,
+            kernels=self.kernels(t),
+            tokens_per_s=(t.progress.tokens - tokens_before) / elapsed,
+            tflops=1e-12 * flops,
+            mfu=None if peak is None else flops / peak,
+            share_of_product=None if self.product is None else flops / self.product,
+            peak_gib=torch.cuda.max_memory_allocated() / 2**30 if self.on_gpu else None,
+        )
+        self.save(size, tokens, t)
+        t.batches.close()
+        t.saving.close()
+
+    def kernels(self, t: Trainer) -> float | None:
+        """Kernels of a step; None on a CPU."""
+        if not self.on_gpu:
+            return None
+        from torch.profiler import ProfilerActivity, profile
+
+        with profile(activities=[ProfilerActivity.CUDA]) as found:
+            for step in (1, 2, 3):
+                t._step(step)
+            self.wait()
+        return sum(event.device_type == torch.autograd.DeviceType.CUDA for event in found.events()) / 3
+
+    def save(self, size: str, tokens: int, t: Trainer) -> None:
+        """Measure a checkpoint: the time that training waits, and the time until it is written."""
+        t.metrics.cut()
+        start = time.perf_counter()
+        t._save(scheduled=False)
+        stopped = time.perf_counter() - start
+        t.saving.flush()
+        self.emit("save", size=size, tokens=tokens, stopped_s=stopped, written_s=time.perf_counter() - start)
+
+    def jobs(self, size: str, count: int) -> None:
+        """Measure several processes that train at once, each for the same time."""
+        words = [
+            sys.executable, __file__, "--only", "train", "--device", str(self.device), "--sizes", size,
+            "--tokens", str(BATCH_TOKENS), "--vocab", str(self.a.vocab), "--seconds", str(self.a.seconds),
+            "--precision", self.a.precision, "--new-shapes", str(self.a.new_shapes),
+            *(["--ids", str(self.a.ids)] if self.a.ids else []),
+            *(["--deterministic"] if self.a.deterministic else []),
+        ]  # fmt: skip
+        environment = worker_environment(1, str(self.device))
+        started = [subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(count)]
+        rates = []
+        for process in started:
+            out, _ = process.communicate()
+            found = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+            if process.returncode:
+                sys.exit(f"a process of {count} at once failed")
+            rates += [line["tokens_per_s"] for line in found if line["kind"] == "train"]
+        self.emit("jobs", size=size, jobs=count, tokens_per_s=sum(rates))
+
+    def decode(self, size: str, beam: int) -> None:
+        """Measure translating sentences. With random weights, translations end at the length limit."""
+        model = build(row(size), self.a.vocab, 1, self.device).eval()
+        source = split(self.a.ids, TEST, self.a.sentences, vocab_size=self.a.vocab)["source"]
+        sentences = [source[i].tolist() for i in range(len(source))]
+        settings = DecodingConfig(beam=beam, alpha=0.6, max_extra_length=0)
+        translate_ids(model, sentences[:64], settings, self.device)
+        found: list[list[int]] = []
+        seconds = self.seconds(lambda: found.extend(translate_ids(model, sentences, settings, self.device)))
+        self.emit(
+            "decode",
+            size=size,
+            beam=beam,
+            sentences_per_s=len(found) / seconds,
+            tokens_per_s=sum(map(len, found)) / seconds,
+        )
+
+    def table(self) -> None:
+        """Print all measurements again, those of a kind below each other."""
+        for kind in dict.fromkeys(line["kind"] for line in self.lines):
+            rows = [{k: v for k, v in line.items() if k != "kind"} for line in self.lines if line["kind"] == kind]
+            texts = [list(rows[0]), *([_text(value) for value in row.values()] for row in rows)]
+            widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+            print(f"\n{kind}")
+            for line in texts:
+                print("  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)))
 
 
-def training(size: str, tokens: int, a: argparse.Namespace) -> tuple[float, float, float]:
-    """Measure (target tokens per second without padding, FLOP per second, peak memory in GiB)."""
-    pairs = split(a.ids, TRAIN)
-    trainer_ = trainer(row(size, "bf16", batch_tokens=tokens), pairs, a.device, a.vocab)
-    wait: Callable[[], None] = torch.cuda.synchronize if a.device != "cpu" else lambda: None
-    for _ in range(WARM_UP_STEPS):
-        trainer_._step(trainer_.progress.step + 1)
-    wait()
-    first, seen, start = trainer_.progress.step + 1, trainer_.progress.tokens, time.perf_counter()
-    while time.perf_counter() - start < a.seconds:
-        trainer_._step(trainer_.progress.step + 1)
-    wait()
-    elapsed, sums = time.perf_counter() - start, LengthSums(pairs.fields)
-    for step in range(first, trainer_.progress.step + 1):
-        chosen = trainer_.order.at(step)
-        sums.add(pairs.lengths(chosen))
-    flops = FORWARD_AND_BACKWARD * forward_flops(trainer_.config, a.vocab, Lengths.of_fields(sums.sums(), pairs.fields))
-    memory = torch.cuda.max_memory_allocated() / 2**30 if a.device != "cpu" else float("nan")
-    return (trainer_.progress.tokens - seen) / elapsed, flops / elapsed, memory
-
-
-def decoding(size: str, beam: int, a: argparse.Namespace) -> float:
-    """Measure sentences per second over 1000 sentences. With random weights, translations end at the length limit."""
-    device = torch.device(a.device)
-    model = build(row(size), a.vocab, 1, device).eval()
-    source = split(a.ids, TEST, 1000)["source"]
-    sentences = [source[i].tolist() for i in range(len(source))]
-    settings = DecodingConfig(beam=beam, alpha=0.6, max_extra_length=0)
-    translate_ids(model, sentences[:64], settings, device)
-    start = time.perf_counter()
-    translate_ids(model, sentences, settings, device)
-    return len(sentences) / (time.perf_counter() - start)
-
-
-def table3_hours(flops_per_second: float) -> float:
-    """Hours for all runs of Table 3 at this rate."""
-    study = read_study(TABLE3)
-    total = sum(
-        flops_per_step(row.config, study.data.vocab_size, Lengths.assumed()) * (row.config.train_steps or 0)
-        for row in study.rows
-        for _ in study.runs_of(row)
+def _text(value: Any) -> str:
+    if value is None:
+        return "-"
+    return (
+        f"{value:,.4g}"
+        if isinstance(value, float) and abs(value) < 1000
+        else (f"{value:,.0f}" if isinstance(value, (int, float)) else str(value))
     )
-    return total / flops_per_second / 3600
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=["ceiling", "train", "jobs", "decode"])
     parser.add_argument("--sizes", nargs="+", default=["XS", "S", "base", "big"])
     parser.add_argument("--tokens", type=int, nargs="+", default=[4096, 25_000])
+    parser.add_argument("--jobs", type=int, nargs="+", default=[1, 8])
+    parser.add_argument("--beams", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--ids", type=Path)
     parser.add_argument("--vocab", type=int, default=37_000)
+    parser.add_argument("--precision", choices=["bf16", "tf32", "fp32"], default="bf16")
     parser.add_argument("--peak", type=float)
-    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--new-shapes", type=int, default=10)
+    parser.add_argument("--sentences", type=int, default=1000)
+    parser.add_argument("--deterministic", action="store_true")
     a = parser.parse_args()
     if a.device != "cpu" and not torch.cuda.is_available():
         sys.exit("torch finds no CUDA device; use --device cpu to try the script")
-    peak = peak_of(a.device, a.peak)
-    name = "the CPU" if a.device == "cpu" else torch.cuda.get_device_name()
-    print(f"{name}, bf16, V={a.vocab:,}, peak {f'{peak:,.0f} TFLOP/s' if peak else 'unknown'}", flush=True)
-    rates: dict[tuple[str, int], float] = {}
-    for size in a.sizes:
+    bench = Bench(a)
+    prepare(bench.device, a.deterministic)
+    only = a.only or ["ceiling", "train", "jobs", "decode"]
+    if "ceiling" in only:
+        bench.emit("device", name=torch.cuda.get_device_name() if bench.on_gpu else "cpu", torch=torch.__version__)
+        bench.ceilings()
+    for size in a.sizes if "train" in only else ():
         for tokens in a.tokens:
-            speed, flops, memory = training(size, tokens, a)
-            rates[size, tokens] = flops
-            share = f"{flops / peak / 1e12:6.1%} of peak" if peak else ""
-            print(
-                f"train  {size:5} {tokens:6,} tokens a batch  {speed:10,.0f} target tokens/s  "
-                f"{flops / 1e12:7.2f} TFLOP/s {share}  {memory:5.1f} GiB",
-                flush=True,
-            )
-    for size in a.sizes:
-        for beam in (1, 4):
-            print(f"decode {size:5} beam {beam}  {decoding(size, beam, a):8,.1f} sentences/s", flush=True)
-    if ("base", max(a.tokens)) in rates:
-        hours = table3_hours(rates["base", max(a.tokens)])
-        print(f"Table 3 ({TABLE3.name}), every run at base's rate: {hours:,.0f} hours on one device")
+            bench.train(size, tokens)
+    for count in a.jobs if "jobs" in only else ():
+        bench.jobs(a.sizes[0], count)
+    for size in a.sizes if "decode" in only else ():
+        for beam in a.beams:
+            bench.decode(size, beam)
+    bench.table()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Speed of training and decoding on this machine, optionally compared with other tools.
 
     python benchmarks/speed.py [--work train decode start] [--sizes XS S base] [--grid XS] [--rounds 3]
-                               [--peers FOLDER --ids FILE] [--kept-peers]
+                               [--peers FOLDER --ids FILE] [--kept-peers] [--busy N]
 
 ablate runs in the environment of its workers, with an allocator that keeps freed memory. Peers run in the default
 environment, and with `--kept-peers` also with that allocator. All contenders take turns within every round; the median
@@ -11,6 +11,10 @@ over rounds is reported. ablate warms up for at least 6 s and 10 steps; peers wa
 Training is measured in target tokens per second without padding, decoding in sentences per second over 1000 sentences
 with translations of 16 tokens. Each figure of ablate is followed by two ratios: to the best peer (fp32 only to fp32),
 and to the best peer with the same allocator.
+
+With `--busy N`, N processes that never wait run beside every measurement, and ablate is also measured with threads that
+spin when they are idle (OMP_WAIT_POLICY=active) instead of threads that sleep, as its workers have them. Only ratios
+within one call say something.
 
 FOLDER contains `plain.py` (a loop around torch.nn.Transformer: `plain.py train SIZE [--bf16]`) and `hf.py`
 (`train SIZE [--bf16] [--save DIR]`, `decode SIZE DIR --beam K`, `ct2 SIZE DIR --beam K`), which print one JSON line
@@ -29,6 +33,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -84,6 +89,27 @@ class Contender:
         """Median over rounds; None if nothing was measured in this unit."""
         values = [found[unit] for found in self.found if found.get(unit) is not None]
         return statistics.median(values) if values else None
+
+
+@contextmanager
+def neighbors(count: int) -> Iterator[None]:
+    """Keep so many cores busy."""
+    started = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def _spinning(contenders: list[Contender]) -> list[Contender]:
+    """The contenders of ablate, with threads that spin when they are idle."""
+    return [
+        Contender(f"{one.name}, spinning", one.command, {**one.environment, "OMP_WAIT_POLICY": "active"}, one.processes)
+        for one in contenders
+        if one.ours
+    ]
 
 
 def comparisons(a: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, str, list[Contender]]]:
@@ -166,14 +192,19 @@ def main() -> None:
     parser.add_argument("--peers", type=Path)
     parser.add_argument("--kept-peers", action="store_true")
     parser.add_argument("--ids", type=Path)
+    parser.add_argument("--busy", type=int, default=0, metavar="N")
     a = parser.parse_args()
-    print(f"{cores()} cores, {a.rounds} rounds, {time.strftime('%Y-%m-%d')}")
+    beside = f", beside {a.busy} busy processes" if a.busy else ""
+    print(f"{cores()} cores, {a.rounds} rounds, {time.strftime('%Y-%m-%d')}{beside}")
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         for kind, name, contenders in comparisons(a, scratch):
+            if a.busy:
+                contenders = [*contenders, *_spinning(contenders)]
             for _ in range(a.rounds):
                 for contender in contenders:
-                    contender.measure(UNITS[kind])
+                    with neighbors(a.busy):
+                        contender.measure(UNITS[kind])
             _print(name, UNITS[kind], contenders)
         if "start" in a.work:
             seconds = statistics.median(first_step(scratch) for _ in range(a.rounds))

@@ -34,7 +34,7 @@ def row(size: str, precision: str = "fp32", **fields: Any) -> RowConfig:
     return resolve_row({**SIZES[size], "batch_tokens": BATCH_TOKENS, "precision": precision, **fields})
 
 
-def split(ids: Path | None, name: str, pairs: int = 29_000) -> Split:
+def split(ids: Path | None, name: str, pairs: int = 29_000, vocab_size: int = V) -> Split:
     """Load a split from a JSON file `{"train.en": [[id, ...], ...], "train.de": ...}`; without a file, draw random ids.
 
     Random sentences have Multi30k's mean length and spread.
@@ -47,7 +47,7 @@ def split(ids: Path | None, name: str, pairs: int = 29_000) -> Split:
     for _ in ("source", "target"):
         lengths = np.clip(random.normal(14, 5, pairs), 4, 40).astype(np.int64)
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        sides.append(TokenSequences(random.integers(4, V, int(offsets[-1])).astype(np.uint32), offsets))
+        sides.append(TokenSequences(random.integers(4, vocab_size, int(offsets[-1])).astype(np.uint32), offsets))
     return Split(dict(zip(("source", "target"), sides, strict=True)))
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -31,11 +32,14 @@ from ablate.cli.options import (
     study_and_results,
     warn_of_changed_data,
 )
-from ablate.errors import EXIT_BAD_INPUT
+from ablate.config.gpu_time import GPUS
+from ablate.errors import EXIT_BAD_INPUT, UsageError
 
 if TYPE_CHECKING:
     from ablate.report.budget import Budget, Fit
     from ablate.report.plan import Plan
+
+GPUName = Enum("GPUName", {name: name for name in GPUS}, type=str)  # type: ignore[misc]
 
 EXAMPLE = "ablate plan study.yaml --budget 8h"
 
@@ -47,6 +51,10 @@ def command(
     rows: Rows = None,
     seeds: Seeds = None,
     budget: BudgetText = None,
+    device: Annotated[
+        GPUName | None,
+        typer.Option("--device", help="Estimate the time for one such GPU instead of this machine; not measured."),
+    ] = None,
     format: Format = OutputFormat.rich,
     on: On = None,
     workers: Workers = None,
@@ -61,11 +69,13 @@ def command(
     from ablate.report.plan import plan_of
     from ablate.store.machine import visible_gpus
 
+    if device is not None and on is not None:
+        raise UsageError("--device estimates for one GPU here, and --on for a cluster; give one of them")
     limit = None if budget is None else Budget.parse(budget)
     profile = ClusterOptions(on, workers, partition, time_limit, gpus_per_node, tuple(sbatch or ())).profile()
     content, root = study_and_results(study, results, set, rows, seeds, may_be_new=True)
     warn_of_changed_data(content, root)
-    plan = plan_of(content, root)
+    plan = plan_of(content, root, None if device is None else device.value)
     submission = None
     if profile is not None and on is not None:
         check(profile, content)

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from ablate.config import RowConfig, cost
 from ablate.config.cost import Lengths
+from ablate.config.gpu_time import GPU, GPUS, precision_on_gpu, seconds_per_step
 from ablate.config.plugins import parse_reference, references
 from ablate.config.training import precision_note, resolve_precision
 from ablate.errors import StoreError
@@ -98,6 +99,7 @@ class Plan:
     lengths: of the corpus; None while it is not prepared, so that lengths are assumed.
     seconds_of: estimated time left of each unfinished run, by id; None until a run has finished on this machine.
     trained: ids of the runs that lack only a decoding.
+    gpu: the one that `seconds_of` is estimated for; None for this machine.
     """
 
     study: Study
@@ -106,6 +108,7 @@ class Plan:
     seconds_of: dict[str, float] | None
     trained: frozenset[str] = frozenset()
     tuning: tuple[PlanRow, ...] = ()
+    gpu: str | None = None
 
     @property
     def seconds(self) -> float | None:
@@ -142,8 +145,8 @@ class Plan:
         designs = [one for one in self.study.designs if isinstance(one, FactorialDesign)]
         return {
             "study": self.study.name,
-            "rows": [_row_json(row) for row in self.rows],
-            **({"tuning": [_row_json(row) for row in self.tuning]} if self.tuning else {}),
+            "rows": [_row_json(row, self.gpu) for row in self.rows],
+            **({"tuning": [_row_json(row, self.gpu) for row in self.tuning]} if self.tuning else {}),
             **({"designs": [_design_json(one) for one in designs]} if designs else {}),
             "dropped": self.study.dropped,
             "totals": asdict(self.totals()),
@@ -151,8 +154,13 @@ class Plan:
         }
 
 
-def plan_of(study: Study, results: Results) -> Plan:
+def plan_of(study: Study, results: Results, gpu: str | None = None) -> Plan:
     """Plan a study, without training and without reading the corpus.
+
+    Args:
+        study: to plan.
+        results: root of the results.
+        gpu: estimate the time for this GPU of `GPUS`, rather than from the runs that this machine has finished.
 
     Raises:
         StoreError: a result is damaged.
@@ -162,7 +170,7 @@ def plan_of(study: Study, results: Results) -> Plan:
     lengths = known[study.data_of(study.base)] if None not in known.values() else None
     trials = study.tuning
     tuning = tuple(_plan_row(trials, row, results, known[trials.data_of(row)]) for row in trials.rows) if trials else ()
-    plan = Plan(study, rows, lengths, None, tuning=tuning)
+    plan = Plan(study, rows, lengths, None, tuning=tuning, gpu=gpu)
     missing = {id for id, (_, state) in plan.runs.items() if state not in ("done", "diverged")}
     trained = frozenset(id for id in missing if results.run(id).result.exists())
     # A trained run lacks only a decoding, which takes little beside a training.
@@ -187,12 +195,13 @@ def _seconds(plan: Plan, untrained: set[str], results: Results, node: Machine | 
     """Estimated time left of each training, at the rate of a node (None: of this machine); None if it is unknown."""
     if not untrained:
         return {}
-    rates = measured_rates(results, list(plan.runs), node)
+    gpu = None if plan.gpu is None or node is not None else GPUS[plan.gpu]
+    rates = measured_rates(results, list(plan.runs), node) if gpu is None else {}
     seconds: dict[str, float] = {}
     for id, (row, _) in plan.runs.items():
         if id not in untrained:
             continue
-        rate = rates.get(precision_here(row.row.config))
+        rate = rates.get(precision_here(row.row.config)) if gpu is None else _rate_on(plan, row, gpu)
         if node is not None and row.row.config.precision is None and len(rates) == 1:
             rate = next(iter(rates.values()))  # of the node, whose precision by default is not known here
         # The sum of the other runs would promise too little.
@@ -200,6 +209,12 @@ def _seconds(plan: Plan, untrained: set[str], results: Results, node: Machine | 
             return None
         seconds[id] = row.flops * (1.0 - _behind(results.run(id), row)) / rate
     return seconds
+
+
+def _rate_on(plan: Plan, row: PlanRow, gpu: GPU) -> float:
+    """Estimated FLOPs per second of a row on a GPU that it has to itself."""
+    lengths = plan.lengths or Lengths.assumed()
+    return row.flops_per_step / seconds_per_step(row.row.config, row.V, lengths, gpu)
 
 
 def _behind(folder: RunFolder, row: PlanRow) -> float:
@@ -272,7 +287,7 @@ def _design_json(design: FactorialDesign) -> dict[str, Any]:
     return {"group": design.group, "title": design.title, "rows": list(design.rows), "aliases": design.alias_lines()}
 
 
-def _row_json(row: PlanRow) -> dict[str, Any]:
+def _row_json(row: PlanRow, gpu: str | None) -> dict[str, Any]:
     return {
         "row": row.row.label,
         "group": row.row.group,
@@ -283,7 +298,7 @@ def _row_json(row: PlanRow) -> dict[str, Any]:
         "params": row.params,
         "flops_per_step": row.flops_per_step,
         "steps": row.steps,
-        "precision": precision_here(row.row.config),
+        "precision": precision_here(row.row.config) if gpu is None else precision_on_gpu(row.row.config, GPUS[gpu]),
         "checkpoint_bytes": row.checkpoint_bytes,
         "peak_memory_bytes": row.peak_memory,
         "runs": [
@@ -355,6 +370,14 @@ def _custom_classes(study: Study) -> Iterator[str]:
 
 def precision_lines(plan: Plan) -> list[str]:
     """The precision of this machine, and remarks on settings that it does not serve well."""
+    if plan.gpu is not None:
+        gpu_precisions = dict.fromkeys(precision_on_gpu(row.row.config, GPUS[plan.gpu]) for row in plan.rows)
+        return [
+            f"Precision on {plan.gpu}: {', '.join(gpu_precisions)}.",
+            f"The time is for one {plan.gpu} and one run at a time, estimated from arithmetic and memory traffic with "
+            "the peaks of its data sheet. The estimate was not compared with a measurement yet; evaluation and "
+            "decoding are not in it.",
+        ]
     gpu = visible_gpus() > 0
     device, has_bf16 = ("cuda", True) if gpu else ("cpu", processor_has_bf16())
     settings = dict.fromkeys(row.row.config.precision for row in plan.rows)

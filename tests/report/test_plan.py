@@ -8,7 +8,9 @@ import pytest
 
 from ablate.config import cost
 from ablate.config.cost import Lengths
-from ablate.report.plan import RATE_SAMPLES, measured_rates, plan_of, print_plan, print_status
+from ablate.config.gpu_time import GPUS, seconds_per_step
+from ablate.report import plan as plan_module
+from ablate.report.plan import RATE_SAMPLES, measured_rates, plan_of, precision_lines, print_plan, print_status
 from ablate.store import Results
 from ablate.store.checkpoints import RESUMABLE
 from ablate.store.corpora import MANIFEST, remember
@@ -221,3 +223,27 @@ def test_the_printed_status_counts_runs_instead_of_rows(fake, capsys):
     text = capsys.readouterr().out
     assert "4 runs: 4 pending" in text  # the run of base is done in one of its three decodings
     assert "of work left" in text
+
+
+def test_the_time_on_a_named_gpu_is_that_of_its_steps(fake):
+    planned = plan_of(fake(COSTS).study, fake(COSTS).results, "h100")
+    assert planned.seconds_of is not None
+    for id, (row, _) in planned.runs.items():
+        step = seconds_per_step(row.row.config, row.V, Lengths.assumed(), GPUS["h100"])
+        assert planned.seconds_of[id] == pytest.approx(row.steps * step)
+    assert {row["precision"] for row in planned.as_json()["rows"]} == {"bf16"}
+    said = " ".join(precision_lines(planned))
+    assert "Precision on h100: bf16." in said
+    assert "not compared with a measurement" in said
+
+
+@pytest.mark.parametrize(("has_bf16", "note"), [(True, False), (False, True)])
+def test_a_plan_says_the_precision_and_that_a_processor_lacks_bf16(fake, monkeypatch, has_bf16, note):
+    monkeypatch.setattr(plan_module, "visible_gpus", lambda: 0)
+    monkeypatch.setattr(plan_module, "processor_has_bf16", lambda: has_bf16)
+    first, *notes = precision_lines(plan(fake(COSTS.replace("  steps:", "  low: {set: {precision: bf16}}\n  steps:"))))
+    assert first == "Precision: fp32, bf16 on this CPU; bf16 on a GPU that has it."
+    assert bool(notes) is note
+    assert all("no bf16 instructions" in line for line in notes)
+    monkeypatch.setattr(plan_module, "visible_gpus", lambda: 1)
+    assert precision_lines(plan(fake(COSTS))) == ["Precision: bf16."]
