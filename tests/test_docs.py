@@ -6,6 +6,7 @@ import importlib.util
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -16,6 +17,7 @@ import pytest
 
 from ablate.config import PRESETS, ModelConfig, TrainingConfig
 from ablate.config.data import RowDataConfig
+from ablate.config.language_data import NAMED_TEXTS, LanguageData
 from ablate.config.plugins import VariantName
 from ablate.config.resolve import SYMBOL_OF
 from ablate.config.translation_data import CORPORA
@@ -27,8 +29,12 @@ from tests.fields import SECTIONS
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
 DOCUMENTS = [page for page in PAGES if page.name not in ("LOG.md", "CHANGELOG.md")]  # without names of earlier versions
+PUBLIC_OF_TASKS = (
+    "Task", "Batch", "OutputTerms", "Sample", "CorpusConfig", "DataConfig", "Metric", "PPL", "Measurement", "Score",
+)  # fmt: skip
 COMMANDS = (
-    "init", "plan", "run", "status", "stop", "logs", "work", "table", "compare", "report", "translate", "attention",
+    "init", "plan", "run", "status", "stop", "logs", "work", "table", "compare", "report", "translate", "generate",
+    "attention",
     "export", "verify", "clean", "schema",
 )  # fmt: skip
 FIELDS = [(section, name) for section in SECTIONS for name in section.model_fields
@@ -73,6 +79,19 @@ def test_every_documented_field_exists():
     documented = set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE))
     ways = {"each", "zip", "grid", "set", "factorial"}
     assert documented - ways - set(CORPORA) == {name for _, name in FIELDS}
+
+
+def test_every_field_of_a_text_is_documented():
+    page = (ROOT / "docs/tasks.md").read_text()
+    lines = {line.split("`")[1]: line for line in page.splitlines() if line.startswith("| `")}
+    for name, field in LanguageData.model_fields.items():
+        assert lines[name].endswith(f"| {field.description} |")
+    assert all(f"| `{name}` |" in page for name in NAMED_TEXTS)
+
+
+def test_the_example_of_a_task_is_the_one_that_the_tests_train():
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/tasks.md").read_text(), re.DOTALL)
+    assert code == (ROOT / "tests/tasks/classification.py").read_text()
 
 
 def section(title):
@@ -120,7 +139,10 @@ def test_every_file_of_the_repository_that_is_named_exists(page):
     paths = re.findall(r"`((?:ablate|tests|benchmarks|docs|studies)/[\w./-]*)`", text)
     assert [path for path in paths if not (ROOT / path).exists()] == []
     modules = {path.name for folder in ("ablate", "tests", "benchmarks") for path in (ROOT / folder).rglob("*.py")}
-    names = set(re.findall(r"`(\w+\.py)`", text)) - {"cosine.py"}  # the user's module in docs/components.md
+    names = set(re.findall(r"`(\w+\.py)`", text)) - {
+        "cosine.py",
+        "classification.py",
+    }  # of the user, in docs/components.md and docs/tasks.md
     assert names - modules == set()
 
 
@@ -218,6 +240,7 @@ def test_the_glossary_has_at_most_15_entries():
 def test_every_public_name_is_in_the_api_reference():
     import ablate
     from ablate import components, errors
+    from ablate.tasks import helpers
 
     documented = set(re.findall(r"^::: (\S+)$", (ROOT / "docs/api.md").read_text(), re.MULTILINE))
     names = {f"ablate.{name}" for name in ablate.__all__}
@@ -227,7 +250,8 @@ def test_every_public_name_is_in_the_api_reference():
         if isinstance(value, type) and issubclass(value, Exception)
     }
     names |= {f"ablate.components.{name}" for name in components.__all__}
-    names |= {f"ablate.tasks.{name}" for name in ("Task", "Batch", "OutputTerms", "Sample")}
+    names |= {f"ablate.tasks.{name}" for name in PUBLIC_OF_TASKS}
+    names |= {f"ablate.tasks.helpers.{name}" for name in helpers.__all__}
     assert documented == names
 
 
@@ -240,6 +264,7 @@ def test_every_study_in_a_document_can_be_read(tmp_path):
     (tmp_path / "cosine.py").write_text(
         "class Cosine: pass\n"
     )  # the class of docs/components.md, which end_to_end/test_own.py trains
+    shutil.copy(ROOT / "tests/tasks/classification.py", tmp_path)  # of docs/tasks.md, which test_own_task.py trains
     for text in studies:
         path = tmp_path / "study.yaml"
         path.write_text(text)

@@ -197,8 +197,9 @@ def _legend(colors: bool) -> Iterator[Text]:
 def _sides(weights: AttentionWeights, width: int) -> Iterator[Text]:
     """Yield the lines of both sentences, with the numbers of the columns, within the width."""
     first = 1 + len(weights.source) if weights.is_one_sequence else 1
-    yield from _numbered("source", weights.source, 1, width)
-    yield from _numbered("target", weights.target, first, width)
+    if weights.source:
+        yield from _numbered("source", weights.source, 1, width)
+    yield from _numbered("target" if weights.source else "text", weights.target, first, width)
 
 
 def _numbered(name: str, pieces: Sequence[str], first: int, width: int) -> Iterator[Text]:

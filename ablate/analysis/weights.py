@@ -19,6 +19,7 @@ from ablate.model.attention import MultiHeadAttention
 from ablate.model.encoder_decoder import EncoderDecoder
 from ablate.run.inference import LoadedRun, refuse_too_long
 
+SHOWN_TOKENS = 24  # of the test split of a language model
 STRONGEST = 3  # number of largest weights that are reported per head
 
 
@@ -49,7 +50,8 @@ class LayerWeights:
 class AttentionWeights:
     """The attention weights of a run for a pair of sentences.
 
-    source, target: the token pieces that the model reads, with the source's end mark and the target's begin mark.
+    source, target: the token pieces that the model reads, with the source's end mark and the target's begin mark. A
+        language model has no source.
     is_one_sequence: whether the model reads the target right after the source, as a decoder-only model does.
     layers: the weights of each layer that reports them.
     hidden: for each other layer, a line with the reason.
@@ -63,13 +65,13 @@ class AttentionWeights:
 
 
 def attention_weights(
-    run: LoadedRun, sentence: str, translation: str | None, layers: Sequence[AttentionLayer]
+    run: LoadedRun, sentence: str | None, translation: str | None, layers: Sequence[AttentionLayer]
 ) -> AttentionWeights:
-    """Return the attention weights of a run for a sentence.
+    """Return the attention weights of a run for a sentence, or for a text that a language model reads.
 
     Args:
         run: the trained model with its tokenizers.
-        sentence: in the source language.
+        sentence: in the source language, or a text; None for the first of the test split.
         translation: the text that the decoder reads; None for the run's own translation, by the paper's beam search.
         layers: the attention layers of interest.
 
@@ -77,10 +79,17 @@ def attention_weights(
         UsageError: a text is empty, or no layer reports its weights.
         DataError: a text has more tokens than the model has positions.
     """
-    source, target = _token_ids(run, sentence, translation)
+    if "source" in run.corpus.fields:
+        text = run.corpus.text("test", "source")[0] if sentence is None else sentence
+        source, target = _token_ids(run, text, translation)
+    elif translation is not None:
+        raise UsageError("--translation: a language model reads one text; give it as --sentence")
+    else:
+        source, target = [], _text_ids(run, sentence)
     recorded = record_weights(run.model, source, target, layers)
     is_one_sequence = not run.config.has_encoder
-    source_pieces, target_pieces = run.corpus.tokenizer_of("source").pieces, run.corpus.tokenizer.pieces
+    target_pieces = run.corpus.tokenizer.pieces
+    source_pieces = run.corpus.tokenizer_of("source").pieces if source else target_pieces
     query_ids = {"encoder": source, "cross": target, "decoder": source + target if is_one_sequence else target}
     key_ids = {**query_ids, "cross": source}
     pieces = {
@@ -115,7 +124,7 @@ def record_weights(
 
     Args:
         model: in evaluation mode.
-        source: token ids with the end mark.
+        source: token ids with the end mark; none for a language model.
         target: token ids with the begin mark.
         layers: the layers to record.
     """
@@ -124,11 +133,23 @@ def record_weights(
     try:  # fused attention does not return weights; layers compute them only if there is a callback
         for attention, weights in zip(layers, recorded, strict=True):
             attention.module.on_weights = weights.append
-        model(torch.tensor([source], device=device), torch.tensor([target], device=device))
+        model(*(torch.tensor([ids], dtype=torch.int64, device=device) for ids in (source, target)))
     finally:
         for attention in layers:
             attention.module.on_weights = None
     return [weights[-1] if weights else None for weights in recorded]
+
+
+def _text_ids(run: LoadedRun, text: str | None) -> list[int]:
+    """Return a text with its begin mark; by default the first tokens of the test split, at most SHOWN_TOKENS."""
+    if text is None:
+        (field,) = run.corpus.fields
+        return [BOS, *run.corpus.split("test")[field].ids[:SHOWN_TOKENS].tolist()]
+    (ids,) = run.corpus.tokenizer.encode([text])
+    if not ids:
+        raise UsageError("--sentence: is empty")
+    refuse_too_long(run.config, "--sentence", len(ids))
+    return [BOS, *ids]
 
 
 def _token_ids(run: LoadedRun, sentence: str, translation: str | None) -> tuple[list[int], list[int]]:

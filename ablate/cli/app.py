@@ -14,6 +14,7 @@ from ablate.cli import (
     compare,
     data,
     export,
+    generate,
     init,
     logs,
     plan,
@@ -34,7 +35,7 @@ GROUPS = {
     "Study": (init, plan, run, status),
     "Clusters": (stop, logs, work),
     "Results": (table, compare, report),
-    "Trained runs": (translate, attention, export),
+    "Trained runs": (translate, generate, attention, export),
     "Housekeeping": (verify, clean, schema),
 }
 

@@ -56,7 +56,12 @@ def command(
     seed: SeedOfRow = None,
     sentence: Annotated[
         str | None,
-        typer.Option("--sentence", metavar="TEXT", help="Source sentence.", show_default="the first test sentence"),
+        typer.Option(
+            "--sentence",
+            metavar="TEXT",
+            help="Source sentence, or text of a language model.",
+            show_default="the first of the test split",
+        ),
     ] = None,
     translation: Annotated[
         str | None,
@@ -66,7 +71,7 @@ def command(
         bool, typer.Option("--importance", help="Instead: how much the dev loss rises without each head.")
     ] = False,
     pairs: Annotated[
-        int | None, typer.Option("--pairs", min=1, metavar="N", help="With --importance: the first N dev pairs only.")
+        int | None, typer.Option("--pairs", min=1, metavar="N", help="With --importance: the first N dev items only.")
     ] = None,
     kind: Annotated[list[Kind] | None, typer.Option("--kind", help="Only this kind of attention. Repeatable.")] = None,
     layer: Annotated[
@@ -92,9 +97,9 @@ def command(
     check_paths(out or [])
     folder = find_finished_run(Results(results), run, row, seed)
     from ablate.analysis.weights import attention_layers
-    from ablate.run.inference import translation_run
+    from ablate.run.inference import attention_run
 
-    opened = translation_run(folder, Results(results), torch_device(device))
+    opened = attention_run(folder, Results(results), torch_device(device))
     among = attention_layers(opened.model, [one.value for one in kind or ()], layer or ())
     if importance:
         _importance(folder.id, _measure(opened, among, pairs), format, out or [])
@@ -115,8 +120,7 @@ def _weights(
     from ablate.analysis import formats
     from ablate.analysis.weights import attention_weights
 
-    text = opened.corpus.text("test", "source")[0] if sentence is None else sentence
-    weights = attention_weights(opened, text, translation, among)
+    weights = attention_weights(opened, sentence, translation, among)
     if out:  # before printing, which stops if the reader of a pipe exits
         from ablate.analysis.figures import draw_weights
 
@@ -169,7 +173,7 @@ def _measure(opened: LoadedRun, among: list[AttentionLayer], pairs: int | None) 
 
     from ablate.analysis.importance import count_passes, measure_importances
 
-    dev = opened.corpus.split("dev")
+    dev = opened.task.items(opened.corpus, "dev", opened.config)
     dev = dev if pairs is None else dev.first(pairs)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:

@@ -27,10 +27,12 @@ app = typer.Typer(help="List, describe and prepare corpora.", cls=CommandGroup, 
 @app.command(name="list", cls=Command, epilog="Example: [bold]ablate data list[/bold]")
 def list_corpora(results: ResultsRoot = DEFAULT_RESULTS, format: Format = OutputFormat.rich) -> None:
     """List named corpora, and corpora that are already prepared."""
+    from ablate.config.language_data import NAMED_TEXTS
     from ablate.config.translation_data import NAMED_CORPORA
-    from ablate.report.data_text import named_corpora, prepared_corpora
+    from ablate.report.data_text import named_corpora, named_texts, prepared_corpora
 
-    named, prepared = named_corpora(NAMED_CORPORA), prepared_corpora(Results(results).corpora)
+    named = [*named_corpora(NAMED_CORPORA), *named_texts(NAMED_TEXTS)]
+    prepared = prepared_corpora(Results(results).corpora)
     if format is OutputFormat.json:
         lists = {"named": [one.as_json() for one in named], "prepared": [one.as_json() for one in prepared]}
         typer.echo(json.dumps(lists, indent=1))

@@ -112,8 +112,8 @@ def _attention(table: Table, root: Results, sentence: str) -> Attention:
     from ablate.analysis.weights import attention_layers, attention_weights
     from ablate.page.page import Attention
     from ablate.plotting import render
-    from ablate.run.inference import translation_run
+    from ablate.run.inference import attention_run
 
-    opened = translation_run(root.run(run.id), root)
+    opened = attention_run(root.run(run.id), root)
     weights = attention_weights(opened, sentence, None, attention_layers(opened.model, [], ()))
     return Attention(base.label, run.id, sentence, render(draw_weights(weights, run.id), "svg"))

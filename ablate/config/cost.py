@@ -53,6 +53,11 @@ class Lengths:
         squares_and_products = (f"{fields[0]}_squares", "products", f"{fields[1]}_squares")
         return Lengths(sums["pairs"], *(sums[name] for name in (*names, *squares_and_products)))
 
+    def in_contexts(self, context: int, stride: int) -> Lengths:
+        """Lengths of the same text, cut into contexts of a language model that begin every `stride` tokens."""
+        trained = round(self.target_tokens * context / stride)
+        return Lengths(max(1, trained // context), 0, trained, trained, 0, 0, trained * context)
+
     @staticmethod
     def of_length(n: int) -> Lengths:
         """Lengths of one pair with n tokens on each side."""
@@ -70,7 +75,7 @@ def parameters(config: RowConfig, vocab_size: int) -> int:
     encoder, decoder = c.depths
     norm = _norm_parameters(c) if c.norm_position != "none" else 0
     width, inputs = _inner_width(c), _input_projections(c)
-    feed_forward = (inputs + 1) * d * width + inputs * width + d
+    feed_forward = (inputs + 1) * d * width + (inputs * width + d if c.feed_forward_bias else 0)
     cross = _attention_parameters(c, c.cross_heads) + norm if c.has_encoder else 0
     total = encoder * (_mixer_parameters(c, causal=False) + feed_forward + 2 * norm)
     total += decoder * (_mixer_parameters(c, causal=True) + cross + feed_forward + 2 * norm)
@@ -132,6 +137,7 @@ def flops_per_step(config: RowConfig, vocab_size: int, lengths: Lengths) -> floa
     over the source to source tokens. Causal and local attention are counted in full, as they are computed. A custom
     class is counted as the paper's variant.
     """
+    lengths = _trained(config, lengths)
     batch = config.batch_tokens / lengths.longer_tokens
     return FORWARD_AND_BACKWARD * batch * forward_flops(config, vocab_size, lengths)
 
@@ -140,6 +146,13 @@ def training_flops(config: RowConfig, vocab_size: int, lengths: Lengths) -> floa
     """FLOPs of a whole training; None if its number of steps depends on the corpus or only on patience."""
     number = steps(config, None)
     return None if number is None else number * flops_per_step(config, vocab_size, lengths)
+
+
+def _trained(config: RowConfig, lengths: Lengths) -> Lengths:
+    """Lengths of what a row trains on: records, or the contexts of a language model."""
+    if config.context is None:
+        return lengths
+    return lengths.in_contexts(config.context, config.stride or config.context)
 
 
 def forward_flops(config: RowConfig, vocab_size: int, lengths: Lengths) -> float:
@@ -236,7 +249,7 @@ def peak_memory(config: RowConfig, vocab_size: int, micro_batch_tokens: int, dev
     encoder, decoder = c.depths
     encoder_layer = mixer + feed_forward + 2 * residual
     decoder_layer = encoder_layer + (cross + residual if c.has_encoder else 0)
-    sides = 1 if c.has_encoder else 2  # a decoder-only stack reads both sides
+    sides = 1 if c.has_encoder or c.context is not None else 2  # a decoder-only stack reads source and target
     activations = tokens * (encoder * encoder_layer + sides * decoder * decoder_layer + 2 * 3 * BYTES * d)
     loss = 2 * min(LOGIT_ROWS[device], tokens) * vocab_size * BYTES + vocab_size * d * BYTES
     copies = BYTES // 2 if precision == "bf16" and device == "cpu" else 0  # bf16 copies of the weights
@@ -244,20 +257,21 @@ def peak_memory(config: RowConfig, vocab_size: int, micro_batch_tokens: int, dev
     return weights_and_gradients + BYTES * optimizer_values(c, vocab_size) + activations + loss
 
 
-def _attention_bytes(c: ModelConfig) -> int:
+def _attention_bytes(c: RowConfig) -> int:
     """Bytes per token that attention keeps between Q, K, V and its output; 0 if it is one fused operation."""
     kept = _attention(c).kept
     if kept:
         return BYTES * kept(c)
     # Scores, weights and dropout mask, if attention has to form them.
     is_fused = not _positions(c).adds_to_scores and c.attention_dropout == 0
-    return 0 if is_fused else 3 * BYTES * c.n_heads * ASSUMED_LENGTH
+    return 0 if is_fused else 3 * BYTES * c.n_heads * (c.context or ASSUMED_LENGTH)
 
 
 def steps(config: RowConfig, lengths: Lengths | None) -> int | None:
     """Most optimizer steps of a run; None if it depends on a corpus that is not prepared, or only on patience."""
     ends = [config.train_steps] if config.train_steps is not None else []
     if config.epochs is not None and lengths is not None:
+        lengths = _trained(config, lengths)
         tokens = round(
             config.train_fraction * lengths.longer_tokens
         )  # approximate: the pairs of the share differ in length

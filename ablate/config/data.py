@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -14,6 +14,7 @@ from ablate.config.fields import Section
 FILES = "files"  # the corpus given as files beside the study
 HUB = "hf:"
 HUB_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
+MAX_CONTEXT = 60_000  # tokens
 _HUB_NAME = re.compile(r"hf:[\w.-]+/[\w.-]+(?:@[\w./-]+)?")
 
 
@@ -66,35 +67,29 @@ class PairRules:
     drop_identical: bool
 
 
-class DataConfig(Section):
-    """Which text, and how it becomes tokens. A task's data settings extend this section."""
+class CorpusConfig(Section):
+    """Which text, and its vocabulary. The settings that every task has.
+
+    Attributes:
+        fields: names of the text fields.
+        introduced: defaults of the fields of a task's data settings that are not part of an id; see `identity.py`.
+    """
 
     fields: ClassVar[tuple[str, ...]] = ("text",)
+    introduced: ClassVar[Mapping[str, Any]] = {}
 
     corpus: str = Field(description="files, or hf:OWNER/NAME@REVISION")
     vocab_size: int = Field(37_000, ge=8, le=1_000_000, description="size of the SentencePiece vocabulary")
     train: str = Field(min_length=1, description="training split: PREFIX, a file with columns, or a folder")
     dev: str = Field(min_length=1, description="development split, on which perplexity is measured")
     test: str = Field(min_length=1, description="test split, on which the final scores are measured")
-    max_length: int = Field(
-        256, ge=1, le=60_000, description="maximum number of tokens per text field; longer training records are dropped"
-    )
-    drop_duplicates: bool = Field(False, description="drop repeated training records")
-    tokenizer: Literal["bpe", "unigram"] = Field("bpe", description="kind of SentencePiece vocabulary")
-    byte_fallback: bool = Field(False, description="encode unknown characters as bytes")
-    tokenizer_pairs: int = Field(
-        250_000,
-        ge=1,
-        le=100_000_000,
-        description="maximum number of training records to learn the vocabulary on; of more, a sample is used",
-    )
     folder: str | None = Field(
         None,
         description="folder of the splits; unset: named corpora are downloaded, files are read from the study's folder",
     )
 
     @model_validator(mode="after")
-    def _hub_name(self) -> DataConfig:
+    def _hub_name(self) -> CorpusConfig:
         if self.corpus.startswith(HUB) and not _HUB_NAME.fullmatch(self.corpus):
             raise ValueError(f'corpus "{self.corpus}" is not of the form hf:OWNER/NAME or hf:OWNER/NAME@REVISION')
         if self.corpus.startswith(HUB) and self.folder is not None:
@@ -117,14 +112,19 @@ class DataConfig(Section):
         return TextFields(self.fields, self.labels, self.columns)
 
     @property
+    def is_stream(self) -> bool:
+        """Whether the text is a stream of documents (`data/streams.py`), rather than records of texts."""
+        return False
+
+    @property
+    def trains_on_test_setting(self) -> bool:
+        """Whether the training text depends on the setting `test`, which is then part of a run's id."""
+        return False
+
+    @property
     def separate_vocabularies(self) -> tuple[str, ...]:
         """Fields with a vocabulary of their own; all others share one."""
         return ()
-
-    @property
-    def pair_rules(self) -> PairRules | None:
-        """Training filters that compare two fields."""
-        return None
 
     @property
     def hub(self) -> HubData | None:
@@ -140,10 +140,44 @@ class DataConfig(Section):
         return False
 
 
+class DataConfig(CorpusConfig):
+    """Records of texts, and how they become tokens. A task's data settings extend this section."""
+
+    max_length: int = Field(
+        256, ge=1, le=60_000, description="maximum number of tokens per text field; longer training records are dropped"
+    )
+    drop_duplicates: bool = Field(False, description="drop repeated training records")
+    tokenizer: Literal["bpe", "unigram"] = Field("bpe", description="kind of SentencePiece vocabulary")
+    byte_fallback: bool = Field(False, description="encode unknown characters as bytes")
+    tokenizer_pairs: int = Field(
+        250_000,
+        ge=1,
+        le=100_000_000,
+        description="maximum number of training records to learn the vocabulary on; of more, a sample is used",
+    )
+
+    @property
+    def pair_rules(self) -> PairRules | None:
+        """Training filters that compare two fields."""
+        return None
+
+
 class RowDataConfig(Section):
     """Data fields that a row may change; all others belong to the study."""
 
     vocab_size: int | None = Field(None, ge=8, le=1_000_000, description="unset: data.vocab_size")
     train_fraction: float = Field(
         1.0, gt=0, le=1, description="share of the training records; a smaller share is a subset of a larger one"
+    )
+    context: int | None = Field(
+        None,
+        ge=2,
+        le=MAX_CONTEXT,
+        description="language models: number of tokens in a training context, and of those that predict a token",
+    )
+    stride: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_CONTEXT,
+        description="language models: tokens between the beginnings of two training contexts; unset: context",
     )

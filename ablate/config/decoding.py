@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from ablate.config.data import MAX_CONTEXT
 from ablate.config.fields import Section
 
 
 class DecodingConfig(Section):
-    """How a trained run translates. Defaults are those of the paper's Table 3."""
+    """How a trained run predicts and is scored. Defaults are those of the paper's Table 3."""
 
     beam: int = Field(4, ge=1, le=1024, description="beam size; 1 is greedy search")
     alpha: float = Field(
@@ -19,4 +20,25 @@ class DecodingConfig(Section):
     )
     average_checkpoints: int = Field(
         1, ge=1, le=1000, description="number of last checkpoints whose weights are averaged"
+    )
+    eval_context: int | None = Field(
+        None,
+        ge=2,
+        le=MAX_CONTEXT,
+        description="language models: number of tokens that predict a token of the test split; unset: context",
+    )
+    eval_stride: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_CONTEXT,
+        description="language models: tokens scored in each context of the evaluation; unset: eval_context",
+    )
+    temperature: float = Field(
+        1.0, ge=0.0, le=100.0, description="language models: divides the logits of generated text; 0 is greedy"
+    )
+    top_k: int | None = Field(
+        None, ge=1, le=1_000_000, description="language models: generated tokens are among the k most likely"
+    )
+    generated_tokens: int = Field(
+        200, ge=1, le=100_000, description="language models: length of each sample of generated text"
     )

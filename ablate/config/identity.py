@@ -10,14 +10,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
-from ablate.config.data import DataConfig
+from ablate.config.data import CorpusConfig
 from ablate.config.decoding import DecodingConfig
 from ablate.config.resolve import RowConfig
 
 FORMAT = 2
 ID_LENGTH = 12
+
+Data = TypeVar("Data", bound=CorpusConfig)
 
 REQUIRED = object()  # for a field without a default: always in the hash
 
@@ -36,6 +38,7 @@ INTRODUCED: dict[str, Any] = {
     "adam_eps": 1e-9, "weight_decay": 0.0, "gradient_clipping": None,
     "momentum": None,
     "vocab_size": None, "train_fraction": 1.0,
+    "context": None, "stride": None, "feed_forward_bias": True, "embedding_scale": "sqrt(d_model)",
 }  # fmt: skip
 INTRODUCED_DATA: dict[str, Any] = {
     "corpus": REQUIRED, "direction": REQUIRED, "vocab_size": 37_000,
@@ -43,7 +46,10 @@ INTRODUCED_DATA: dict[str, Any] = {
     "max_ratio": None, "drop_identical": False, "drop_duplicates": False, "tokenizer": "bpe", "vocabulary": "joint",
     "byte_fallback": False, "tokenizer_pairs": 250_000, "source_column": None, "target_column": None,
 }  # fmt: skip
-INTRODUCED_DECODING: dict[str, Any] = {"beam": 4, "alpha": 0.6, "max_extra_length": 50, "average_checkpoints": 1}
+INTRODUCED_DECODING: dict[str, Any] = {
+    "beam": 4, "alpha": 0.6, "max_extra_length": 50, "average_checkpoints": 1,
+    "eval_context": None, "eval_stride": None, "temperature": 1.0, "top_k": None, "generated_tokens": 200,
+}  # fmt: skip
 
 # The test split belongs to a decoding, not to the training.
 OF_DECODING = "test"
@@ -51,9 +57,10 @@ OF_DECODING = "test"
 # Fields that change how a run is executed or where its files are, but not its result.
 NOT_IDENTITY = frozenset({"checkpoint_minutes", "micro_batch_tokens", "deterministic"})
 NOT_IDENTITY_DATA = frozenset({"folder"})
+_NOT_TRAINING = {*NOT_IDENTITY_DATA, OF_DECODING}
 
 
-def run_id(data: DataConfig, config: RowConfig, seed: int, task: str = "translation") -> str:
+def run_id(data: CorpusConfig, config: RowConfig, seed: int, task: str = "translation") -> str:
     """Id of a run, 12 hexadecimal digits. Decoding fields and the test split do not change it."""
     data, config = fold_vocab_size(data, config)
     return _digest({
@@ -65,13 +72,14 @@ def run_id(data: DataConfig, config: RowConfig, seed: int, task: str = "translat
     })  # fmt: skip
 
 
-def _training_data(data: DataConfig) -> dict[str, Any]:
-    """The data settings that training depends on. A field of another task's data is always part of it."""
-    values = data.model_dump(exclude={*NOT_IDENTITY_DATA, OF_DECODING})
-    return {name: value for name, value in values.items() if value != INTRODUCED_DATA.get(name, REQUIRED)}
+def _training_data(data: CorpusConfig) -> dict[str, Any]:
+    """The data settings that training depends on. A field of another task's data without an entry is always part."""
+    values = data.model_dump(exclude=set(NOT_IDENTITY_DATA) if data.trains_on_test_setting else _NOT_TRAINING)
+    introduced = {**INTRODUCED_DATA, **data.introduced}
+    return {name: value for name, value in values.items() if value != introduced.get(name, REQUIRED)}
 
 
-def fold_vocab_size(data: DataConfig, config: RowConfig) -> tuple[DataConfig, RowConfig]:
+def fold_vocab_size(data: Data, config: RowConfig) -> tuple[Data, RowConfig]:
     """Move the row's vocabulary size, if it sets one, to the data: the run is the same wherever the size is set."""
     if config.vocab_size is None:
         return data, config

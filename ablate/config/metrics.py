@@ -35,6 +35,9 @@ PPL = Metric("ppl", "PPL", more_is_better=False, digits=2, side="dev", of_100=Fa
 # Perplexities per token cannot be compared between vocabularies; perplexities per character can.
 PPL_CHAR = Metric("ppl_char", "PPL/char", more_is_better=False, digits=3, side="dev", of_100=False)
 
+# The likelihood of a text per byte of UTF-8, which vocabularies and contexts leave comparable.
+BITS_PER_BYTE = Metric("bpb", "bits/byte", more_is_better=False, digits=4, side="test", of_100=False)
+
 # sacreBLEU's metrics with its own defaults, and chrF++ with word bigrams.
 TRANSLATION_METRICS = (
     Metric("bleu", "BLEU", more_is_better=True, digits=1, side="test", scorer="sacreBLEU"),

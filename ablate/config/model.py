@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from ablate.config.fields import Section
 from ablate.config.plugins import VariantName
@@ -78,6 +78,7 @@ class ModelConfig(Section):
         "relu",
         description="activation of the feed-forward network; a gated one uses an inner size of 2/3 d_ff",
     )
+    feed_forward_bias: bool = Field(True, description="biases in the feed-forward network (3.3, eq. 2)")
     norm: Annotated[str, VariantName(tuple(NORMS))] = Field(
         "layernorm", description="normalization (Ba et al., 2016; Zhang and Sennrich, 2019)"
     )
@@ -85,15 +86,19 @@ class ModelConfig(Section):
         "post", description="normalization after the residual sum (3.1), before the sub-layer, or none"
     )
     residual: bool = Field(True, description="residual connections around sub-layers (3.1)")
+    embedding_scale: Literal["sqrt(d_model)", 1] = Field(
+        "sqrt(d_model)", description="factor of looked-up embeddings (3.4); GPT-2 and Llama have none, which is 1"
+    )
     tied_embeddings: Literal["all", "decoder", "none"] = Field(
         "all", description="shared weights: source, target and output embedding (3.4), target and output only, or none"
     )
 
-    @field_validator("attention_scale", mode="before")
+    @field_validator("attention_scale", "embedding_scale", mode="before")
     @classmethod
-    def _not_true(cls, value: Any) -> Any:
+    def _not_true(cls, value: Any, info: ValidationInfo) -> Any:
         if value is True:  # True == 1 in Python, so Literal accepts it
-            raise ValueError("true is not allowed: must be 1/sqrt(d_k) or 1")
+            default = cls.model_fields[str(info.field_name)].default
+            raise ValueError(f"true is not allowed: must be {default} or 1")
         return value
 
     @model_validator(mode="after")

@@ -30,9 +30,26 @@ _BASE: dict[str, Any] = {
     "n_layers": 6, "d_model": 512, "d_ff": 2048, "n_heads": 8, "d_k": None, "d_v": None,
     "dropout": 0.1, "label_smoothing": 0.1, "positional_encoding": "sinusoidal",
 }  # fmt: skip
+_CAUSAL: dict[str, Any] = {
+    "architecture": "decoder-only", "d_k": None, "d_v": None, "label_smoothing": 0.0, "norm_position": "pre",
+    "tied_embeddings": "all", "embedding_scale": 1,
+}  # fmt: skip
+# GPT-2 (Radford et al., 2019), with the exact GELU.
+_GPT: dict[str, Any] = {
+    **_CAUSAL, "dropout": 0.1, "positional_encoding": "learned", "norm": "layernorm", "activation": "gelu",
+    "attention_bias": True,
+}  # fmt: skip
+# Llama (Touvron et al., 2023): no biases; the inner width of its gated network is 2/3 d_ff.
+_LLAMA: dict[str, Any] = {
+    **_CAUSAL, "dropout": 0.0, "positional_encoding": "rope", "norm": "rmsnorm", "activation": "swiglu",
+    "feed_forward_bias": False,
+}  # fmt: skip
 PRESETS: dict[str, dict[str, Any]] = {
     "base": _BASE,
     "big": {**_BASE, "d_model": 1024, "d_ff": 4096, "n_heads": 16, "dropout": 0.3},
+    "gpt-nano": {**_GPT, "n_layers": 3, "d_model": 48, "d_ff": 192, "n_heads": 3},
+    "gpt2-small": {**_GPT, "n_layers": 12, "d_model": 768, "d_ff": 3072, "n_heads": 12},
+    "llama-tiny": {**_LLAMA, "n_layers": 6, "d_model": 288, "d_ff": 1152, "n_heads": 6},
 }
 
 
@@ -47,12 +64,15 @@ def canonical(name: str) -> str | None:
     return name if name in RowConfig.model_fields else None
 
 
-def resolve_row(settings: Mapping[str, Any], written: Collection[str] = ()) -> RowConfig:
+def resolve_row(
+    settings: Mapping[str, Any], written: Collection[str] = (), unused: Mapping[str, str] | None = None
+) -> RowConfig:
     """Resolve settings into a complete configuration.
 
     Args:
         settings: values by standard name, `preset` included; later ones override earlier ones.
         written: the fields that must have an effect: those that the study writes for this row, not inherited ones.
+        unused: fields that the task of the study does not use, and why.
 
     Raises:
         pydantic.ValidationError: a value has the wrong type or is out of range, or values are incompatible.
@@ -66,7 +86,7 @@ def resolve_row(settings: Mapping[str, Any], written: Collection[str] = ()) -> R
     config = RowConfig(**merged)
     # After validation: whether a field has an effect depends on the values of others.
     inactive = dict(inactive_fields(config, config))
-    check_active(settings, written, inactive)
+    check_active(settings, written, {**inactive, **(unused or {})})
     return config.model_copy(update=canonical_values(config, inactive))
 
 

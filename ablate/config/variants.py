@@ -162,18 +162,18 @@ def _odd_halves(s: Sizes) -> str | None:
     return None
 
 
-MARIAN, LLAMA = "MarianMTModel", "LlamaForCausalLM"
+MARIAN, LLAMA, GPT2 = "MarianMTModel", "LlamaForCausalLM", "GPT2LMHeadModel"
 TRANSLATOR, GENERATOR = "ctranslate2's Translator", "ctranslate2's Generator"
 _CTRANSLATE2 = frozenset({TRANSLATOR, GENERATOR})
-_ALL = frozenset({MARIAN, LLAMA}) | _CTRANSLATE2
+_ALL = frozenset({MARIAN, LLAMA, GPT2}) | _CTRANSLATE2
 
 POSITIONAL_ENCODINGS = {
-    "sinusoidal": PositionalEncoding(error=_odd_d_model, exports=_CTRANSLATE2 | {MARIAN}),
+    "sinusoidal": PositionalEncoding(error=_odd_d_model, exports=_CTRANSLATE2 | {MARIAN, GPT2}),
     "learned": PositionalEncoding(
         parameters=lambda s: _stacks(s) * s.max_positions * s.d_model,
-        exports=_CTRANSLATE2,
+        exports=_CTRANSLATE2 | {GPT2},
     ),
-    "none": PositionalEncoding(exports=_CTRANSLATE2),
+    "none": PositionalEncoding(exports=_CTRANSLATE2 | {GPT2}),
     "rope": PositionalEncoding(in_attention=True, error=_odd_d_k, exports=_CTRANSLATE2 | {LLAMA}),
     "relative": PositionalEncoding(
         in_attention=True,
@@ -201,12 +201,12 @@ ATTENTIONS = {
     ),
 }
 ACTIVATIONS = {
-    "relu": Activation(exports=_CTRANSLATE2 | {MARIAN}),
-    "gelu": Activation(exports=_CTRANSLATE2 | {MARIAN}),
+    "relu": Activation(exports=_CTRANSLATE2 | {MARIAN, GPT2}),
+    "gelu": Activation(exports=_CTRANSLATE2 | {MARIAN, GPT2}),
     "swiglu": Activation(gated=True, exports=_CTRANSLATE2 | {LLAMA}),
 }
 NORMS = {
-    "layernorm": Norm(vectors=2, exports=_CTRANSLATE2 | {MARIAN}),
+    "layernorm": Norm(vectors=2, exports=_CTRANSLATE2 | {MARIAN, GPT2}),
     "rmsnorm": Norm(vectors=1, exports=_CTRANSLATE2 | {LLAMA}),
 }
 MIXERS = {

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablate.data.encoding import IDS, Encoded
-from ablate.data.tokenizer import Tokenizer
+from ablate.data.tokenizer import Tokenizer, load_tokenizer
 from ablate.errors import Damaged, StoreError
 from ablate.store.corpora import MANIFEST, fields_of
 from ablate.store.files import verify
@@ -48,6 +48,10 @@ class TokenSequences:
         lengths += 1
         return lengths
 
+    def first(self, count: int) -> TokenSequences:
+        """The first sequences."""
+        return TokenSequences(self.ids, self.offsets[: count + 1])
+
 
 class Split:
     """The records of one split: for each text field, equally many token sequences."""
@@ -72,9 +76,7 @@ class Split:
 
     def first(self, records: int) -> Split:
         """The first records of the split."""
-        return Split({
-            field: TokenSequences(each.ids, each.offsets[: records + 1]) for field, each in self._sequences.items()
-        })  # fmt: skip
+        return Split({field: each.first(records) for field, each in self._sequences.items()})
 
 
 def subset(records: int, fraction: float) -> NDArray[np.int64]:
@@ -174,7 +176,7 @@ class Corpus:
 
     def _tokenizer(self, name: str) -> Tokenizer:
         if name not in self._tokenizers:
-            self._tokenizers[name] = Tokenizer((self.folder / name).read_bytes())
+            self._tokenizers[name] = load_tokenizer((self.folder / name).read_bytes())
         return self._tokenizers[name]
 
     def split(self, name: str) -> Split:
@@ -244,6 +246,15 @@ class SequenceWriter:
         before = ids.tell() // IDS.itemsize
         ids.write(sentences.ids.astype(IDS).tobytes())
         offsets.write((before + np.cumsum(sentences.lengths)).astype(OFFSETS).tobytes())
+
+    def add_part(self, ids: NDArray[np.uint32]) -> None:
+        """Append a part of a sequence, which `end_sequence` ends."""
+        self._files[0].write(ids.astype(IDS).tobytes())
+
+    def end_sequence(self) -> None:
+        """End the sequence whose parts were appended."""
+        ids, offsets = self._files
+        offsets.write(np.array([ids.tell() // IDS.itemsize], OFFSETS).tobytes())
 
     def commit(self) -> tuple[int, int]:
         """Flush to the disk; returns the sizes of both files in bytes."""

@@ -20,6 +20,7 @@ from ablate.store.records import HubFile, HubRevision
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _BLOCK = 1 << 20
+DOWNLOADS = "downloads"  # subfolder of the corpora: commit and files of each revision
 
 Log = Callable[[str], None]
 

@@ -10,15 +10,19 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ablate.config import DataConfig
+from ablate.config.data import CorpusConfig
+from ablate.config.language_data import LanguageData
 from ablate.data.builder import CorpusBuilder, later_settings
 from ablate.data.corpus import FORMAT, Corpus
 from ablate.data.resolve_sources import SPLITS, resolve_sources
 from ablate.data.sources import TextSource
+from ablate.data.stream_builder import StreamBuilder, stream_settings
+from ablate.data.streams import StreamSource, resolve_streams
 from ablate.errors import Damaged, DataError
 from ablate.store.corpora import is_prepared, remember, remembered
 from ablate.store.files import sync_folder
@@ -28,7 +32,7 @@ Content = dict[str, list[str]]  # by split, the hashes of its text
 Log = Callable[[str], None]
 
 
-def prepare(data: DataConfig, folder: Path, corpora: Path, log: Log = lambda line: None) -> Corpus:
+def prepare(data: CorpusConfig, folder: Path, corpora: Path, log: Log = lambda line: None) -> Corpus:
     """Open the prepared corpus of a study; build it if it is missing or damaged.
 
     Args:
@@ -41,13 +45,14 @@ def prepare(data: DataConfig, folder: Path, corpora: Path, log: Log = lambda lin
         DataError: the text is missing or malformed, or has fewer pieces than vocab_size.
         StoreError: the prepared corpus cannot be read.
     """
-    sources = resolve_sources(data, folder, corpora, log)
+    kind = STREAM if data.is_stream else RECORDS
+    sources = kind.resolve(data, folder, corpora, log)
     signature = [source.signature() for source in sources.values()]
     corpus_id = remembered(data, corpora, signature, FORMAT)
     content: Content = {}
     if corpus_id is None:  # the files are new or have changed: hash them
         content = {split: source.content() for split, source in sources.items()}
-        corpus_id = content_id(data, content)
+        corpus_id = kind.content_id(data, content)
     path = corpora / corpus_id
     corpus = _open(path, log)
     if corpus is None:
@@ -58,7 +63,7 @@ def prepare(data: DataConfig, folder: Path, corpora: Path, log: Log = lambda lin
             corpus = _open(path)  # another process may have made it meanwhile
             if corpus is None:
                 content = content or {split: source.content() for split, source in sources.items()}
-                _build(data, sources, content, path, log, lease.check)
+                _build(kind, data, sources, content, path, log, lease.check)
                 corpus = Corpus(path)
     remember(data, corpora, corpus_id, signature)
     return corpus
@@ -86,9 +91,29 @@ def content_id(data: DataConfig, content: Content) -> str:
     return hashlib.sha256(json.dumps(settings + [later] * bool(later)).encode()).hexdigest()[:12]
 
 
+def stream_content_id(data: LanguageData, content: Content) -> str:
+    """The id of the corpus made from this text as a stream: 12 hexadecimal digits."""
+    hashes = [hash for split in SPLITS for hash in content[split]]
+    settings = [*stream_settings(data.model_dump(mode="json")), hashes]
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
+
+
+class Preparation(NamedTuple):
+    """How a kind of corpus is prepared: its sources, the id of its content, and the class that builds it."""
+
+    resolve: Callable[..., Mapping[str, Any]]
+    content_id: Callable[..., str]
+    builder: Callable[..., CorpusBuilder | StreamBuilder]
+
+
+RECORDS = Preparation(resolve_sources, content_id, CorpusBuilder)
+STREAM = Preparation(resolve_streams, stream_content_id, StreamBuilder)
+
+
 def _build(
-    data: DataConfig,
-    sources: dict[str, TextSource],
+    kind: Preparation,
+    data: CorpusConfig,
+    sources: Mapping[str, TextSource | StreamSource],
     content: Content,
     path: Path,
     log: Log,
@@ -96,7 +121,7 @@ def _build(
 ) -> None:
     """Build the corpus in a working folder and move it to `path`; `check_lease` raises if the lease was lost."""
     about = {split: {**source.about(), "sha256": content[split]} for split, source in sources.items()}
-    builder = CorpusBuilder(path.with_name(f".{path.name}.work"), data, sources, about, log)
+    builder = kind.builder(path.with_name(f".{path.name}.work"), data, sources, about, log)
     try:
         builder.build()
     except DataError:  # trying again with the same text would fail again

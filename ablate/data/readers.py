@@ -104,7 +104,13 @@ def read_rows(path: str, fields: TextFields, repaired: Counter[str]) -> Iterator
         DataError: a column is missing, a value is not text, or the file is broken; with file and row.
     """
     for number, texts in _READERS[suffix_of(path)](path, fields, repaired):
-        yield number, tuple(_one_line(text, repaired) for text in texts)
+        yield number, tuple(_one_line(text.strip(), repaired) for text in texts)
+
+
+def read_values(path: str, fields: TextFields, repaired: Counter[str]) -> Iterator[tuple[str, ...]]:
+    """The texts of a file with columns as they are, line ends included; arguments and errors as for `read_rows`."""
+    for _, texts in _READERS[suffix_of(path)](path, fields, repaired):
+        yield texts
 
 
 def _one_line(text: str, repaired: Counter[str]) -> str:
@@ -190,7 +196,7 @@ def _parquet_columns(path: str, available: list[str], fields: TextFields) -> lis
 
 
 def _texts(row: dict[str, Any], fields: TextFields, where: str) -> tuple[str, ...]:
-    """The fields' texts in a row, stripped."""
+    """The fields' texts in a row."""
     nested = row.get(_NESTED)
     if fields.columns is None and fields.labels[0] not in row and isinstance(nested, dict):
         row = nested
@@ -207,7 +213,7 @@ def _texts(row: dict[str, Any], fields: TextFields, where: str) -> tuple[str, ..
             raise DataError(f"{where}: contains a NUL character: not text")
         if not text.isascii() and _SURROGATE.search(text):
             raise DataError(f"{where}: contains an unpaired surrogate: not text")
-        texts.append(text.strip())
+        texts.append(text)
     return tuple(texts)
 
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from ablate.config import DataConfig
-from ablate.config.data import HubData, TextFields
-from ablate.data.hub import Repository
+from ablate.config.data import CorpusConfig, HubData, TextFields
+from ablate.config.language_data import LanguageData
+from ablate.data.hub import DOWNLOADS, Repository
 from ablate.data.io import files_in, is_address, is_file, joined
 from ablate.data.readers import SUFFIXES, suffix_of
 from ablate.data.remote import SACREBLEU, HubSplit, SacrebleuSet
 from ablate.data.sources import Aligned, Generated, Tables, TextSource
+from ablate.data.streams import StreamSource, resolve_streams
 from ablate.errors import DataError, did_you_mean
 from ablate.store.corpora import remembered
 
 SPLITS = ("train", "dev", "test")
-DOWNLOADS = "downloads"  # subfolder of the corpora: commit and files of each revision downloaded from the Hub
 
 
 def resolve_sources(
@@ -48,24 +49,32 @@ def resolve_sources(
     return sources
 
 
-def source_faults(data: DataConfig, folder: Path, corpora: Path) -> tuple[str, ...]:
+def _resolve_any(data: CorpusConfig, folder: Path, corpora: Path) -> Mapping[str, TextSource | StreamSource]:
+    """The source of every split, of records or of a stream."""
+    if isinstance(data, LanguageData):
+        return resolve_streams(data, folder, corpora)
+    assert isinstance(data, DataConfig)
+    return resolve_sources(data, folder, corpora)
+
+
+def source_faults(data: CorpusConfig, folder: Path, corpora: Path) -> tuple[str, ...]:
     """An error line for each missing split. Reads and downloads nothing."""
     try:
-        resolve_sources(data, folder, corpora)
+        _resolve_any(data, folder, corpora)
     except DataError as error:
         return error.lines
     return ()
 
 
-def is_other_text(data: DataConfig, folder: Path, corpora: Path, used: Collection[str]) -> bool:
+def is_other_text(data: CorpusConfig, folder: Path, corpora: Path, used: Collection[str]) -> bool:
     """Whether a study's files may have changed since these corpora were made; compares sizes and times only.
 
     False if files are missing, and for corpora that are downloaded or generated.
     """
     try:
-        sources = resolve_sources(data, folder, corpora).values()
+        sources = _resolve_any(data, folder, corpora).values()
         # A signature of a download may need the network.
-        if not all(isinstance(source, (Aligned, Tables)) for source in sources):
+        if data.hub is not None or data.generated or any(isinstance(source, SacrebleuSet) for source in sources):
             return False
         signature = [source.signature() for source in sources]
     except DataError:

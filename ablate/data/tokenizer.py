@@ -10,13 +10,21 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, Generic, Literal, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ablate.data.io import MAX_LINE_BYTES
 from ablate.errors import DataError
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 
-Kind = Literal["bpe", "unigram"]
+Kind = Literal["bpe", "unigram", "bytes"]
+_MARKS = ("<pad>", "<unk>", "<s>", "</s>")
+_SPACE = "\u2581"  # SentencePiece's character for a space
 T = TypeVar("T")
+_LOSSLESS = {
+    "byte_fallback": True, "add_dummy_prefix": False, "remove_extra_whitespaces": False, "user_defined_symbols": ["\n"],
+}  # fmt: skip
 SAMPLE_SEED = 20170612
 _SIGNAL_CHECK = 0.1  # seconds between two chances for a signal handler to run
 
@@ -61,6 +69,64 @@ class Tokenizer:
         pieces: list[str] = self._processor.id_to_piece(ids)
         return pieces
 
+    def byte_lengths(self) -> NDArray[np.int64]:
+        """Bytes of UTF-8 that each id stands for: 0 for marks."""
+        return np.array(
+            [self._bytes_of(id, piece) for id, piece in enumerate(self.pieces(list(range(self.vocab_size))))]
+        )
+
+    def _bytes_of(self, id: int, piece: str) -> int:
+        if self._processor.is_byte(id):
+            return 1
+        return 0 if self._is_special(id) else len(piece.replace(_SPACE, " ").encode())
+
+
+class ByteTokenizer(Tokenizer):
+    """The vocabulary of bytes: byte b has id b + 4, after the marks."""
+
+    MODEL = b"bytes\n"  # content of its file
+
+    def __init__(self) -> None:
+        self.model = self.MODEL
+
+    @property
+    def vocab_size(self) -> int:
+        """256 bytes and four marks."""
+        return 256 + len(_MARKS)
+
+    @property
+    def kind(self) -> Kind:
+        """`bytes`."""
+        return "bytes"
+
+    def encode(self, sentences: list[str]) -> list[list[int]]:
+        """The bytes of each text in UTF-8, as ids."""
+        return [[byte + len(_MARKS) for byte in text.encode()] for text in sentences]
+
+    def decode(self, ids: list[list[int]]) -> list[str]:
+        """The text of each list of ids, without marks; bytes that are not UTF-8 become U+FFFD."""
+        marks = len(_MARKS)
+        return [bytes(id - marks for id in one if id >= marks).decode(errors="replace") for one in ids]
+
+    def pieces(self, ids: list[int]) -> list[str]:
+        """The character of each ASCII byte, `<0x..>` for any other."""
+        return [self._piece(id) for id in ids]
+
+    def byte_lengths(self) -> NDArray[np.int64]:
+        """Bytes of text that each id stands for: 0 for marks."""
+        return np.array([0] * len(_MARKS) + [1] * 256)
+
+    def _piece(self, id: int) -> str:
+        byte = id - len(_MARKS)
+        if byte < 0:
+            return _MARKS[id]
+        return chr(byte) if 32 <= byte < 127 else f"<0x{byte:02X}>"
+
+
+def load_tokenizer(model: bytes) -> Tokenizer:
+    """The vocabulary of a file's content: a model of SentencePiece, or that of bytes."""
+    return ByteTokenizer() if model == ByteTokenizer.MODEL else Tokenizer(model)
+
 
 class ReservoirSample(Generic[T]):
     """A uniform random sample of at most `size` added items, in order (Vitter, 1985). The seed is fixed."""
@@ -86,11 +152,18 @@ class ReservoirSample(Generic[T]):
 
 
 def train_tokenizer(
-    sentences: Iterable[str], vocab_size: int, kind: Kind = "bpe", byte_fallback: bool = False
+    sentences: Iterable[str], vocab_size: int, kind: Kind = "bpe", byte_fallback: bool = False, lossless: bool = False
 ) -> Tokenizer:
     """Train a vocabulary of exactly `vocab_size` pieces.
 
     Text is not normalized, so that every character of a reference can be produced. Signal handlers run during training.
+
+    Args:
+        sentences: the text.
+        vocab_size: V, with the marks.
+        kind: the algorithm.
+        byte_fallback: whether unknown characters are encoded as bytes.
+        lossless: whether ids decode to the same text: spaces are kept, line ends are tokens, `byte_fallback` is set.
 
     Raises:
         DataError: the text has fewer possible pieces than `vocab_size`, or more characters.
@@ -112,6 +185,7 @@ def train_tokenizer(
         "max_sentence_length": MAX_LINE_BYTES,
         "minloglevel": 2,
         **({"byte_fallback": True} if byte_fallback else {}),
+        **(_LOSSLESS if lossless else {}),
     }
     failures: list[Exception] = []
 

@@ -12,10 +12,11 @@ from typing import Any
 import ablate
 from ablate.config import DecodingConfig, ModelConfig
 from ablate.config.identity import NOT_IDENTITY
-from ablate.errors import StoreError, UsageError
-from ablate.export.targets import TARGETS, Target
+from ablate.config.plugins import without_digest
+from ablate.errors import StoreError, UsageError, listed
+from ablate.export.targets import Target, exportable_tasks, target_of
 from ablate.export.trained_model import TrainedModel
-from ablate.run.inference import LoadedRun, translation_run
+from ablate.run.inference import LoadedRun, load_run
 from ablate.store import Results, RunFolder
 from ablate.store.files import sync_file, sync_folder, write_json
 
@@ -40,12 +41,17 @@ def export_run(run: RunFolder, results: Results, library: str, folder: Path) -> 
     if record is None:
         raise StoreError(f"{run.run}: is missing")
     config = record.config
-    target = TARGETS[library][config.architecture]
+    target = target_of(record.task, config, library)
+    if target is None:
+        raise UsageError(
+            f"run {run.id} has the task {without_digest(record.task)}; "
+            f"only {listed(exportable_tasks(library))} is supported by --to {library}"
+        )
     # Before the weights are loaded, and with all reasons at once.
     _check_support(run, config, library, target)
-    opened = translation_run(run, results)
-    # Every target is written with one vocabulary for both sides.
-    if opened.corpus.tokenizer_of("source") is not opened.corpus.tokenizer:
+    opened = load_run(run, results)
+    # Every target is written with one vocabulary for all sides.
+    if any(opened.corpus.tokenizer_of(field) is not opened.corpus.tokenizer for field in opened.corpus.fields):
         raise UsageError(f"run {run.id} cannot be exported to {library}: it has data.vocabulary=separate")
     weights = {name: tensor.detach().float() for name, tensor in opened.model.state_dict().items()}
     data = opened.task.data_config.model_validate(record.data)
@@ -79,7 +85,7 @@ def _origin(opened: LoadedRun, library: str) -> dict[str, Any]:
         "run": opened.record.id,
         "seed": opened.record.seed,
         "corpus": opened.corpus.id,
-        "direction": opened.record.data["direction"],
+        **({"direction": opened.record.data["direction"]} if "direction" in opened.record.data else {}),
         "step": opened.result.chosen_step,
         "weights_sha256": opened.result.weights.sha256 if opened.result.weights else None,
         "config": opened.config.model_dump(exclude=excluded),

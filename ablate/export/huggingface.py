@@ -1,7 +1,7 @@
-"""Models for Hugging Face's transformers: encoder-decoders as MarianMTModel, decoder-only models as LlamaForCausalLM.
+"""Models for Hugging Face's transformers: MarianMTModel, LlamaForCausalLM and GPT2LMHeadModel.
 
-Both order the entries of some vectors in another way than the paper. The rows and columns of the weights are reordered
-accordingly; the function that the model computes stays the same.
+The first two order the entries of some vectors in another way than the paper. The rows and columns of the weights are
+reordered accordingly; the function that the model computes stays the same.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from torch import Tensor
 
 from ablate.config import ModelConfig
 from ablate.data.corpus import TOKENIZER
-from ablate.data.tokenizer import BOS, EOS, PAD
+from ablate.data.tokenizer import BOS, EOS, PAD, UNK, ByteTokenizer
 from ablate.export.trained_model import Affine, TrainedModel, even_then_odd
 from ablate.model.norms import EPS
+from ablate.model.positions import sinusoids
 
 ROPE_BASE = 10_000.0
 
@@ -144,15 +145,9 @@ class _MarianTensors:
     def _attention(self, ours: str, theirs: str) -> None:
         Q, K, V, output = self.model.attention(ours)
         self._from_d_model(Q, f"{theirs}.q_proj")
-        self._from_d_model(self._repeated(K), f"{theirs}.k_proj")
-        self._from_d_model(self._repeated(V), f"{theirs}.v_proj")
+        self._from_d_model(_repeated(K, self.model.config.d_k, self.group), f"{theirs}.k_proj")
+        self._from_d_model(_repeated(V, self.model.config.d_v, self.group), f"{theirs}.v_proj")
         self._to_d_model(output, f"{theirs}.out_proj")
-
-    def _repeated(self, heads: Affine) -> Affine:
-        """Return the projection with each head of keys or values repeated for every head of queries that it serves."""
-        size = self.model.config.d_k
-        W, b = (x.unflatten(0, (-1, size)).repeat_interleave(self.group, 0).flatten(0, 1) for x in heads)
-        return Affine(W, b)
 
     def _norm(self, ours: str, theirs: str) -> None:
         for part in ("weight", "bias"):
@@ -174,13 +169,152 @@ def write_llama(model: TrainedModel, folder: Path) -> None:
 
     Llama rotates entry i of a head together with entry i + d_k/2, where the RoPE paper rotates neighbors. The rows of
     W^Q and W^K are reordered accordingly; attention scores stay the same. Llama does not scale its embeddings, so that
-    the factor sqrt(d_model) goes into them, and they are written separately from the matrix of the logits.
+    a factor of sqrt(d_model) goes into them, and they are then written separately from the matrix of the logits.
     """
     c = model.config
     write_json(folder / "config.json", llama_configuration(c, model.tokenizer.vocab_size))
     write_json(folder / "generation_config.json", {**GENERATION, "max_length": c.max_positions})
     (folder / TOKENIZER).write_bytes(model.tokenizer.model)
     write_weights(folder, _llama_tensors(model))
+
+
+def write_llama_language_model(model: TrainedModel, folder: Path) -> None:
+    """Write a language model for `LlamaForCausalLM.from_pretrained`, with its tokenizer."""
+    write_json(folder / "config.json", llama_configuration(model.config, model.tokenizer.vocab_size))
+    _write_generation_and_tokenizer(model, folder)
+    write_weights(folder, _llama_tensors(model))
+
+
+def write_gpt2(model: TrainedModel, folder: Path) -> None:
+    """Write a language model for `GPT2LMHeadModel.from_pretrained`, with its tokenizer.
+
+    GPT-2 has a table of positions, which holds sinusoidal ones too, and biases everywhere, which are zeros where this
+    model has none. It does not scale its embeddings, so that the factor sqrt(d_model) goes into them, and they are
+    written separately from the matrix of the logits. A head of keys and values that serves several heads of queries is
+    written once for each of them.
+    """
+    write_json(folder / "config.json", gpt2_configuration(model.config, model.tokenizer.vocab_size))
+    _write_generation_and_tokenizer(model, folder)
+    write_weights(folder, _gpt2_tensors(model))
+
+
+def gpt2_configuration(c: ModelConfig, vocab_size: int) -> dict[str, Any]:
+    """Return the content of config.json."""
+    return {
+        "model_type": "gpt2",
+        "architectures": ["GPT2LMHeadModel"],
+        "dtype": "float32",
+        "vocab_size": vocab_size,
+        "n_positions": c.max_positions,
+        "n_embd": c.d_model,
+        "n_layer": c.depths[1],
+        "n_head": c.n_heads,
+        "n_inner": c.d_ff,
+        "activation_function": c.activation,
+        "resid_pdrop": c.dropout,
+        "embd_pdrop": c.dropout,
+        "attn_pdrop": c.attention_dropout,
+        "layer_norm_epsilon": EPS,
+        "tie_word_embeddings": _is_tied(c),
+        "bos_token_id": BOS,
+        "eos_token_id": EOS,
+        "pad_token_id": PAD,
+    }
+
+
+def _gpt2_tensors(model: TrainedModel) -> dict[str, Tensor]:
+    """Return the weights under GPT-2's names; its projections are stored as (d_in, d_out)."""
+    weights, c = model.weights, model.config
+    tensors = {
+        "transformer.wte.weight": weights["embedding.weight"] * _embedding_scale(c),
+        "transformer.wpe.weight": _position_table(model),
+        "transformer.ln_f.weight": weights["decoder_norm.weight"],
+        "transformer.ln_f.bias": weights["decoder_norm.bias"],
+        **_output_matrix(model),
+    }
+    group = c.n_heads // (c.n_kv_heads or c.n_heads)
+    for i in range(c.depths[1]):
+        ours, theirs = f"decoder.{i}", f"transformer.h.{i}"
+        Q, K, V, output = model.attention(f"{ours}.mixer")
+        heads = (Q, _repeated(K, c.d_k, group), _repeated(V, c.d_v, group))
+        projections = {
+            "attn.c_attn": Affine(*(torch.cat(parts) for parts in zip(*heads, strict=True))),
+            "attn.c_proj": output,
+            "mlp.c_fc": model.affine(f"{ours}.feed_forward.W_1"),
+            "mlp.c_proj": model.affine(f"{ours}.feed_forward.W_2"),
+        }
+        for name, (W, b) in projections.items():
+            tensors[f"{theirs}.{name}.weight"], tensors[f"{theirs}.{name}.bias"] = W.T, b
+        for name, norm in (("ln_1", "around_mixer.norm"), ("ln_2", "around_feed_forward.norm")):
+            for part in ("weight", "bias"):
+                tensors[f"{theirs}.{name}.{part}"] = weights[f"{ours}.{norm}.{part}"]
+    return tensors
+
+
+def _output_matrix(model: TrainedModel) -> dict[str, Tensor]:
+    """Return the matrix of the logits, if it is stored separately."""
+    if _is_tied(model.config):
+        return {}
+    name = "embedding" if model.config.tied_embeddings == "all" else "output"
+    return {"lm_head.weight": model.weights[f"{name}.weight"]}
+
+
+def _is_tied(c: ModelConfig) -> bool:
+    """Whether embeddings and the matrix of the logits are one; a factor of embeddings goes into the former alone."""
+    return c.tied_embeddings == "all" and c.embedding_scale == 1
+
+
+def _embedding_scale(c: ModelConfig) -> float:
+    return 1.0 if c.embedding_scale == 1 else math.sqrt(c.d_model)
+
+
+def _position_table(model: TrainedModel) -> Tensor:
+    """Return one vector for each position: (max_positions, d_model)."""
+    c = model.config
+    if c.positional_encoding == "learned":
+        return model.weights["positions.weight"]
+    if c.positional_encoding == "sinusoidal":
+        return sinusoids(c.max_positions, c.d_model)
+    return torch.zeros(c.max_positions, c.d_model)
+
+
+def _write_generation_and_tokenizer(model: TrainedModel, folder: Path) -> None:
+    """Write greedy generation as the default, and the vocabulary: of bytes for `tokenizers`, or SentencePiece's."""
+    marks = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD}
+    limits = {"suppress_tokens": [PAD, UNK, BOS], "max_length": model.config.max_positions}
+    write_json(folder / "generation_config.json", {**marks, **limits})
+    if not isinstance(model.tokenizer, ByteTokenizer):
+        (folder / TOKENIZER).write_bytes(model.tokenizer.model)
+        return
+    pad, unk, bos, eos = (model.vocabulary()[mark] for mark in (PAD, UNK, BOS, EOS))
+    write_json(folder / "tokenizer.json", _byte_level([pad, unk, bos, eos]))
+    special = {"pad_token": pad, "unk_token": unk, "bos_token": bos, "eos_token": eos}
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": model.config.max_positions}
+    write_json(folder / "tokenizer_config.json", {**settings, **special, "clean_up_tokenization_spaces": False})
+
+
+def _byte_level(marks: list[str]) -> dict[str, Any]:
+    """Return a tokenizer of single bytes: byte-level BPE without merges.
+
+    The library writes a byte as a printable character: itself where it is one, else the next free one from U+0100.
+    """
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    characters = {byte: chr(byte) for byte in printable} | {byte: chr(0x100 + n) for n, byte in enumerate(others)}
+    vocabulary = [*marks, *(characters[byte] for byte in range(256))]
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    return {
+        "version": "1.0",
+        "added_tokens": [{"id": id, "content": mark, **flags} for id, mark in enumerate(marks)],
+        "pre_tokenizer": level,
+        "decoder": level,
+        "model": {
+            "type": "BPE",
+            "vocab": {entry: id for id, entry in enumerate(vocabulary)},
+            "merges": [],
+        },
+    }
 
 
 def llama_configuration(c: ModelConfig, vocab_size: int) -> dict[str, Any]:
@@ -203,9 +337,8 @@ def llama_configuration(c: ModelConfig, vocab_size: int) -> dict[str, Any]:
         "attention_bias": c.attention_bias,
         "attention_dropout": c.attention_dropout,
         # Llama as published has no biases; the configuration allows them.
-        "mlp_bias": True,
-        # The embeddings contain the factor sqrt(d_model), and the matrix of the logits does not.
-        "tie_word_embeddings": False,
+        "mlp_bias": c.feed_forward_bias,
+        "tie_word_embeddings": _is_tied(c),
         "bos_token_id": BOS,
         "eos_token_id": EOS,
         "pad_token_id": PAD,
@@ -216,8 +349,8 @@ def _llama_tensors(model: TrainedModel) -> dict[str, Tensor]:
     """Return the weights under Llama's names."""
     weights, c = model.weights, model.config
     tensors = {
-        "model.embed_tokens.weight": weights["embedding.weight"] * math.sqrt(c.d_model),
-        "lm_head.weight": weights["embedding.weight" if c.tied_embeddings == "all" else "output.weight"],
+        "model.embed_tokens.weight": weights["embedding.weight"] * _embedding_scale(c),
+        **_output_matrix(model),
         "model.norm.weight": weights["decoder_norm.weight"],
     }
     for i in range(c.depths[1]):
@@ -240,8 +373,16 @@ def _llama_layer(model: TrainedModel, ours: str) -> dict[str, Tensor]:
         if model.config.attention_bias:  # Llama has either all biases of attention or none
             layer[f"self_attn.{name}.bias"] = projection.b
     for name, letter in mlp.items():
-        layer[f"mlp.{name}.weight"], layer[f"mlp.{name}.bias"] = model.affine(f"{feed_forward}.{letter}")
+        layer[f"mlp.{name}.weight"], bias = model.affine(f"{feed_forward}.{letter}")
+        if model.config.feed_forward_bias:
+            layer[f"mlp.{name}.bias"] = bias
     return layer
+
+
+def _repeated(heads: Affine, size: int, group: int) -> Affine:
+    """Return the projection with each head of keys or values repeated for every head of queries that it serves."""
+    W, b = (x.unflatten(0, (-1, size)).repeat_interleave(group, 0).flatten(0, 1) for x in heads)
+    return Affine(W, b)
 
 
 def _reordered(heads: Affine, size: int) -> Affine:

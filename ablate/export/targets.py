@@ -6,18 +6,19 @@ A target lists the values that it supports of each field. Rules about sizes, or 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ablate.config import ModelConfig
 from ablate.config.plugins import without_digest
-from ablate.config.variants import GENERATOR, LLAMA, MARIAN, TRANSLATOR, exportable
+from ablate.config.variants import GENERATOR, GPT2, LLAMA, MARIAN, TRANSLATOR, exportable
 from ablate.errors import listed
 from ablate.export import ctranslate
-from ablate.export.huggingface import write_llama, write_marian
+from ablate.export.huggingface import write_gpt2, write_llama, write_llama_language_model, write_marian
 from ablate.export.trained_model import TrainedModel
 from ablate.formatting import setting_text
+from ablate.tasks import LanguageModel, Translation
 
 Rules = Iterator[tuple[bool, str]]  # whether the rule is violated, and the violation
 
@@ -66,6 +67,13 @@ def _marian_rules(c: ModelConfig) -> Rules:
     )
 
 
+def _gpt2_rules(c: ModelConfig) -> Rules:
+    yield (
+        not c.d_k == c.d_v == c.d_model / c.n_heads,
+        f"d_k={c.d_k} and d_v={c.d_v}, but every head of GPT2LMHeadModel has size d_model / h",
+    )
+
+
 def _llama_rules(c: ModelConfig) -> Rules:
     yield _two_head_sizes(c, "LlamaForCausalLM")
     yield (
@@ -106,6 +114,7 @@ TARGETS: dict[str, dict[str, Target]] = {
             {
                 **_variants(MARIAN, "mixer", "attention", "positional_encoding"),
                 "attention_scale": ("1/sqrt(d_k)",),
+                "embedding_scale": ("sqrt(d_model)",),
                 **_variants(MARIAN, "activation", "norm"),
                 "norm_position": ("post",),
                 "residual": (True,),
@@ -130,6 +139,7 @@ TARGETS: dict[str, dict[str, Target]] = {
         "encoder-decoder": Target(
             TRANSLATOR,
             {
+                "embedding_scale": ("sqrt(d_model)",),
                 **_variants(TRANSLATOR, "mixer", "attention", "activation", "norm"),
                 "norm_position": ("post", "pre"),
                 "residual": (True,),
@@ -142,6 +152,7 @@ TARGETS: dict[str, dict[str, Target]] = {
         "decoder-only": Target(
             GENERATOR,
             {
+                "embedding_scale": ("sqrt(d_model)",),
                 **_variants(GENERATOR, "mixer", "attention", "activation", "norm"),
                 "norm_position": ("post", "pre"),
                 "residual": (True,),
@@ -153,3 +164,37 @@ TARGETS: dict[str, dict[str, Target]] = {
         ),
     },
 }
+
+_LLAMA = TARGETS["huggingface"]["decoder-only"]
+# Of language models, by name of the library: the first one with the fewest violations is the target.
+LANGUAGE_MODELS: dict[str, tuple[Target, ...]] = {
+    "huggingface": (
+        Target(
+            GPT2,
+            {
+                **_variants(GPT2, "mixer", "attention", "positional_encoding"),
+                "attention_scale": ("1/sqrt(d_k)",),
+                **_variants(GPT2, "activation", "norm"),
+                "norm_position": ("pre",),
+                "residual": (True,),
+            },
+            _gpt2_rules,
+            write_gpt2,
+        ),
+        replace(_LLAMA, write=write_llama_language_model),
+    )
+}
+
+
+def target_of(task: str, config: ModelConfig, library: str) -> Target | None:
+    """The model of a library that a run is exported as; None if the library has none for the task."""
+    if task == Translation.name:
+        return TARGETS[library][config.architecture]
+    if task != LanguageModel.name or library not in LANGUAGE_MODELS:
+        return None
+    return min(LANGUAGE_MODELS[library], key=lambda target: len(target.violations(config)))
+
+
+def exportable_tasks(library: str) -> tuple[str, ...]:
+    """Names of the tasks whose runs can be exported to a library."""
+    return (Translation.name, LanguageModel.name) if library in LANGUAGE_MODELS else (Translation.name,)

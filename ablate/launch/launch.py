@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ablate.config import DataConfig, DecodingConfig, RowConfig, cost
+from ablate.config import DecodingConfig, RowConfig, cost
+from ablate.config.data import CorpusConfig
 from ablate.config.identity import NOT_IDENTITY
 from ablate.config.plugins import references
 from ablate.config.training import resolve_precision
@@ -137,7 +138,7 @@ def launched(study: Study, results: Results) -> Launch:
     return Launch(len(ids), Counter(run_state(study, results, id) for id in ids))
 
 
-def prepare(study: Study, results: Results, log: Callable[[str], None]) -> dict[DataConfig, Corpus]:
+def prepare(study: Study, results: Results, log: Callable[[str], None]) -> dict[CorpusConfig, Corpus]:
     """Prepare the corpora of a study, one for each size of vocabulary, and write run.json for its runs.
 
     Raises:

@@ -46,7 +46,8 @@ class ModelBuilder:
 
     def embedding(self) -> Embedding:
         """A matrix (V, d_model)."""
-        return Embedding(self.vocab_size, self.config.d_model, self.init)
+        scale = 1.0 if self.config.embedding_scale == 1 else None
+        return Embedding(self.vocab_size, self.config.d_model, self.init, scale)
 
     def dropout(self) -> Dropout:
         """Dropout at P_drop."""

@@ -1,6 +1,7 @@
-"""One causal stack over source and target in a row, as language models are built (Radford et al., 2018).
+"""One causal stack, as language models are built (Radford et al., 2018).
 
-The sequence is the source with its end mark, then the begin mark and the target. The loss is on the target alone.
+A language model reads one sequence (`read`). Translation reads two in a row (`forward`): the source with its end mark,
+then the begin mark and the target, with the loss on the target alone.
 """
 
 from __future__ import annotations
@@ -78,8 +79,15 @@ class DecoderOnly(Transformer):
         columns = columns.clamp(max=sequence.shape[1] - 1)  # those of padding may be beyond
         return states.gather(1, columns[:, :, None].expand(-1, -1, states.shape[2]))
 
+    def read(self, tokens: Tensor) -> Tensor:
+        """Read one sequence, as a language model does: (B, T), padded with 0 at the end -> states (B, T, d_model)."""
+        states, _ = self._apply_stack(tokens)
+        return states
+
     def start(self, source: Tensor, K: int) -> DecoderOnlyCache:
         """Run token ids (B, S) through the stack, and start to decode at most K hypotheses for each."""
+        if not source.shape[1]:
+            return DecoderOnlyCache(self.decoder, [None] * len(self.decoder), source, K)
         tokens = source != 0
         _, past = self._apply_stack(source, None if bool(tokens.all()) else tokens[:, None, None, :])
         return DecoderOnlyCache(self.decoder, past, source, K)

@@ -71,9 +71,10 @@ class FeedForward(nn.Module):
     def __init__(self, config: ModelConfig, activation: Activation, init: torch.Generator, random: torch.Generator):
         super().__init__()
         width = config.inner_width(activation.gated)
-        self.W_1 = Linear(config.d_model, width, init)
-        self.W_2 = Linear(width, config.d_model, init)
-        self.W_3 = Linear(config.d_model, width, init) if activation.gated else None
+        bias = config.feed_forward_bias
+        self.W_1 = Linear(config.d_model, width, init, bias)
+        self.W_2 = Linear(width, config.d_model, init, bias)
+        self.W_3 = Linear(config.d_model, width, init, bias) if activation.gated else None
         self.activation = activation
         self.dropout = Dropout(config.activation_dropout, random)
 
@@ -109,7 +110,7 @@ def feed_forward(
     """The network for an activation, by the fastest of the classes above."""
     # Dropout draws a mask for every row that it meets, so with it there must be no padding rows.
     packable = activation.elementwise and config.activation_dropout == 0.0
-    if packable and type(activation) is ReLU:
+    if packable and type(activation) is ReLU and config.feed_forward_bias:
         return ReLUFeedForward(config, activation, init, random)
     return (ElementwiseFeedForward if packable else FeedForward)(config, activation, init, random)
 

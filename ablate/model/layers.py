@@ -30,20 +30,21 @@ class Linear(nn.Module):
 
 
 class Embedding(nn.Module):
-    """A V x d_model matrix, times sqrt(d_model) when looked up (3.4).
+    """A V x d_model matrix, times a scale when looked up, by default sqrt(d_model) (3.4).
 
     Entries are drawn from N(0, 1/d_model), so that a looked-up vector has variance 1 and a logit starts near it.
     """
 
-    def __init__(self, vocab_size: int, d_model: int, init: torch.Generator) -> None:
+    def __init__(self, vocab_size: int, d_model: int, init: torch.Generator, scale: float | None = None) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(vocab_size, d_model))
-        self.scale = math.sqrt(d_model)
+        self.scale = math.sqrt(d_model) if scale is None else scale
         nn.init.normal_(self.weight, std=d_model**-0.5, generator=init)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """(...) token ids -> (..., d_model)."""
-        return F.embedding(tokens, self.weight) * self.scale
+        vectors = F.embedding(tokens, self.weight)
+        return vectors if self.scale == 1.0 else vectors * self.scale
 
 
 class Dropout(nn.Module):

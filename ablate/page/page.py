@@ -182,10 +182,18 @@ class Sample:
 def samples(table: Table, results: Results, corpus: Corpus, count: int) -> list[Sample]:
     """Return `count` items of the test split, spread evenly over it, with the predictions of each row's first seed.
 
-    Rows without a prediction for every item are left out.
+    Of a task that generates texts, the samples are those, and have nothing given. Rows without a prediction for every
+    item are left out.
     """
+    decoded = ((row.row.label, row.runs[0].decoding) for row in table.rows)
+    generated = {label: decoding.generated for label, decoding in decoded if decoding is not None}
+    if any(generated.values()):
+        return [
+            Sample(i + 1, (), tuple((label, each[i]) for label, each in generated.items() if i < len(each)))
+            for i in range(min(count, max(map(len, generated.values()))))
+        ]
     task, total = table.study.task, table.study.task.n_predictions(corpus)
-    texts = {}
+    texts: dict[str, list[str]] = {}
     for row in table.rows:
         run = table.study.runs_of(row.row)[0]
         lines = read_predictions(results.run(run.id), row.row.decoding) if row.states[run.seed] == "done" else []

@@ -11,6 +11,7 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
+from ablate.config.language_data import NamedText
 from ablate.config.translation_data import NamedCorpus
 from ablate.errors import StoreError
 from ablate.formatting import size
@@ -22,14 +23,16 @@ if TYPE_CHECKING:
     from ablate.data.corpus import Corpus, TokenSequences
 
 SAMPLE = 3  # records
+LONGEST_SAMPLE = 300  # tokens of a document, whose length has no limit
 _PERCENTILE = 95
 
 
 @dataclass(frozen=True)
 class NamedSummary:
-    """A corpus known by name: its directions, its splits and its origin."""
+    """A corpus known by name: its task, its directions if it has any, its splits and its origin."""
 
     name: str
+    task: str
     directions: tuple[str, ...]
     splits: tuple[str, str, str]
     origin: str
@@ -37,7 +40,7 @@ class NamedSummary:
     def as_json(self) -> dict[str, Any]:
         """The summary for scripts."""
         directions, splits = list(self.directions), list(self.splits)
-        return {"corpus": self.name, "directions": directions, "splits": splits, "from": self.origin}
+        return {"corpus": self.name, "task": self.task, "directions": directions, "splits": splits, "from": self.origin}
 
 
 @dataclass(frozen=True)
@@ -110,11 +113,26 @@ def named_corpora(corpora: Mapping[str, NamedCorpus]) -> list[NamedSummary]:
     return [
         NamedSummary(
             name,
+            "translation",
             tuple(corpus.directions),
             (corpus.train, corpus.dev, corpus.test),
             f"hf:{corpus.repository}@{corpus.revision}" if corpus.repository else "generated",
         )
         for name, corpus in corpora.items()
+    ]
+
+
+def named_texts(texts: Mapping[str, NamedText]) -> list[NamedSummary]:
+    """The texts known by name, for language models."""
+    return [
+        NamedSummary(
+            name,
+            "language-model",
+            (),
+            (text.train, text.dev, text.test),
+            f"hf:{text.repository}@{text.revision}" if text.repository else "generated",
+        )
+        for name, text in texts.items()
     ]
 
 
@@ -139,11 +157,13 @@ def describe(corpus: Corpus) -> Description:
         split = corpus.split(name)
         lengths[name] = {field: _lengths(split[field]) for field in corpus.fields}
     train, tokenizer = corpus.split("train"), corpus.tokenizer
+    longest = corpus.manifest.data.get("max_length") or LONGEST_SAMPLE
+    assert isinstance(longest, int)
     sampled = range(0, len(train), -(-len(train) // SAMPLE))
     # Pieces from the middle of the vocabulary: the first ones are very short.
     middle = range(tokenizer.vocab_size // 2, min(tokenizer.vocab_size // 2 + 12, tokenizer.vocab_size))
     sample = (
-        tuple(corpus.tokenizer_of(field).decode([train[field][i].tolist()])[0] for field in corpus.fields)
+        tuple(corpus.tokenizer_of(field).decode([train[field][i][:longest].tolist()])[0] for field in corpus.fields)
         for i in sampled
     )
     return Description(
@@ -168,9 +188,9 @@ def _lengths(sequences: TokenSequences) -> Lengths:
 
 def print_list(named: Sequence[NamedSummary], prepared: Sequence[PreparedSummary]) -> None:
     """Print the named corpora, then the prepared ones."""
-    table = plain_table("corpus", "directions", "train, dev, test", "from")
+    table = plain_table("corpus", "task", "directions", "train, dev, test", "from")
     for one in named:
-        table.add_row(one.name, ", ".join(one.directions), ", ".join(one.splits), Text(one.origin))
+        table.add_row(one.name, one.task, ", ".join(one.directions), ", ".join(one.splits), Text(one.origin))
     print_wide(table)
     console = Console(highlight=False, soft_wrap=True)
     if not prepared:
@@ -206,8 +226,8 @@ def print_description(shown: Description) -> None:
         console.print(f"repaired in {split}: {', '.join(f'{count:,} {what}' for what, count in repairs.items())}")
     for line in manifest.noticed:
         console.print(f"note: {line}")
-    vocabulary, examples = manifest.data.get("vocabulary", "joint"), " ".join(shown.pieces)
-    console.print(f"vocabulary: {shown.vocab_size:,} pieces, {shown.tokenizer}, {vocabulary}: ... {examples}")
+    kinds = (shown.tokenizer, *([str(manifest.data["vocabulary"])] if "vocabulary" in manifest.data else []))
+    console.print(f"vocabulary: {shown.vocab_size:,} pieces, {', '.join(kinds)}: ... {' '.join(shown.pieces)}")
     for texts in shown.sample:
         console.print("  " + "\n  -> ".join(texts))
     for name in manifest.pairs:

@@ -37,6 +37,7 @@ from ablate.report.scores import spread
 from ablate.report.table import Table, TableRow, paper_metrics
 from ablate.stats.tests import LEVEL
 from ablate.stats.verdict import Verdict
+from ablate.tasks import Task
 
 
 class Setting(NamedTuple):
@@ -64,7 +65,6 @@ SETTINGS = (
     Setting("steps", "train_steps", "steps"),
 )
 _SETTING_FIELDS = {setting.field for setting in SETTINGS}
-_ALWAYS_SHOWN = ("batch_tokens", "warmup_steps", "beam", "alpha")
 
 Mark = Callable[[str], str]  # marks the cell of a best value
 
@@ -273,7 +273,7 @@ def _row_legend(table: Table, form: _Form) -> list[str]:
     hidden = [one for one in SETTINGS if one not in form.settings or not form.shows(one.head)]
     values = ", ".join(f"{one.head}={_setting_value(base, one)}" for one in hidden)
     rows = "base" if form.labels else "all rows"
-    return [*([f"{rows}: {values}"] if hidden else []), _other_settings(base)]
+    return [*([f"{rows}: {values}"] if hidden else []), _other_settings(base, table.study.task)]
 
 
 def _group_cells(rows: tuple[TableRow, ...]) -> tuple[str, ...]:
@@ -309,14 +309,14 @@ def _other_changes(rows: tuple[TableRow, ...]) -> list[Column]:
     return [Column("other", False, cells, folds=True)] if any(cells) else []
 
 
-def _other_settings(base: TableRow) -> str:
+def _other_settings(base: TableRow, task: Task) -> str:
     """Base's settings that are no columns of Table 3: batch and decoding, and all that differ from the paper's."""
     # `resolve_row` without settings gives the paper's base model.
     config, paper = base.row.config, resolve_row({})
     shown = ", ".join(
         f"{name}={without_digest(setting_text(value))}"
         for name, value in config.model_dump().items()
-        if name not in _SETTING_FIELDS | NOT_IDENTITY and (name in _ALWAYS_SHOWN or value != getattr(paper, name))
+        if name not in _SETTING_FIELDS | NOT_IDENTITY and (name in task.shown_fields or value != getattr(paper, name))
     )
     return f"base also: {shown}."
 
@@ -348,9 +348,10 @@ def _score_legend(table: Table, form: _Form) -> list[str]:
     seeds = len(table.study.seeds)
     lines = [_signature(table, metric) for metric in table.metrics]
     if len(table.vocabularies) > 1:
-        lines.append(
-            f"Vocabularies differ: compare {PPL_CHAR.title}, the perplexity per character, and not {PPL.title}."
-        )
+        comparable = f"{PPL_CHAR.title}, the perplexity per character,"
+        if PPL_CHAR.name not in table.study.task.metrics:
+            comparable = table.main.title
+        lines.append(f"Vocabularies differ: compare {comparable} and not {PPL.title}.")
     if seeds > 1:
         lines.append(f"Mean ± standard deviation over n = {seeds} seeds; k/{seeds} where only k are in.")
     marked = any(table.best(metric.name) is not None for metric in table.metrics)
@@ -363,7 +364,8 @@ def _score_legend(table: Table, form: _Form) -> list[str]:
 def _signature(table: Table, metric: Metric) -> str:
     signature = "; ".join(table.signatures[metric.name]) or "(nothing scored yet)"
     if metric.name in table.study.task.on_predictions:
-        signature = f"test={table.study.data.test}, {metric.scorer} {signature}"
+        scorer = f"{metric.scorer} " if metric.scorer else ""
+        signature = f"test={table.study.data.test}, {scorer}{signature}"
     return f"{metric.title}: {signature}."
 
 

@@ -150,7 +150,7 @@ class Plan:
             **({"designs": [_design_json(one) for one in designs]} if designs else {}),
             "dropped": self.study.dropped,
             "totals": asdict(self.totals()),
-            "assumed_length": None if self.lengths else cost.ASSUMED_LENGTH,
+            "assumed_length": None if self.lengths or self.study.data.is_stream else cost.ASSUMED_LENGTH,
         }
 
 
@@ -344,7 +344,7 @@ def print_plan(plan: Plan) -> None:
     if plan.study.dropped:
         dropped = plan.study.dropped
         console.print(f"{plural(dropped, 'combination')} {'was' if dropped == 1 else 'were'} dropped by `where`.")
-    if plan.lengths is None:
+    if plan.lengths is None and not plan.study.data.is_stream:
         console.print(f"The corpus is not prepared: sentences of {cost.ASSUMED_LENGTH} tokens are assumed.")
     custom = [row.row.label for row in plan.rows if references(row.row.config)]
     if custom:

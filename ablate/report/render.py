@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from ablate.config import DataConfig
+from ablate.config.data import CorpusConfig
 from ablate.errors import StoreError
 from ablate.report.agreement import agreements_json
 from ablate.report.designs import design_effects, effects_layout
@@ -138,7 +138,7 @@ class PublishedRun:
 class TableProvenance:
     """The corpora and runs behind a table, and each distinct provenance of the runs; None for an unreadable one."""
 
-    data: DataConfig
+    data: CorpusConfig
     corpora: tuple[str, ...]
     provenances: tuple[Provenance | None, ...]
     runs: tuple[PublishedRun, ...]

@@ -152,7 +152,7 @@ class Table:
     def best(self, metric: str) -> float | None:
         """The best mean over the rows with a score for every seed; None if rows cannot be compared by this metric."""
         # Perplexities per subword of different vocabularies cannot be compared.
-        if metric == PPL.name != self.perplexity.name:
+        if metric == PPL.name and len(self.vocabularies) > 1:
             return None
         # Only complete rows: a mean over fewer seeds may be the best one by the luck of its seeds.
         means = [scores.mean for row in self.rows if (scores := row.scores[metric]).n == len(self.study.seeds)]

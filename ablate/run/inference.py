@@ -1,10 +1,11 @@
-"""Use a trained run: load it, and translate text with it."""
+"""Use a trained run: load it, translate text with it, or generate text."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -12,14 +13,15 @@ from ablate.config import DecodingConfig, ModelConfig, RowConfig
 from ablate.config.plugins import without_digest
 from ablate.data.corpus import Corpus
 from ablate.decoding import translate
-from ablate.errors import DataError, StoreError, UsageError
+from ablate.decoding.generate import generate_text
+from ablate.errors import DataError, StoreError, UsageError, listed
 from ablate.kernels.device import prepare
 from ablate.model import Transformer
 from ablate.run.pipeline import load_model
 from ablate.store import Results, RunFolder
 from ablate.store.corpora import MANIFEST
 from ablate.store.records import Result, RunRecord
-from ablate.tasks import Task, Translation, task_of
+from ablate.tasks import LanguageModel, Task, Translation, task_of
 
 CPU = torch.device("cpu")
 
@@ -70,12 +72,50 @@ def translation_run(folder: RunFolder, results: Results, device: torch.device = 
         UsageError: the run has another task.
         StoreError: the run is not finished, or the run or its corpus is damaged.
     """
-    record = folder.read_run()
-    if record is not None and record.task != Translation.name:
-        raise UsageError(
-            f"run {folder.id} has the task {without_digest(record.task)}; only translation is supported here"
-        )
+    _refuse_other_tasks(folder, Translation.name)
     return load_run(folder, results, device)
+
+
+def language_model_run(folder: RunFolder, results: Results, device: torch.device = CPU) -> LoadedRun:
+    """Load a finished run of a language model; errors as for `translation_run`."""
+    _refuse_other_tasks(folder, LanguageModel.name)
+    return load_run(folder, results, device)
+
+
+def attention_run(folder: RunFolder, results: Results, device: torch.device = CPU) -> LoadedRun:
+    """Load a finished run whose attention can be shown; errors as for `translation_run`."""
+    _refuse_other_tasks(folder, Translation.name, LanguageModel.name)
+    return load_run(folder, results, device)
+
+
+def _refuse_other_tasks(folder: RunFolder, *tasks: str) -> None:
+    record = folder.read_run()
+    if record is not None and record.task not in tasks:
+        task = without_digest(record.task)
+        raise UsageError(f"run {folder.id} has the task {task}; only {listed(tasks)} is supported here")
+
+
+def generate(
+    folder: RunFolder, results: Results, prompt: str, count: int, seed: int, settings: Mapping[str, Any]
+) -> Iterator[str]:
+    """Texts that continue a prompt, from the weights of the chosen step, with seeds from `seed` on.
+
+    Args:
+        folder: of the run.
+        results: the results root.
+        prompt: the beginning; empty for that of a document.
+        count: of texts.
+        seed: of the first text.
+        settings: decoding fields that replace those of the row.
+
+    Raises:
+        UsageError: the run has another task.
+        StoreError: the run is not finished, or the run or its corpus is damaged.
+    """
+    run = language_model_run(folder, results)
+    config = run.config.model_copy(update=dict(settings))
+    for number in range(seed, seed + count):
+        yield prompt + generate_text(run.model, run.corpus.tokenizer, prompt, config, number)
 
 
 def translate_text(folder: RunFolder, results: Results, sentences: Sequence[str], beam: int, alpha: float) -> list[str]:

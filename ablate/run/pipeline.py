@@ -215,12 +215,12 @@ class _Pipeline:
             self.folder, self.config, self.task, self.corpus, result, config.average_checkpoints, self.device
         )
         self._between_batches("measuring")
-        scores = dict(self.task.evaluate(model, self.corpus, self.device))
+        row = self.config.model_copy(update=config.model_dump())
+        scores = dict(self.task.evaluate(model, self.corpus, row, self.device))
         self._between_batches("decoding")
         started = time.monotonic()
-        predictions = self.task.predict(
-            model, self.corpus, config, self.device, lambda: self._between_batches("decoding")
-        )
+        predictions = self.task.predict(model, self.corpus, row, self.device, lambda: self._between_batches("decoding"))
+        generated = self.task.generate(model, self.corpus, row, self.device)
         seconds = time.monotonic() - started
         digest = None
         if predictions is not None:
@@ -246,6 +246,7 @@ class _Pipeline:
             predictions=None if predictions is None else len(predictions),
             sha256=digest,
             seconds=round(seconds, 3),
+            generated=generated,
         )
 
     @staticmethod

@@ -54,7 +54,7 @@ def check_resume(
     steps = min(steps, config.train_steps or steps)
     # The checkpoint is due one step before the end, and not at the interruption, which saves anyway.
     config = config.model_copy(update={"eval_every": max(1, steps // 2), "checkpoint_every": max(1, steps - 1)})
-    dev = corpus.split("dev").first(DEV_ITEMS)
+    dev = task.items(corpus, "dev", config).first(DEV_ITEMS)
     prepare(device, config.deterministic)
 
     def train(folder: RunFolder, until: int) -> None:

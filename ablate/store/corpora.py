@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ablate.config import DataConfig
 from ablate.config.cost import Lengths
+from ablate.config.data import CorpusConfig
 from ablate.config.identity import INTRODUCED_DATA
 from ablate.errors import Damaged, StoreError
 from ablate.store.records import CorpusManifest, CorpusPointer
@@ -38,14 +38,14 @@ def fields_entry(fields: Sequence[str]) -> dict[str, list[str]]:
     return {} if tuple(fields) == _FIRST_FIELDS else {"fields": list(fields)}
 
 
-def remember(data: DataConfig, corpora: Path, corpus: str, signature: Sequence[Any] = ()) -> None:
+def remember(data: CorpusConfig, corpora: Path, corpus: str, signature: Sequence[Any] = ()) -> None:
     """Record the corpus made from these settings and from files with this signature."""
     path, pointer = _pointer(data, corpora), CorpusPointer(corpus=corpus, signature=list(signature))
     if _read_pointer(path) != pointer:
         pointer.write(path)
 
 
-def remembered(data: DataConfig, corpora: Path, signature: Sequence[Any], format: int | None = None) -> str | None:
+def remembered(data: CorpusConfig, corpora: Path, signature: Sequence[Any], format: int | None = None) -> str | None:
     """Id of the corpus last made from these settings and files with this signature, or None.
 
     Args:
@@ -61,13 +61,13 @@ def remembered(data: DataConfig, corpora: Path, signature: Sequence[Any], format
     return pointer.corpus if manifest is not None and format in (None, manifest.format) else None
 
 
-def known_corpus(data: DataConfig, corpora: Path) -> Path | None:
+def known_corpus(data: CorpusConfig, corpora: Path) -> Path | None:
     """Path of the manifest of the corpus last made from these settings, or None."""
     pointer = _read_pointer(_pointer(data, corpora))
     return corpora / pointer.corpus / MANIFEST if pointer else None
 
 
-def known_lengths(data: DataConfig, corpora: Path) -> Lengths | None:
+def known_lengths(data: CorpusConfig, corpora: Path) -> Lengths | None:
     """Sums of lengths of the corpus last made from these settings, or None."""
     pointer = _read_pointer(_pointer(data, corpora))
     return lengths_in(corpora, pointer.corpus) if pointer else None
@@ -93,7 +93,7 @@ def _read_manifest(corpora: Path, corpus: str) -> CorpusManifest | None:
         return None
 
 
-def _pointer(data: DataConfig, corpora: Path) -> Path:
+def _pointer(data: CorpusConfig, corpora: Path) -> Path:
     # Settings that were introduced later are left out at their defaults, so that pointers of earlier versions are
     # still found.
     values = {**data.model_dump(exclude={"folder"}), **fields_entry(data.fields)}

@@ -17,8 +17,10 @@ from pydantic import (
     ConfigDict,
     Field,
     JsonValue,
+    SerializerFunctionWrapHandler,
     ValidationError,
     field_serializer,
+    model_serializer,
     model_validator,
 )
 
@@ -215,6 +217,7 @@ class Decoding(Record):
     predictions: their number; None if the task predicts nothing.
     sha256: of the file of predictions.
     seconds: of decoding.
+    generated: texts that the model generated for the report; left out of the file where there are none.
     """
 
     test: str
@@ -228,6 +231,12 @@ class Decoding(Record):
     predictions: int | None
     sha256: str | None
     seconds: float
+    generated: tuple[str, ...] = ()
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, to_dict: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = to_dict(self)
+        return content if self.generated else {name: value for name, value in content.items() if name != "generated"}
 
 
 class Result(Record):

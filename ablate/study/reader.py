@@ -14,7 +14,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ablate.config import DataConfig, ModelConfig, RowConfig, canonical, resolve_row
+from ablate.config import ModelConfig, RowConfig, canonical, resolve_row
+from ablate.config.data import CorpusConfig
 from ablate.config.fields import field_errors
 from ablate.config.identity import fold_vocab_size
 from ablate.config.inactive import InactiveSettings
@@ -92,6 +93,8 @@ class _Reader:
 
     def __post_init__(self) -> None:
         self.plugins = _PluginResolver(self.path.parent, self.report)
+        self.defaults: Mapping[str, Any] = {}  # of the task
+        self.unused: Mapping[str, str] = {}
 
     def report(self, mark: Mark, message: str) -> None:
         """Record an error; reading goes on, so that all errors are reported at once."""
@@ -119,6 +122,8 @@ class _Reader:
         name = self.read_name(sections.get("study"), root)
         task, task_name = self.read_task(sections.get("task"))
         data = self.read_data(sections.get("data"), root, task) if task else None  # its class knows the fields
+        if task is not None:
+            self.defaults, self.unused = task.defaults, task.unused_fields
         seeds = read_seeds(sections.get("seeds"), self.report)
         metrics = read_metrics(sections.get("metrics"), task, self.report) if task else ()
         base = self.read_base(sections.get("base"))
@@ -211,7 +216,7 @@ class _Reader:
             self.report(node.mark, str(error))
             return None, ""
 
-    def read_data(self, node: Node | None, root: Node, task: Task) -> DataConfig | None:
+    def read_data(self, node: Node | None, root: Node, task: Task) -> CorpusConfig | None:
         if node is None or not isinstance(node.value, dict):
             self.report(
                 node.mark if node else root.mark,
@@ -267,7 +272,8 @@ class _Reader:
             written: the fields that must have an effect.
         """
         try:
-            return resolve_row({name: node.value for name, node in settings.items()}, written)
+            values = {name: node.value for name, node in settings.items()}
+            return resolve_row({**self.defaults, **values}, written, self.unused)
         except ValidationError as error:
             if not alone or any(name in settings for name, _ in field_errors(error)):
                 self.report_fields(field_errors(error), settings, mark)
@@ -279,7 +285,7 @@ class _Reader:
             if not alone:
                 self.report(mark, str(error))
                 return None
-        return resolve_row({})
+        return resolve_row(self.defaults)
 
     def report_fields(self, errors: Sequence[tuple[str, str]], settings: Mapping[str, Node], mark: Mark) -> None:
         """Report (field, message) pairs: each at its field, or at `mark` if the study does not write the field."""
@@ -291,7 +297,7 @@ class _Reader:
         self,
         node: Node | None,
         base: dict[str, Node],
-        data: DataConfig | None,
+        data: CorpusConfig | None,
         match: Match | None,
         tune: Tune | None,
     ) -> tuple[list[Row], int]:
@@ -299,7 +305,7 @@ class _Reader:
 
         `match` and `tune` are the study's; a group may have its own match, or leave `tune` out.
         """
-        base_config = resolve_row({name: value.value for name, value in base.items()})
+        base_config = resolve_row({**self.defaults, **{name: value.value for name, value in base.items()}})
         test = data.test if data else ""
         tuning = self.tune_row(tune, "base", base, {}, base_config, data)
         rows = {"base": Row("base", "base", base_config, test, tuning=tuning)}
@@ -339,10 +345,10 @@ class _Reader:
         settings: Mapping[str, Node],
         written: Collection[str],
         base: RowConfig,
-        data: DataConfig,
+        data: CorpusConfig,
     ) -> tuple[RowConfig | None, Matched | None]:
         """Resolve a row whose free field is chosen by `match`; None, with the errors reported, if that fails."""
-        values = {name: node.value for name, node in settings.items()}
+        values = {**self.defaults, **{name: node.value for name, node in settings.items()}}
         try:
             _, matched = match_row(rule, values, base, lambda one: fold_vocab_size(data, one)[0].vocab_size)
         except NoMatch as error:
@@ -361,7 +367,7 @@ class _Reader:
         settings: Mapping[str, Node],
         written: Mapping[str, Node],
         config: RowConfig,
-        data: DataConfig | None,
+        data: CorpusConfig | None,
     ) -> Tuning | None:
         """The candidates of a row; None without `tune`, and after an error.
 
@@ -427,7 +433,7 @@ class _Reader:
         if spec.where is None:
             return False
         try:
-            values = provisional({name: node.value for name, node in settings.items()})
+            values = provisional({**self.defaults, **{name: node.value for name, node in settings.items()}})
             return not spec.where(_with_symbols(values))
         except ValueError as error:
             self.report(spec.mark, f'row "{spec.label}": {error}')

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ablate.config import PRESETS, RowConfig, TranslationData
-from ablate.config.metrics import TRANSLATION_METRICS
+from ablate.config.language_data import TEXTS, LanguageData
 from ablate.config.plugins import REFERENCE_PATTERN
 from ablate.config.resolve import SYMBOLS
 from ablate.config.translation_data import CORPORA, NAMED_CORPORA
@@ -18,7 +18,7 @@ from ablate.study.designs import RESOLUTIONS
 from ablate.study.matching import FREE_FIELDS
 from ablate.study.select import MAX_SEEDS
 from ablate.study.tuning import TUNED
-from ablate.tasks import TASKS, Translation
+from ablate.tasks import TASKS, LanguageModel, Task, Translation
 
 Schema = dict[str, Any]
 
@@ -93,7 +93,7 @@ def schema() -> Schema:
         "additionalProperties": False,
         "required": ["study", "data"],
         "properties": sections(),
-        "allOf": [_if_translation(_data())],
+        "allOf": [_of_task(task) for task in TASKS.values()],
         "definitions": {
             **_fields(),
             "settings": _settings(lambda name: {"$ref": f"#/definitions/{name}"}),
@@ -114,7 +114,7 @@ def schema_text() -> str:
 def sections() -> Schema:
     """Schemas of the study's sections, by name."""
     seed = {"type": "integer", "minimum": 0, "maximum": 2**32 - 1}
-    metric = {"enum": [metric.name for metric in TRANSLATION_METRICS]}
+    metric = {"type": "string"}  # each task has its own
     groups = {"type": "object", "propertyNames": {"pattern": GROUP}}
     group = {"$ref": "#/definitions/group"}
     return {
@@ -140,7 +140,7 @@ def sections() -> Schema:
             "items": seed,
         },
         "metrics": {
-            "description": "metrics of the translations, by sacreBLEU; verdicts use the first; unset: [bleu]",
+            "description": "metrics of the predictions; verdicts use the first; unset: the task's, such as [bleu]",
             "anyOf": [metric, {"type": "array", "minItems": 1, "uniqueItems": True, "items": metric}],
         },
         "match": {"$ref": "#/definitions/match"},
@@ -221,8 +221,8 @@ def _designs() -> Schema:
     }  # fmt: skip
 
 
-def _data() -> Schema:
-    """Schema of the data section; the corpus decides which fields are required or allowed."""
+def _translation_data() -> Schema:
+    """Schema of the data section of translation; the corpus decides which fields are required or allowed."""
     whole = TranslationData.model_json_schema()
     properties = {name: _untitled(field) for name, field in whole["properties"].items()}
     properties["corpus"]["anyOf"] = [{"enum": list(CORPORA)}, {"type": "string", "pattern": "^hf:"}]
@@ -243,10 +243,34 @@ def _data() -> Schema:
     }
 
 
-def _if_translation(data: Schema) -> Schema:
-    """Constrain the data section of translation. Only the class of a custom task knows its fields."""
-    translation = {"properties": {"task": {"const": Translation.name}}}  # also true of a study without the section
-    return {"if": translation, "then": {"properties": {"data": data}}}
+def _language_data() -> Schema:
+    """Schema of the data section of a language model."""
+    whole = LanguageData.model_json_schema()
+    properties = {name: _untitled(field) for name, field in whole["properties"].items()}
+    properties["corpus"]["anyOf"] = [{"enum": list(TEXTS)}, {"type": "string", "pattern": "^hf:"}]
+    locations = ("folder", "train", "dev", "test", "column", "rows")
+    return {
+        "additionalProperties": False,
+        "required": ["corpus"],
+        "properties": properties,
+        "allOf": [
+            _if_corpus("files", {"required": whole["required"]}),
+            _if_corpus("toy", {"not": {"anyOf": [{"required": [name]} for name in locations]}}),
+        ],
+    }
+
+
+_DATA = {Translation.name: _translation_data, LanguageModel.name: _language_data}
+
+
+def _of_task(task: Task) -> Schema:
+    """Constrain the data section and the metrics of a task. Only the class of a custom task knows its fields."""
+    metric = {"enum": [metric.name for metric in task.prediction_metrics]}
+    metrics = {"anyOf": [metric, {"type": "array", "items": metric}]}
+    condition: Schema = {"properties": {"task": {"const": task.name}}}
+    if task.name != Translation.name:  # a study without the section is one of translation
+        condition["required"] = ["task"]
+    return {"if": condition, "then": {"properties": {"data": _DATA[task.name](), "metrics": metrics}}}
 
 
 def _if_corpus(name: str, then: Schema) -> Schema:

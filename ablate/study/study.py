@@ -8,7 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ablate.config import DataConfig, RowConfig, decoding_id, run_id
+from ablate.config import RowConfig, decoding_id, run_id
+from ablate.config.data import CorpusConfig
 from ablate.config.identity import fold_vocab_size
 from ablate.config.metrics import PPL
 from ablate.config.plugins import Reference, parse_reference, references
@@ -63,7 +64,7 @@ class Run:
     id: str
     seed: int
     config: RowConfig
-    data: DataConfig
+    data: CorpusConfig
     awaits_tuning: bool = False
 
 
@@ -85,7 +86,7 @@ class Study:
 
     name: str
     path: Path
-    data: DataConfig
+    data: CorpusConfig
     rows: tuple[Row, ...]
     seeds: tuple[int, ...]
     dropped: int = 0
@@ -132,7 +133,7 @@ class Study:
         index = self._index[row.label]
         return [self._run(index, row, seed) for seed in self.seeds]
 
-    def data_of(self, row: Row) -> DataConfig:
+    def data_of(self, row: Row) -> CorpusConfig:
         """The data settings with the row's vocabulary size."""
         return fold_vocab_size(self.data, row.config)[0]
 

@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ablate.config import DataConfig
-from ablate.config.metrics import PPL
+from ablate.config.data import CorpusConfig
+from ablate.config.metrics import PPL, Metric
 from ablate.config.plugins import Reference, as_ablate_error, load, load_source, parse_reference, without_digest
 from ablate.errors import StoreError, StudyError, listed
+from ablate.store.records import Measurement, Score
 from ablate.tasks.base import Batch, OutputTerms, Sample, Task
+from ablate.tasks.language_model import LanguageModel
 from ablate.tasks.translation import Translation
 
-TASKS: dict[str, Task] = {task.name: task for task in (Translation(),)}
+TASKS: dict[str, Task] = {task.name: task for task in (Translation(), LanguageModel())}
 
 
 def task_of(name: str, sources: Path) -> Task:
@@ -61,8 +64,8 @@ def _faults(task: Task) -> Iterator[str]:
             yield f"{name} is not a {kind.__name__}"
             return
     data = getattr(task, "data_config", None)
-    if not (isinstance(data, type) and issubclass(data, DataConfig)):
-        yield "data_config is not a subclass of ablate.config.DataConfig"
+    if not (isinstance(data, type) and issubclass(data, CorpusConfig)):
+        yield "data_config is not a subclass of ablate.tasks.DataConfig"
     elif PPL not in task.model_metrics:
         yield "model_metrics does not have PPL, which early stopping and learning curves use"
     elif not task.default_metrics:
@@ -73,4 +76,20 @@ def _faults(task: Task) -> Iterator[str]:
             yield f"default_metrics has {unknown[0]}, which is not a metric of the task: {listed(task.metrics)}"
 
 
-__all__ = ["TASKS", "Batch", "OutputTerms", "Sample", "Task", "Translation", "load_task", "task_of"]
+__all__ = [
+    "PPL",
+    "TASKS",
+    "Batch",
+    "CorpusConfig",
+    "DataConfig",
+    "LanguageModel",
+    "Measurement",
+    "Metric",
+    "OutputTerms",
+    "Sample",
+    "Score",
+    "Task",
+    "Translation",
+    "load_task",
+    "task_of",
+]

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from ablate.config import DataConfig, DecodingConfig, RowConfig
+from ablate.config import DataConfig, RowConfig
+from ablate.config.data import CorpusConfig
 from ablate.config.metrics import PPL, Metric
 from ablate.paper import PaperTable
 from ablate.store.records import Measurement, Score
@@ -54,6 +55,13 @@ class OutputTerms(NamedTuple):
     targets: Tensor
 
 
+# Fields of a row that only some tasks use; a task names its own in `row_fields`.
+TASK_FIELDS = (
+    "beam", "alpha", "max_extra_length",
+    "context", "stride", "eval_context", "eval_stride", "temperature", "top_k", "generated_tokens",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Sample:
     """An item of the test split: its number from 1, and its texts by name, such as ("source", "Ein Hund.")."""
@@ -72,15 +80,21 @@ class Task(ABC):
         model_metrics: measured on the dev split by the model's likelihood.
         prediction_metrics: measured on the predictions for the test split; empty if the task predicts nothing.
         default_metrics: names of the metrics of a study that names none. The verdicts use the first.
+        defaults: of fields for which the paper's value does not suit the task.
+        row_fields: the fields in TASK_FIELDS that have an effect; a study that writes another one is refused.
+        shown_fields: settings that the legend of a table always shows.
         paper: the table of the paper for this task.
     """
 
     name: ClassVar[str]
-    data_config: ClassVar[type[DataConfig]]
+    data_config: ClassVar[type[CorpusConfig]]
     architectures: ClassVar[tuple[str, ...]]
     model_metrics: ClassVar[tuple[Metric, ...]] = (PPL,)
     prediction_metrics: ClassVar[tuple[Metric, ...]] = ()
     default_metrics: ClassVar[tuple[str, ...]] = (PPL.name,)
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    row_fields: ClassVar[tuple[str, ...]] = ("beam", "alpha", "max_extra_length")
+    shown_fields: ClassVar[tuple[str, ...]] = ("batch_tokens", "warmup_steps", "beam", "alpha")
     paper: ClassVar[PaperTable | None] = None
 
     # Settings
@@ -95,7 +109,12 @@ class Task(ABC):
         """Names of the metrics that are measured on predictions."""
         return frozenset(metric.name for metric in self.prediction_metrics)
 
-    def resolve_data(self, settings: Mapping[str, Any]) -> DataConfig:
+    @property
+    def unused_fields(self) -> dict[str, str]:
+        """Fields of a row that have no effect with this task, and why."""
+        return {name: f"task {self.name}" for name in TASK_FIELDS if name not in self.row_fields}
+
+    def resolve_data(self, settings: Mapping[str, Any]) -> CorpusConfig:
         """Resolve the study's `data` section.
 
         Raises:
@@ -104,18 +123,18 @@ class Task(ABC):
         """
         return self.data_config(**settings)
 
-    def check(self, data: DataConfig, config: RowConfig) -> Iterator[str]:
+    def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[str]:
         """Yield a message for each reason why a row cannot be trained on this data."""
         if config.architecture not in self.architectures:
             allowed = " or ".join(self.architectures)
             yield f"architecture={config.architecture} does not work with task {self.name}; use {allowed}"
-        if data.max_length >= config.batch_tokens:
+        if isinstance(data, DataConfig) and data.max_length >= config.batch_tokens:
             yield (
                 f"data.max_length={data.max_length} allows sequences that do not fit in "
                 f"batch_tokens={config.batch_tokens}"
             )
 
-    def describe(self, metric: Metric, data: DataConfig, vocab_sizes: Sequence[int]) -> str | None:
+    def describe(self, metric: Metric, data: CorpusConfig, vocab_sizes: Sequence[int]) -> str | None:
         """How a metric is computed, where that follows from the study; None where each score has its signature."""
         if metric.name == PPL.name:
             sizes = ", ".join(str(V) for V in vocab_sizes)
@@ -125,7 +144,7 @@ class Task(ABC):
     # Data
 
     def prepare(
-        self, data: DataConfig, folder: Path, corpora: Path, log: Callable[[str], None] = lambda line: None
+        self, data: CorpusConfig, folder: Path, corpora: Path, log: Callable[[str], None] = lambda line: None
     ) -> Corpus:
         """Prepare the corpus of a study, or find the prepared one.
 
@@ -141,6 +160,10 @@ class Task(ABC):
         from ablate.data.prepare import prepare
 
         return prepare(data, folder, corpora, log)
+
+    def items(self, corpus: Corpus, split: str, config: RowConfig) -> Split:
+        """The items of `train` or `dev` that training uses, such as sentence pairs, or contexts of a text."""
+        return corpus.split(split)
 
     @abstractmethod
     def n_targets(self, split: Split, items: Indices) -> int:
@@ -178,15 +201,15 @@ class Task(ABC):
 
         return perplexity_of(self.nats_per_token(model, split, device))
 
-    def evaluate(self, model: Transformer, corpus: Corpus, device: torch.device) -> dict[str, Score]:
+    def evaluate(self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device) -> dict[str, Score]:
         """Measure `model_metrics` on the dev split."""
-        return {PPL.name: Score(value=self.perplexity(model, corpus.split("dev"), device))}
+        return {PPL.name: Score(value=self.perplexity(model, self.items(corpus, "dev", config), device))}
 
     def predict(
         self,
         model: Transformer,
         corpus: Corpus,
-        config: DecodingConfig,
+        config: RowConfig,
         device: torch.device,
         after_batch: Callable[[], None] = lambda: None,
     ) -> list[str] | None:
@@ -195,6 +218,10 @@ class Task(ABC):
         `after_batch` is called after each batch, and may raise to stop.
         """
         return None
+
+    def generate(self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device) -> tuple[str, ...]:
+        """Texts that the model generates for the report, beside the predictions."""
+        return ()
 
     # Scores
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ablate.config import DataConfig, DecodingConfig, RowConfig, TranslationData, resolve_data
+from ablate.config import RowConfig, TranslationData, resolve_data
+from ablate.config.data import CorpusConfig
 from ablate.config.metrics import PPL, PPL_CHAR, TRANSLATION_METRICS, Metric
 from ablate.paper import TABLE_3
 from ablate.store.records import Measurement, Score
@@ -35,8 +36,9 @@ class Translation(Task):
         """Resolve the study's `data` section; a named corpus brings its splits and direction."""
         return resolve_data(settings)
 
-    def check(self, data: DataConfig, config: RowConfig) -> Iterator[str]:
+    def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[str]:
         """Yield a message for each reason why a row cannot be trained on this data."""
+        assert isinstance(data, TranslationData)
         positions = config.places(data.max_length, data.max_length)
         if positions > config.max_positions:
             yield (
@@ -55,7 +57,7 @@ class Translation(Task):
                 "source and target; set tied_embeddings to decoder or none"
             )
 
-    def describe(self, metric: Metric, data: DataConfig, vocab_sizes: Sequence[int]) -> str | None:
+    def describe(self, metric: Metric, data: CorpusConfig, vocab_sizes: Sequence[int]) -> str | None:
         """Perplexity follows from the study; sacreBLEU's metrics have signatures."""
         if metric.name == PPL_CHAR.name:
             sizes = ", ".join(str(V) for V in vocab_sizes)
@@ -77,11 +79,11 @@ class Translation(Task):
         states = batch.at_targets(model(batch.source, batch.target_in))
         return OutputTerms(states, model.output_matrix, batch.targets)
 
-    def evaluate(self, model: Transformer, corpus: Corpus, device: torch.device) -> dict[str, Score]:
+    def evaluate(self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device) -> dict[str, Score]:
         """Perplexity per subword token, and per character for comparing vocabularies."""
         from ablate.metrics.perplexity import per_character
 
-        scores = super().evaluate(model, corpus, device)
+        scores = super().evaluate(model, corpus, config, device)
         tokens = int(corpus.split("dev")["target"].lengths.sum())
         characters = sum(len(text) + 1 for text in corpus.text("dev", "target"))  # the end of a sentence counts as one
         return {**scores, PPL_CHAR.name: Score(value=per_character(scores[PPL.name].value, tokens, characters))}
@@ -90,7 +92,7 @@ class Translation(Task):
         self,
         model: Transformer,
         corpus: Corpus,
-        config: DecodingConfig,
+        config: RowConfig,
         device: torch.device,
         after_batch: Callable[[], None] = lambda: None,
     ) -> list[str]:

@@ -77,7 +77,8 @@ class Trainer:
         self.config, self.task, self.device = config, task, device
         self.precision = precision_on(device, config.precision)
         self.context = context or RunContext()
-        self.train, self.dev = corpus.split("train"), corpus.split("dev") if dev is None else dev
+        self.train = task.items(corpus, "train", config)
+        self.dev = task.items(corpus, "dev", config) if dev is None else dev
         self.vocab_size = corpus.tokenizer.vocab_size
         self.order = BatchOrder(self.train, config.batch_tokens, seed, config.train_fraction)
         self.model = build(config, self.vocab_size, seed, device, folder.sources)

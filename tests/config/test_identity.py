@@ -41,8 +41,12 @@ TRAINING = {
     "learning_rate": 1e-3, "optimizer": "adamw", "momentum": 0.8,
     "adam_beta1": 0.8, "adam_beta2": 0.999, "adam_eps": 1e-8,
     "weight_decay": 0.01, "gradient_clipping": 1.0, "vocab_size": 8000, "train_fraction": 0.5,
+    "context": 128, "stride": 32, "feed_forward_bias": False, "embedding_scale": 1,
 }  # fmt: skip
-DECODING = {"beam": 1, "alpha": 1.0, "max_extra_length": 20, "average_checkpoints": 5}
+DECODING = {
+    "beam": 1, "alpha": 1.0, "max_extra_length": 20, "average_checkpoints": 5,
+    "eval_context": 512, "eval_stride": 64, "temperature": 0.5, "top_k": 40, "generated_tokens": 10,
+}  # fmt: skip
 MACHINE = {"checkpoint_minutes": 1.0, "micro_batch_tokens": 1000, "deterministic": True}
 CORPUS = {
     "corpus": "files", "direction": "de-en", "vocab_size": 8000,

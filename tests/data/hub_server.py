@@ -22,6 +22,11 @@ def rows(first, count):
 FILES = {"train.jsonl": rows(0, 3000), "validation.jsonl": rows(3000, 20), "test.jsonl": rows(4000, 20)}
 
 
+def encoded(content):
+    """The bytes of a file, which is given as text or as bytes."""
+    return content if isinstance(content, bytes) else content.encode()
+
+
 class Hub:
     """The server. The name of a repository chooses its behavior: `test/served`, `test/cut` and so on."""
 
@@ -40,7 +45,7 @@ class Hub:
         """The Hub's answer about a repository: its commit, its files, their sizes and hashes."""
         siblings = []
         for name, text in self.files(repository).items():
-            content = text.encode()
+            content = encoded(text)
             sha256 = hashlib.sha256(content).hexdigest()
             if repository == "test/hash":
                 sha256 = "0" * 64
@@ -77,7 +82,7 @@ class Hub:
                 _, _, owner, name, _, revision, file = path.removeprefix("/elsewhere").split("/", 6)
                 repository = f"{owner}/{name}"
                 hub.requests[self.command, repository, file] += 1
-                content = hub.files(repository).get(file, "").encode()
+                content = encoded(hub.files(repository).get(file, ""))
                 etag = hashlib.sha256(content).hexdigest()
                 headers = {"ETag": f'"{etag}"', "X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes"}
                 assert revision == COMMIT

@@ -88,7 +88,10 @@ def test_a_list_makes_the_rows_of_all_its_entries(parts):
         ("{each: {Dropout: [0.1]}}", 's:1:9: unknown field "Dropout"; did you mean "dropout"?'),
         ("{each: {h: [1], n_heads: [1]}}", 's:1:17: "n_heads" and "h" are the same field'),
         ("{set: {preset: bigg}}", 's:1:16: unknown preset "bigg"; did you mean "big"?'),
-        ("{each: {preset: [big, 7]}}", 's:1:23: unknown preset "7"; allowed: base, big'),
+        (
+            "{each: {preset: [big, 7]}}",
+            's:1:23: unknown preset "7"; allowed: base, big, gpt-nano, gpt2-small, llama-tiny',
+        ),
         ("{each: {}}", 's:1:8: expected a mapping of fields under "each"; got an empty mapping'),
         ("{grid: [1]}", 's:1:8: expected a mapping of fields under "grid"; got a list'),
         ("{each: }", 's:1:8: expected a mapping of fields under "each"; got nothing'),

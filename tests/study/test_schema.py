@@ -10,13 +10,14 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from ablate.cli.init import TEMPLATES
-from ablate.config import RowConfig, TranslationData
+from ablate.config import RowConfig
 from ablate.config.resolve import SYMBOLS
 from ablate.errors import StudyError
 from ablate.study import read_study
 from ablate.study.reader import SECTIONS
 from ablate.study.schema import schema, sections
 from ablate.study.yaml_nodes import parse_yaml
+from ablate.tasks import TASKS
 
 ROOT = Path(__file__).parents[2]
 STUDIES = sorted([*ROOT.glob("studies/*.yaml"), *TEMPLATES.glob("*.yaml")])
@@ -57,14 +58,18 @@ def test_the_schema_has_the_sections_and_fields_of_the_reader():
     names = {*RowConfig.model_fields, *SYMBOLS, "preset"}
     assert set(SCHEMA["definitions"]["settings"]["properties"]) == names
     assert set(SCHEMA["definitions"]["lists"]["properties"]) == names
-    (rule,) = SCHEMA["allOf"]
-    assert set(rule["then"]["properties"]["data"]["properties"]) == set(TranslationData.model_fields)
+    for rule, task in zip(SCHEMA["allOf"], TASKS.values(), strict=True):
+        assert rule["if"]["properties"]["task"]["const"] == task.name
+        assert set(rule["then"]["properties"]["data"]["properties"]) == set(task.data_config.model_fields)
 
 
 @pytest.mark.parametrize(
     "text",
     [
         "study: x\ntask: translation\ndata: {corpus: toy}",
+        "study: x\ntask: language-model\ndata: {corpus: toy}\nmetrics: [bpb]",
+        "study: x\ntask: language-model\ndata: {corpus: files, train: a.txt, dev: 5%, tokenizer: bpe}",
+        "study: x\ntask: mine:Task\ndata: {corpus: files}\nmetrics: [accuracy]",
         "study: x\ntask: mine:Task\ndata: {corpus: files, train: a, field_of_mine: 3}",
         "study: x\ndata: {corpus: 'hf:owner/name@main', direction: en-de}",
     ],
@@ -117,7 +122,9 @@ def test_a_field_accepts_the_values_that_its_class_accepts(name):
             allowed = True
         except ValidationError:
             allowed = False
-        if name == "attention_scale" and value is True:  # refused by a validator of the class itself
+        if (
+            name in ("attention_scale", "embedding_scale") and value is True
+        ):  # refused by a validator of the class itself
             allowed = False
         if field.is_required() and value is None:  # d_k and d_v follow from d_model / h
             allowed = True

@@ -1,10 +1,8 @@
-"""A task in one file, as a user would write it: classify sentences, scored by accuracy."""
+"""Classify sentences, scored by accuracy: a task in one file."""
 
 import numpy as np
 
-from ablate.config import DataConfig
-from ablate.config.metrics import PPL, Metric
-from ablate.tasks import OutputTerms, Sample, Task
+from ablate.tasks import PPL, DataConfig, Metric, OutputTerms, Sample, Task
 
 
 class LabelledText(DataConfig):
@@ -27,7 +25,7 @@ class Classification(Task):
         return int(split["label"].lengths[items].sum())
 
     def collate(self, split, items):
-        from ablate.data.seq2seq import collate
+        from ablate.tasks.helpers import collate
 
         return collate(split, items, source="text", target="label")
 
@@ -36,17 +34,17 @@ class Classification(Task):
         return OutputTerms(states, model.output_matrix, batch.targets)
 
     def predict(self, model, corpus, config, device, after_batch=lambda: None):
-        from ablate.decoding import translate
+        from ablate.tasks.helpers import translate
 
         texts = corpus.split("test")["text"]
         sentences = [texts[i].tolist() for i in range(len(texts))]
         return translate(model, corpus.tokenizer, sentences, config, device, after_batch)
 
     def measure(self, metric, predictions, corpus):
-        from ablate.metrics import resampling
+        from ablate.tasks.helpers import measure
 
         statistics = np.array([(score, 1.0) for score in self.measure_items(metric, predictions, corpus)])
-        return resampling.measure(statistics, lambda sums: 100 * sums[0] / sums[1], "exact match")
+        return measure(statistics, lambda sums: 100 * sums[0] / sums[1], "exact match")
 
     def measure_items(self, metric, predictions, corpus):
         labels = corpus.text("test", "label")

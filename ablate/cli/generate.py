@@ -1,0 +1,66 @@
+"""`ablate generate`: text from a trained language model."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from ablate.cli.options import (
+    DEFAULT_RESULTS,
+    Format,
+    OutputFormat,
+    ResultsRoot,
+    RowOfStudy,
+    RunOrStudy,
+    SeedOfRow,
+    find_finished_run,
+)
+from ablate.store import Results
+
+EXAMPLE = "ablate generate study.yaml base --prompt 'The ' --tokens 200"
+
+
+def command(
+    run: RunOrStudy,
+    row: RowOfStudy = None,
+    results: ResultsRoot = DEFAULT_RESULTS,
+    seed: SeedOfRow = None,
+    prompt: Annotated[
+        str, typer.Option("--prompt", metavar="TEXT", help="Text to continue.", show_default="a new document")
+    ] = "",
+    tokens: Annotated[
+        int | None,
+        typer.Option("--tokens", metavar="N", min=1, max=100_000, help="Length of a text.", show_default="the row's"),
+    ] = None,
+    count: Annotated[int, typer.Option("--count", metavar="N", min=1, max=1000, help="Number of texts.")] = 1,
+    temperature: Annotated[
+        float | None,
+        typer.Option(
+            "--temperature", metavar="T", min=0.0, max=100.0, help="0: most likely tokens.", show_default="the row's"
+        ),
+    ] = None,
+    top_k: Annotated[
+        int | None,
+        typer.Option("--top-k", metavar="K", min=1, help="Draw from the K likeliest.", show_default="the row's"),
+    ] = None,
+    draw: Annotated[int, typer.Option("--draw", metavar="N", min=0, help="Seed of the first text's draws.")] = 1,
+    format: Format = OutputFormat.rich,
+) -> None:
+    """Generate text with a trained language model."""
+    root = Results(results)
+    folder = find_finished_run(root, run, row, seed)
+    given = {"generated_tokens": tokens, "temperature": temperature, "top_k": top_k}
+    from ablate.run.inference import generate
+
+    settings = {name: value for name, value in given.items() if value is not None}
+    texts = generate(folder, root, prompt, count, draw, settings)
+    if format is OutputFormat.json:
+        lines = [{"draw": draw + index, "text": text} for index, text in enumerate(texts)]
+        typer.echo(json.dumps({"run": folder.id, "texts": lines}, indent=1, ensure_ascii=False))
+        return
+    for index, text in enumerate(texts):
+        if index:
+            typer.echo("---")
+        typer.echo(text)

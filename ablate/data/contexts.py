@@ -1,0 +1,128 @@
+"""Contexts of a language model: a stream of tokens cut into windows, and their batches.
+
+A context predicts each of its tokens from those before it in the context, and from the one before the context. At the
+beginning of the stream, and of a document that begins a context, that is the begin mark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ablate.data.corpus import Split, TokenSequences
+from ablate.data.tokenizer import BOS, PAD
+
+
+@dataclass(frozen=True)
+class Contexts(TokenSequences):
+    """Contexts over a stream of token ids; `offsets` are those of the documents.
+
+    starts, ends: the first token of each context, and the one after its last.
+    scored: the first token that counts; those before it only predict, because an earlier context has scored them.
+    begins: whether a begin mark is before the context, rather than the token before it.
+    """
+
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    scored: NDArray[np.int64]
+    begins: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, index: int) -> NDArray[np.uint32]:
+        return self.ids[self.starts[index] : self.ends[index]]
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int32]:
+        """Tokens of each context."""
+        return (self.ends - self.starts).astype(np.int32)
+
+    @cached_property
+    def targets(self) -> NDArray[np.int64]:
+        """Tokens of each context that count."""
+        return self.ends - self.scored
+
+    def first(self, count: int) -> Contexts:
+        """The first contexts."""
+        starts, ends, scored = (array[:count] for array in (self.starts, self.ends, self.scored))
+        return Contexts(self.ids, self.offsets, starts, ends, scored, self.begins[:count])
+
+
+@dataclass(frozen=True)
+class ContextBatch:
+    """Padded token ids of contexts, and the positions of the tokens that count.
+
+    inputs: (B, T), each the token before the context and all of its tokens but the last, padded with 0.
+    targets: the n tokens that count.
+    positions: (n), their indices into the inputs flattened to (B * T): the state there predicts the token.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    positions: Tensor
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens that count."""
+        return len(self.positions)
+
+    def at_targets(self, x: Tensor) -> Tensor:
+        """Select the values at tokens that count: (B, T, ...) -> (n, ...)."""
+        return x.flatten(0, 1).index_select(0, self.positions)
+
+    def to(self, device: torch.device) -> ContextBatch:
+        """Copy to a device."""
+        tensors = (self.inputs, self.targets, self.positions)
+        return ContextBatch(*(tensor.to(device, non_blocking=True) for tensor in tensors))
+
+
+def cut(sequences: TokenSequences, context: int, stride: int, joined: bool, score_once: bool) -> Contexts:
+    """Cut a stream into contexts. The last one of a stretch is shorter than the others, and none is dropped.
+
+    Args:
+        sequences: the documents.
+        context: tokens of a context.
+        stride: tokens between the beginnings of two contexts.
+        joined: whether contexts run over the ends of documents; otherwise each document begins one.
+        score_once: count each token in the first context that has it, as evaluations do.
+    """
+    ends = sequences.offsets[1:].astype(np.int64)
+    begins = sequences.offsets[:-1].astype(np.int64)
+    if joined:
+        begins, ends = begins[:1], ends[-1:]
+    lengths = ends - begins
+    counts = 1 + np.maximum(0, -(-(lengths - context) // stride))  # of each stretch
+    stretch = np.repeat(np.arange(len(counts)), counts)
+    index = np.arange(len(stretch)) - np.repeat(np.cumsum(counts) - counts, counts)  # of a context in its stretch
+    starts = begins[stretch] + stride * index
+    stops = np.minimum(starts + context, ends[stretch])
+    # What earlier contexts reach ends at the start of the one before, plus a context.
+    scored = np.where(index > 0, starts - stride + context, starts) if score_once else starts
+    return Contexts(sequences.ids, sequences.offsets, starts, stops, scored, index == 0)
+
+
+def split_of(field: str, contexts: Contexts) -> Split:
+    """The contexts as the items of a split."""
+    return Split({field: contexts})
+
+
+def collate(contexts: Contexts, items: Sequence[int] | NDArray[np.int64]) -> ContextBatch:
+    """Make the padded batch of some contexts."""
+    items = np.asarray(items)
+    starts, lengths = contexts.starts[items], contexts.lengths[items].astype(np.int64)
+    columns = np.arange(int(lengths.max()))
+    is_token = columns < lengths[:, None]  # (B, T)
+    places = starts[:, None] + columns  # of the targets, in the stream
+    inputs = np.full(is_token.shape, PAD, dtype=np.int64)
+    inputs[is_token] = contexts.ids[np.maximum(places[is_token] - 1, 0)]
+    inputs[contexts.begins[items], 0] = BOS
+    counts = is_token & (places >= contexts.scored[items][:, None])
+    targets = contexts.ids[places[counts]].astype(np.int64)
+    return ContextBatch(*map(torch.from_numpy, (inputs, targets, np.flatnonzero(counts))))

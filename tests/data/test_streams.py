@@ -1,0 +1,237 @@
+"""Texts of language models: every format keeps every byte; splits are files or shares; faults are refused."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from pydantic import ValidationError
+
+from ablate.config.language_data import NAMED_TEXTS, resolve_language_data, share_of
+from ablate.data import toy
+from ablate.data.prepare import prepare
+from ablate.data.streams import resolve_streams
+from ablate.data.tokenizer import EOS, ByteTokenizer
+from ablate.errors import DataError
+from tests.data.hub_server import Hub
+
+TEXT = "  The cat sat.\n\nIt was\ta  fine day — 1€,\r\nsaid Ünal.\n" * 40
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """Return a function that prepares data settings."""
+
+    def made(**settings):
+        data = resolve_language_data({"corpus": "files", "dev": "dev.txt", **settings})
+        return prepare(data, tmp_path, tmp_path / "corpora")
+
+    (tmp_path / "dev.txt").write_text("a dev text\n")
+    return made
+
+
+def decoded(corpus, split):
+    """The documents of a split, as text."""
+    sequences = corpus.split(split)["text"]
+    return [corpus.tokenizer.decode([sequences[i].tolist()])[0] for i in range(len(sequences))]
+
+
+def write(folder, name, documents):
+    """Write documents to a file in the format of its name."""
+    path = folder / name
+    if name.endswith(".parquet"):
+        parquet.write_table(pa.table({"text": documents, "id": list(range(len(documents)))}), path)
+        return
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in documents) if ".jsonl" in name else documents[0]
+    content = lines.encode()
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+
+
+@pytest.mark.parametrize("tokenizer", ["bytes", "bpe", "unigram"])
+@pytest.mark.parametrize("name", ["train.txt", "train.txt.gz", "train.jsonl", "train.jsonl.gz", "train.parquet"])
+def test_every_byte_is_kept(corpus, tmp_path, name, tokenizer):
+    write(tmp_path, name, [TEXT])
+    settings = {} if tokenizer == "bytes" else {"vocab_size": 284}
+    prepared = corpus(train=name, tokenizer=tokenizer, **settings)
+    assert decoded(prepared, "train") == [TEXT]
+    ids = np.asarray(prepared.split("train")["text"].ids)
+    assert prepared.tokenizer.byte_lengths()[ids].sum() == len(TEXT.encode())
+    assert decoded(prepared, "test") == decoded(prepared, "dev") == ["a dev text\n"]
+
+
+def test_rows_are_documents_with_an_end_mark_between_or_pieces_of_one(corpus, tmp_path):
+    write(tmp_path, "train.jsonl", ["first\n", "", "second", "third"])
+    documents = corpus(train="train.jsonl").split("train")["text"]
+    lists = [documents[i].tolist() for i in range(len(documents))]
+    assert lists == [[*ByteTokenizer().encode([text])[0], *end] for text, end in
+                     (("first\n", [EOS]), ("second", [EOS]), ("third", []))]  # fmt: skip
+    assert decoded(corpus(train="train.jsonl", rows="pieces"), "train") == ["first\nsecondthird"]
+
+
+def test_a_folder_is_its_files_in_order_of_their_names(corpus, tmp_path):
+    (tmp_path / "texts").mkdir()
+    for name, text in (("b.txt", "two"), ("a.txt", "one"), ("notes.md", "no")):
+        (tmp_path / "texts" / name).write_text(text)
+    assert decoded(corpus(train="texts"), "train") == ["one", "two"]
+
+
+def test_shares_are_cut_from_the_end_by_characters_as_nanogpt_cuts(corpus, tmp_path):
+    text = "".join(chr(0x100 + i) for i in range(1003))
+    (tmp_path / "input.txt").write_text(text)
+    prepared = corpus(train="input.txt", dev="10%")
+    assert decoded(prepared, "train") == [text[: int(0.9 * 1003)]]
+    assert decoded(prepared, "dev") == decoded(prepared, "test") == [text[int(0.9 * 1003) :]]
+    three = corpus(train="input.txt", dev="10%", test="5%")
+    parts = [decoded(three, split)[0] for split in ("train", "dev", "test")]
+    assert "".join(parts) == text
+    assert [len(part) for part in parts] == [852, 100, 51]
+
+
+def test_a_limit_of_bytes_cuts_no_character(corpus, tmp_path):
+    (tmp_path / "input.txt").write_text("aé" * 10)  # 3 bytes each
+    assert decoded(corpus(train="input.txt", max_bytes=8), "train") == ["aéaéa"]
+    assert decoded(corpus(train="input.txt", max_bytes=9), "train") == ["aéaéaé"]
+
+
+def test_a_text_longer_than_a_block_is_the_same_text(corpus, tmp_path):
+    text = "".join(f"line {i} é\n" for i in range(150_000))  # 2 MB: blocks end within lines and characters
+    (tmp_path / "input.txt").write_text(text)
+    assert decoded(corpus(train="input.txt"), "train") == [text]
+
+
+def test_the_id_follows_from_text_and_settings(corpus, tmp_path):
+    write(tmp_path, "train.txt", [TEXT])
+    write(tmp_path, "same.parquet", [TEXT])
+    first = corpus(train="train.txt")
+    assert corpus(train="same.parquet").id == first.id
+    assert corpus(train="train.txt", documents="separate").id != first.id
+    (tmp_path / "train.txt").write_text(TEXT + ".")
+    assert corpus(train="train.txt").id != first.id
+
+
+def test_the_toy_text_is_the_english_side_of_the_toy_corpus(tmp_path):
+    prepared = prepare(resolve_language_data({"corpus": "toy"}), tmp_path, tmp_path / "corpora")
+    sentences = toy.generate()
+    for split in ("train", "dev", "test"):
+        assert decoded(prepared, split) == ["".join(f"{source}.\n" for source, _ in sentences[split])]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"good\nbad \xff\n", "input.txt:2: is not valid UTF-8"),
+        (b"good\n\nbad \0\n", "input.txt:3: contains a NUL byte"),
+        (b"", "the train split has no text"),
+    ],
+)
+def test_text_that_cannot_be_used_is_refused_with_its_line(corpus, tmp_path, content, message):
+    (tmp_path / "input.txt").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        corpus(train="input.txt")
+
+
+def test_every_missing_split_is_one_line(tmp_path):
+    data = resolve_language_data({"corpus": "files", "train": "a.txt", "dev": "b.txt", "test": "c.txt"})
+    with pytest.raises(DataError) as error:
+        resolve_streams(data, tmp_path, tmp_path)
+    assert [line.removeprefix(f"{tmp_path}/") for line in error.value.lines] == [
+        f"{name}.txt not found; set data.folder" for name in "abc"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"corpus": "wikitxt-2"}, 'did you mean "wikitext-2"'),
+        ({}, "data needs a corpus: toy, wikitext-2"),
+        ({"corpus": "files", "train": "a.txt", "dev": "60%", "test": "40%"}, "leave no text for training"),
+        ({"corpus": "files", "train": "10%", "dev": "b"}, 'train "10%" is a share'),
+        ({"corpus": "files", "train": "a", "dev": "0%"}, "not a share between"),
+        ({"corpus": "toy", "vocab_size": 500}, "vocab_size=500 has no effect with tokenizer=bytes"),
+        ({"corpus": "toy", "train": "x"}, '"train" has no effect on the toy corpus'),
+        ({"corpus": "hf:x"}, "is not of the form hf:OWNER/NAME"),
+    ],
+)
+def test_settings_that_cannot_go_together_are_refused(settings, message):
+    with pytest.raises((ValueError, ValidationError), match=message):
+        resolve_language_data(settings)
+
+
+def test_shares():
+    assert [share_of("5%"), share_of("0.5 %"), share_of("5"), share_of("dev.txt")] == [0.05, 0.005, None, None]
+
+
+HUB_SCRIPT = """
+import json, sys
+from pathlib import Path
+from ablate.config.language_data import resolve_language_data
+from ablate.data.prepare import prepare
+outcomes = {}
+for name, settings in json.loads(sys.argv[1]).items():
+    data = resolve_language_data({"corpus": name, **settings})
+    corpus = prepare(data, Path("nowhere"), Path(sys.argv[2]))
+    outcomes[name] = {}
+    for split in ("train", "dev", "test"):
+        text = corpus.split(split)["text"]
+        outcomes[name][split] = corpus.tokenizer.decode([text[i].tolist() for i in range(len(text))])
+print(json.dumps(outcomes))
+"""
+
+
+def table(*texts):
+    """The content of a Parquet file with a column of texts."""
+    sink = pa.BufferOutputStream()
+    parquet.write_table(pa.table({"text": list(texts)}), sink)
+    return sink.getvalue().to_pybytes()
+
+
+class TextHub(Hub):
+    """The Hub with small made files under the names that the named texts have there."""
+
+    CONTENT: ClassVar = {
+        "Salesforce/wikitext": {
+            f"{config}/{split}-00000-of-00001.parquet": table(" = Title = \n", "", f" {config} {split} \n")
+            for config in ("wikitext-2-raw-v1", "wikitext-103-raw-v1") for split in ("train", "validation", "test")
+        },
+        "afmck/text8": {
+            f"data/{split}-00000-of-00001.parquet": table(f" of {split}") for split in ("train", "validation", "test")
+        },
+        "LTCB/enwik8": {"enwik8-raw/train/0000.parquet": table("x" * 100), "enwik8/train/0000.parquet": table("y")},
+        "HuggingFaceFW/fineweb-edu": {
+            **{f"sample/10BT/{i:03}_00000.parquet": table("a" * 600, f"{i}" * 400) for i in range(2)},
+            "data/CC-MAIN-2013-20/train-00000-of-00014.parquet": table("other"),
+        },
+    }  # fmt: skip
+
+    def files(self, repository):
+        return self.CONTENT[repository]
+
+
+def test_named_texts_are_read_from_the_hub(tmp_path):
+    hub = TextHub()
+    cases = {name: {} for name in NAMED_TEXTS if name != "toy"}
+    cases["fineweb-edu-sample"] = {"dev": "10%", "test": "10%"}
+    variables = {**os.environ, "HF_ENDPOINT": hub.address, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path / "home"),
+                 "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_XET": "1"}  # fmt: skip
+    words = [sys.executable, "-c", HUB_SCRIPT, json.dumps(cases), str(tmp_path / "corpora")]
+    done = subprocess.run(words, env=variables, cwd=ROOT, capture_output=True, text=True, check=False)
+    hub.close()
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["wikitext-2"]["dev"] == [" = Title = \n wikitext-2-raw-v1 validation \n"]
+    assert found["wikitext-103"]["test"] == [" = Title = \n wikitext-103-raw-v1 test \n"]
+    assert found["text8"] == {"train": [" of train"], "dev": [" of validation"], "test": [" of test"]}
+    assert {split: len(texts[0]) for split, texts in found["enwik8"].items()} == {"train": 90, "dev": 5, "test": 5}
+    fineweb = found["fineweb-edu-sample"]
+    assert (
+        "".join(text for texts in fineweb.values() for text in texts) == "a" * 600 + "0" * 400 + "a" * 600 + "1" * 400
+    )
+    assert [len(texts) for texts in fineweb.values()] == [3, 1, 1]

@@ -1,0 +1,121 @@
+"""Exported language models: the logits and greedy texts of GPT-2 and Llama are ours, and so are parameter counts."""
+
+import pytest
+import torch
+
+from ablate.config import cost, resolve_row
+from ablate.data.tokenizer import BOS, EOS, ByteTokenizer
+from ablate.decoding.generate import generate_ids
+from ablate.errors import listed
+from ablate.export.huggingface import (
+    gpt2_configuration,
+    llama_configuration,
+    write_gpt2,
+    write_llama_language_model,
+)
+from ablate.export.targets import target_of
+from ablate.export.trained_model import TrainedModel
+from ablate.model import build
+from tests.tasks.language import SIZES, small
+
+transformers = pytest.importorskip("transformers")
+
+GPT2 = {"positional_encoding": "learned", "activation": "gelu", "attention_bias": True}
+LLAMA = {"positional_encoding": "rope", "norm": "rmsnorm", "activation": "swiglu"}
+MODELS = {
+    "gpt2": (GPT2, write_gpt2, "GPT2LMHeadModel"),
+    "llama": (LLAMA, write_llama_language_model, "LlamaForCausalLM"),
+}
+SHAPES = (
+    {},
+    {"embedding_scale": 1},
+    {"tied_embeddings": "none"},
+    {"tied_embeddings": "none", "embedding_scale": 1},
+    {"attention_bias": False},
+    {"attention_bias": True},
+    {"feed_forward_bias": False},
+    {"n_kv_heads": 1},
+)
+CASES = [
+    *((name, shape) for name in MODELS for shape in SHAPES),
+    ("gpt2", {"positional_encoding": "sinusoidal"}),
+    ("gpt2", {"positional_encoding": "none"}),
+    ("gpt2", {"activation": "relu"}),
+]
+
+
+def exported(name, folder, **fields):
+    """(row, our model, the model that the library loads from our files)."""
+    settings, write, cls = MODELS[name]
+    config, model = small(**{**settings, **fields})
+    write(TrainedModel(config, model.state_dict(), ByteTokenizer(), ("text",)), folder)
+    there, info = getattr(transformers, cls).from_pretrained(folder, output_loading_info=True)
+    assert not any(info.values()), info
+    return config, model, there.eval()
+
+
+@pytest.mark.parametrize(("name", "fields"), CASES, ids=str)
+def test_logits_and_greedy_texts_are_ours(tmp_path, name, fields):
+    config, model, there = exported(name, tmp_path, **fields)
+    tokens = torch.tensor([[BOS, 70, 81, 90, 4, 259, 31, 32], [BOS, *range(100, 107)]])
+    found = there(tokens).logits
+    torch.testing.assert_close(found, model.logits(model.read(tokens)), atol=1e-4, rtol=1e-4)
+    prompt = [BOS, 70, 81]
+    ours = list(generate_ids(model, prompt, 40, context=config.max_positions, temperature=0.0))
+    theirs = there.generate(torch.tensor([prompt]), max_new_tokens=40)[0, 3:].tolist()
+    assert theirs[: theirs.index(EOS) if EOS in theirs else None] == ours
+    assert len(ours) > 1
+
+
+def test_the_byte_tokenizer_there_is_ours(tmp_path):
+    exported("gpt2", tmp_path)
+    there = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for text in ("The cat\n\n sat.\t€ Ünal \x01 'quoted' <x> don't 123", "  two  spaces ", "\r\n"):
+        ids = ByteTokenizer().encode([text])[0]
+        assert there.encode(text, add_special_tokens=False) == ids
+        assert there.decode(ids) == text
+    assert (there.bos_token_id, there.eos_token_id) == (BOS, EOS)
+
+
+@pytest.mark.parametrize(
+    ("preset", "make", "configuration"),
+    [
+        ("gpt-nano", "GPT2", gpt2_configuration),
+        ("gpt2-small", "GPT2", gpt2_configuration),
+        ("llama-tiny", "Llama", llama_configuration),
+    ],
+)
+@pytest.mark.parametrize("V", [260, 50_257])
+def test_presets_have_as_many_parameters_as_the_library_s_models(preset, make, configuration, V):
+    config = resolve_row({"preset": preset})
+    settings = getattr(transformers, f"{make}Config")(**configuration(config, V))
+    with torch.device("meta"):
+        there = transformers.AutoModelForCausalLM.from_config(settings)
+    assert cost.parameters(config, V) == there.num_parameters()
+
+
+def test_known_counts_of_presets():
+    assert cost.parameters(resolve_row({"preset": "gpt2-small"}), 50_257) == 124_439_808  # as published
+    assert cost.parameters(resolve_row({"preset": "llama-tiny"}), 32_000) == 15_191_712
+
+
+def test_closed_counts_are_those_of_the_model():
+    for preset in ("gpt-nano", "llama-tiny"):
+        config = resolve_row({"preset": preset})
+        model = build(config, 260, seed=1)
+        assert sum(parameter.numel() for parameter in model.parameters()) == cost.parameters(config, 260)
+
+
+def reasons(library="huggingface", **fields):
+    config = resolve_row({"architecture": "decoder-only", "label_smoothing": 0.0, **SIZES, **fields})
+    target = target_of("language-model", config, library)
+    return target if target is None else (target.name, listed(target.violations(config) or ["nothing"]))
+
+
+def test_the_target_is_the_model_that_fits():
+    assert reasons(**GPT2) == ("GPT2LMHeadModel", "nothing")
+    assert reasons(**LLAMA) == ("LlamaForCausalLM", "nothing")
+    name, why = reasons(**{**LLAMA, "norm": "layernorm"})
+    assert (name, why) == ("LlamaForCausalLM", "norm=layernorm, but LlamaForCausalLM supports only rmsnorm")
+    assert "d_k=8 and d_v=4" in reasons(**GPT2, d_v=4)[1]
+    assert reasons("ctranslate2", **GPT2) is None

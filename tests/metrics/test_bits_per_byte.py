@@ -1,0 +1,103 @@
+"""Bits per byte against a plain loop, closed forms, and blocks that do not depend on the vocabulary."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from ablate.config.language_data import resolve_language_data
+from ablate.data.corpus import TokenSequences
+from ablate.data.prepare import prepare
+from ablate.data.tokenizer import EOS, ByteTokenizer
+from ablate.metrics.bits_per_byte import BLOCK_BYTES, block_scores, blocks_of, lines_of, measure
+from ablate.tasks import LanguageModel
+from tests.tasks.language import plain_nats, small
+
+CPU = torch.device("cpu")
+TASK = LanguageModel()
+TEXT = "The quick brown fox, 1€ — jumps over\nthe lazy dog. " * 5
+
+
+@pytest.fixture(scope="module", params=["bytes", "bpe"])
+def corpus(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text")
+    (folder / "train.txt").write_text(TEXT * 4)
+    (folder / "dev.txt").write_text(TEXT[:200])
+    sizes = {} if request.param == "bytes" else {"vocab_size": 300}
+    settings = {"corpus": "files", "train": "train.txt", "dev": "dev.txt", "tokenizer": request.param, **sizes}
+    return prepare(resolve_language_data(settings), folder, folder / "corpora")
+
+
+def values(lines, name):
+    return [float(line.split(f"{name}=")[1].split()[0]) for line in lines]
+
+
+@pytest.mark.parametrize("fields", [{}, {"eval_stride": 1}, {"eval_context": 48, "eval_stride": 1}], ids=str)
+def test_the_score_is_that_of_a_plain_loop(corpus, fields):
+    config, model = small(corpus.tokenizer.vocab_size, **fields)
+    tokens = corpus.split("test")["text"].ids.tolist()
+    lines = TASK.predict(model, corpus, config, CPU)
+    context = config.eval_context or config.context
+    if config.eval_stride == 1:
+        nats = sum(plain_nats(model, tokens, context))
+    else:  # contexts side by side: each begins anew after its first token
+        nats = 0.0
+        for start in range(0, len(tokens), context):
+            before = tokens[start - 1 : start]
+            inputs = torch.tensor([[*(before or [2]), *tokens[start : start + context - 1]]])
+            logits = model.logits(model.read(inputs))[0].double().log_softmax(-1)
+            nats -= sum(float(logits[i, token]) for i, token in enumerate(tokens[start : start + context]))
+    assert sum(values(lines, "nats")) == pytest.approx(nats, rel=1e-5)
+    size = len(TEXT[:200].encode())
+    measured = TASK.measure("bpb", lines, corpus)
+    assert measured.value == pytest.approx(nats / math.log(2) / size, rel=1e-5)
+    assert measured.signature == f"ctx:{context}|stride:{config.eval_stride or context}|bytes:{size}|split:dev"
+    perplexity = TASK.evaluate(model, corpus, config, CPU)["ppl"]
+    assert perplexity.value == pytest.approx(math.exp(nats / len(tokens)), rel=1e-5)
+    assert perplexity.signature.startswith(f"ctx:{context}|")
+
+
+def test_a_uniform_model_needs_log2_v_bits_for_each_byte(corpus):
+    config, model = small(corpus.tokenizer.vocab_size, norm_position="none", residual=False)
+    for parameter in model.parameters():
+        parameter.zero_()
+    lines = TASK.predict(model, corpus, config, CPU)
+    V, tokens = corpus.tokenizer.vocab_size, len(corpus.split("test")["text"].ids)
+    expected = tokens * math.log2(V) / len(TEXT[:200].encode())
+    assert TASK.measure("bpb", lines, corpus).value == pytest.approx(expected, rel=1e-6)
+
+
+def test_blocks_hold_the_bytes_that_begin_in_them_and_marks_follow_the_last_byte():
+    text = "a" * (BLOCK_BYTES - 1) + "€" + "b" * BLOCK_BYTES  # one character over the end of a block
+    (ids,) = ByteTokenizer().encode([text])
+    ids.insert(BLOCK_BYTES, EOS)  # within the second block's beginning
+    blocks = blocks_of(TokenSequences(np.array(ids), np.array([0, len(ids)])), ByteTokenizer())
+    assert blocks.bytes.tolist() == [BLOCK_BYTES, BLOCK_BYTES, 2]
+    assert blocks.tokens.tolist() == [BLOCK_BYTES + 1, BLOCK_BYTES, 2]
+    assert blocks.bytes.sum() == len(text.encode())
+
+
+def test_a_block_weighs_as_much_as_its_bytes():
+    (ids,) = ByteTokenizer().encode(["x" * (BLOCK_BYTES + 10)])
+    blocks = blocks_of(TokenSequences(np.array(ids), np.array([0, len(ids)])), ByteTokenizer())
+    nats = np.where(np.arange(len(ids)) < BLOCK_BYTES, math.log(2), 3 * math.log(2))
+    lines = lines_of(nats, blocks, 64, 32)
+    assert block_scores(lines) == pytest.approx([1.0, 3.0])
+    measured = measure(lines, "5%")
+    assert measured.value == pytest.approx((BLOCK_BYTES + 30) / (BLOCK_BYTES + 10), rel=1e-6)
+    assert measured.signature == f"ctx:64|stride:32|bytes:{BLOCK_BYTES + 10}|split:5%"
+    assert set(np.round(measured.resamples, 3)) == {1.0, round(measured.value, 3), 3.0}
+
+
+def test_models_of_two_vocabularies_have_the_same_blocks(tmp_path):
+    text = "".join(f"some line of text {i}\n" for i in range(300))
+    (tmp_path / "a.txt").write_text(text)
+    sizes = []
+    for settings in ({}, {"tokenizer": "bpe", "vocab_size": 310}):
+        data = resolve_language_data({"corpus": "files", "train": "a.txt", "dev": "50%", **settings})
+        corpus = prepare(data, tmp_path, tmp_path / "corpora")
+        sizes.append(TASK.n_predictions(corpus))
+        (sample,) = TASK.samples(corpus, [1])
+        assert sample.texts[0][1] in text
+    assert sizes == [math.ceil(len(text) / 2 / BLOCK_BYTES)] * 2

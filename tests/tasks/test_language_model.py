@@ -1,0 +1,264 @@
+"""Language models from a study to a table: scores, generated text, attention, export, resume, and what is refused."""
+
+import json
+import math
+import os
+import random
+
+import pytest
+import torch
+
+from ablate.config import cost, resolve_row
+from ablate.config.cost import Lengths
+from ablate.errors import StudyError
+from ablate.run.inference import load_run
+from ablate.store import Results
+from ablate.study import Selection, read_study
+from ablate.tasks import LanguageModel
+from tests.cli.inside import inside
+from tests.tasks.language import plain_nats
+
+STUDY = """\
+study: lm
+task: language-model
+data: {corpus: files, train: text.txt, dev: 5%, test: 5%}
+base:
+  N: 1
+  d_model: 32
+  d_ff: 64
+  h: 2
+  dropout: 0.0
+  positional_encoding: rope
+  norm: rmsnorm
+  activation: swiglu
+  norm_position: pre
+  max_positions: 128
+  context: 16
+  batch_tokens: 256
+  train_steps: 60
+  warmup_steps: 10
+  learning_rate: 0.01
+  eval_every: 30
+  checkpoint_every: 30
+  generated_tokens: 20
+rows:
+  gpt: {set: {positional_encoding: learned, norm: layernorm, activation: gelu, embedding_scale: 1}}
+  lstm: {set: {mixer: lstm, positional_encoding: none}}
+  context: {each: {context: [8], eval_context: [64], eval_stride: [4]}}
+"""
+GPT = "gpt positional_encoding=learned norm=layernorm activation=gelu embedding_scale=1"
+HEAD = "study: s\ntask: language-model\ndata: {corpus: toy}\n"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The study and its text: lines whose second half repeats the first."""
+    path, draw = tmp_path_factory.mktemp("lm"), random.Random(1)
+    words = ["".join(draw.choice("abcdef") for _ in range(4)) for _ in range(1500)]
+    (path / "text.txt").write_text("".join(f"{word}{word}\n" for word in words))
+    (path / "lm.yaml").write_text(STUDY)
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(folder):
+    """The results root after `ablate run`."""
+    done = inside("run", folder / "lm.yaml", "--results", folder / "results", "--device", "cpu")
+    assert done.code == 0, done.err
+    return folder / "results"
+
+
+def of_row(folder, label):
+    study = read_study(folder / "lm.yaml")
+    row = next(row for row in study.rows if row.label == label)
+    return study.runs_of(row)[0].id, row
+
+
+def test_the_table_has_bits_per_byte_with_a_signature_for_each_evaluation(folder, trained):
+    done = inside("table", folder / "lm.yaml", "--results", trained, "--format", "json")
+    table = json.loads(done.out)
+    assert table["metrics"] == ["ppl", "bpb"]
+    assert table["signatures"]["bpb"] == [
+        f"ctx:{context}|stride:{stride}|bytes:675|split:5%" for context, stride in ((16, 16), (16, 4), (64, 64), (8, 8))
+    ]
+    rows = {row["row"]: row for row in table["rows"]}
+    bits = {label: row["bpb"]["values"][0] for label, row in rows.items()}
+    assert bits["base"] < math.log2(7)  # of six letters and line ends; half of them can be known
+    assert bits["context eval_stride=4"] < bits["base"]  # more tokens before most tokens
+    assert rows["context eval_context=64"]["params"] == rows["base"]["params"]
+    assert rows[GPT]["against_base"]["bpb"]
+    assert all(row["bpb"]["n"] == 1 for row in rows.values())
+
+
+def test_rows_of_the_evaluation_train_nothing(folder):
+    study = read_study(folder / "lm.yaml")
+    assert len(study.rows) == 6
+    assert len({run.id for run in study.runs()}) == 4
+
+
+def test_the_trained_model_s_score_is_that_of_a_plain_loop(folder, trained):
+    id, row = of_row(folder, "context eval_context=64")
+    run = load_run(Results(trained).run(id), Results(trained))
+    score = run.result.decodings[row.decoding].scores["bpb"]
+    tokens = run.corpus.split("test")["text"].ids.tolist()
+    each = row.config.model_copy(update={"eval_stride": 1})
+    found = run.task.predict(run.model, run.corpus, each, torch.device("cpu"))
+    nats = sum(plain_nats(run.model, tokens, 64))
+    assert run.task.measure("bpb", found, run.corpus).value == pytest.approx(nats / math.log(2) / 675, rel=1e-4)
+    assert score.signature == "ctx:64|stride:64|bytes:675|split:5%"
+
+
+def test_generated_texts_are_stored_and_shown_in_the_report(folder, trained, tmp_path):
+    id, row = of_row(folder, "base")
+    run = load_run(Results(trained).run(id), Results(trained))
+    texts = run.result.decodings[row.decoding].generated
+    assert len(texts) == 3
+    assert run.task.generate(run.model, run.corpus, row.config, torch.device("cpu")) == texts
+    done = inside("report", folder / "lm.yaml", "--results", trained, "--out", tmp_path / "page.html")
+    assert done.code == 0, done.err
+    page = (tmp_path / "page.html").read_text()
+    assert "Texts that each row" in page
+    assert texts[0].split("\n")[0] in page
+
+
+def test_generate_continues_a_prompt_by_run_and_by_row(folder, trained):
+    id, _ = of_row(folder, "base")
+    words = ("--results", trained, "--prompt", "abc", "--tokens", "9", "--count", "2", "--format", "json")
+    by_run, by_row = (
+        json.loads(inside("generate", *which, *words).out) for which in ((id[:6],), (folder / "lm.yaml",))
+    )
+    assert by_run == by_row
+    assert by_run["run"] == id
+    assert [text["draw"] for text in by_run["texts"]] == [1, 2]
+    assert all(text["text"].startswith("abc") for text in by_run["texts"])
+    greedy = (folder / "lm.yaml", "base", "--temperature", "0", *words[:6])
+    assert inside("generate", *greedy, "--draw", 1).out == inside("generate", *greedy, "--draw", 2).out
+
+
+def test_generate_refuses_rows_and_runs_that_it_cannot_use(folder, trained):
+    done = inside("generate", folder / "lm.yaml", "bas", "--results", trained)
+    assert done.code == 2
+    assert "bas" in done.err
+    done = inside("generate", folder / "lm.yaml", "base", "--results", folder / "nothing")
+    assert done.code == 2
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [("translate",)], ids=str)
+def test_commands_that_need_a_target_side_say_so_in_one_line(folder, trained, words):
+    id, _ = of_row(folder, "base")
+    done = inside(*words, id, "--results", trained)
+    assert done.code == 2
+    assert done.err == f"run {id} has the task language-model; only translation is supported here\n"
+
+
+def test_attention_and_importance(folder, trained):
+    id, _ = of_row(folder, "base")
+    done = inside("attention", id, "--results", trained, "--sentence", "abab", "--format", "json")
+    assert done.code == 0, done.err
+    shown = json.loads(done.out)
+    assert (shown["source"], shown["target"]) == ([], ["<s>", "a", "b", "a", "b"])
+    done = inside("attention", id, "--results", trained)
+    assert done.code == 0, done.err
+    done = inside("attention", id, "--results", trained, "--importance", "--pairs", "4", "--format", "json")
+    assert done.code == 0, done.err
+    assert len(json.loads(done.out)["heads"]) == 2
+    done = inside("attention", id, "--results", trained, "--translation", "x")
+    assert (done.code, done.err) == (2, "--translation: a language model reads one text; give it as --sentence\n")
+
+
+@pytest.mark.parametrize(
+    ("label", "cls"),
+    [
+        ("base", "LlamaForCausalLM"),
+        (GPT, "GPT2LMHeadModel"),
+    ],
+)
+def test_export_gives_the_same_greedy_text(folder, trained, tmp_path, label, cls):
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    transformers = pytest.importorskip("transformers")
+    id, _ = of_row(folder, label)
+    done = inside("export", id, tmp_path / "model", "--to", "huggingface", "--results", trained)
+    assert (done.code, cls in done.out) == (0, True), done.err
+    there, tokenizer = (
+        getattr(transformers, name).from_pretrained(tmp_path / "model") for name in (cls, "PreTrainedTokenizerFast")
+    )
+    prompt = tokenizer("abcd", return_tensors="pt", add_special_tokens=False).input_ids
+    prompt = torch.cat([torch.tensor([[tokenizer.bos_token_id]]), prompt], dim=1)
+    text = tokenizer.decode(there.generate(prompt, max_new_tokens=11, do_sample=False)[0, 1:])
+    words = ("--prompt", "abcd", "--tokens", "11", "--temperature", "0", "--results", trained)
+    assert inside("generate", id, *words).out == f"{text}\n"
+
+
+def test_what_cannot_be_exported_is_refused(folder, trained, tmp_path):
+    id, _ = of_row(folder, "lstm mixer=lstm positional_encoding=none")
+    done = inside("export", id, tmp_path / "model", "--to", "huggingface", "--results", trained)
+    assert done.code == 2
+    assert "it has mixer=lstm, but" in done.err
+    done = inside("export", id, tmp_path / "model", "--to", "ctranslate2", "--results", trained)
+    assert "has the task language-model; only translation is supported by --to ctranslate2" in done.err
+
+
+def test_resuming_gives_the_same_bytes(folder, trained):
+    done = inside("verify", folder / "lm.yaml", "--results", trained, "--device", "cpu", "--rows", "lstm")
+    assert done.code == 0, done.out + done.err
+    assert "identical" in done.out
+
+
+@pytest.mark.parametrize(
+    ("base", "line"),
+    [
+        ("{beam: 4}", "s:4:14: beam: 4 has no effect with task language-model; remove it"),
+        ("{architecture: encoder-decoder}", "architecture=encoder-decoder does not work with task language-model"),
+        ("{context: 2048}", "context=2048 is longer than max_positions=1024"),
+        ("{eval_context: 2048}", "eval_context=2048 is longer than max_positions=1024"),
+        ("{context: 64, stride: 65}", "stride=65 leaves out tokens: it must be at most context=64"),
+        ("{context: 64, eval_stride: 65}", "eval_stride=65 leaves out tokens: it must be at most eval_context=64"),
+        ("{context: 64, batch_tokens: 63}", "context=64 does not fit in batch_tokens=63"),
+        ("{vocab_size: 500}", "vocab_size=500 has no effect with data.tokenizer=bytes"),
+    ],
+)
+def test_fields_that_do_not_go_together_are_found_when_the_study_is_read(tmp_path, base, line):
+    path = tmp_path / "s"
+    path.write_text(f"{HEAD}base: {base}\n")
+    with pytest.raises(StudyError, match=line):
+        read_study(path)
+
+
+@pytest.mark.parametrize("field", ["context", "eval_context", "temperature"])
+def test_translation_refuses_the_fields_of_language_models(tmp_path, field):
+    path = tmp_path / "s"
+    path.write_text(f"study: s\ndata: {{corpus: toy}}\nrows: {{A: {{each: {{{field}: [16]}}}}}}\n")
+    with pytest.raises(StudyError, match=rf":3:.*: {field}: 16.* has no effect with task translation; remove it"):
+        read_study(path)
+
+
+def test_a_share_for_testing_is_part_of_a_run_s_id_and_a_file_is_not(folder):
+    def ids(*overrides):
+        return {run.id for run in read_study(folder / "lm.yaml", Selection(overrides)).runs()}
+
+    assert ids().isdisjoint(ids("data.test=6%"))
+    assert ids("data.test=other.txt") == ids("data.test=dev")
+
+
+def test_the_task_s_defaults_are_a_language_model_s(tmp_path):
+    path = tmp_path / "s"
+    path.write_text(HEAD)
+    config = read_study(path).base.config
+    assert (config.architecture, config.label_smoothing, config.context) == ("decoder-only", 0.0, 256)
+
+
+@pytest.mark.parametrize("context", [16, 64])
+def test_flops_are_those_of_contexts(context):
+    config = resolve_row({**LanguageModel.defaults, "context": context, "batch_tokens": 640})
+    flops = cost.flops_per_step(config, 260, Lengths.assumed())
+    d, ff, N, V = 512, 2048, 6, 260
+    per_token = N * (4 * d * d + 2 * d * ff + 2 * d * context) + V * d
+    assert flops == pytest.approx(3 * 2 * per_token * 640)
+
+
+def test_steps_of_an_epoch_follow_from_the_text():
+    settings = {**LanguageModel.defaults, "context": 64, "batch_tokens": 640, "epochs": 3}
+    lengths = Lengths(1, 0, 6400, 6400, 0, 0, 6400**2)
+    assert cost.steps(resolve_row(settings), lengths) == 30
+    assert cost.steps(resolve_row({**settings, "stride": 16}), lengths) == 120
