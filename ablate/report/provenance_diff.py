@@ -30,10 +30,11 @@ class ProvenanceDiff:
     unequal: list[str] = field(default_factory=list)
     averaged: dict[str, int] = field(default_factory=dict)
 
-    def add(self, label: str, result: Result, provenance: Provenance | None) -> None:
-        """Add a run of a row."""
+    def add(self, label: str, result: Result, provenance: Provenance | None, precision: str | None = None) -> None:
+        """Add a run of a row; `precision` is the row's setting. One that the row names needs no remark."""
         for name, value in _properties(provenance, self.scorers).items():
-            self.values[name][value][label] = None
+            if name != "precision" or precision in (None, "auto"):
+                self.values[name][value][label] = None
         if result.halvings:
             # Of several seeds, the one that had least memory.
             self.smaller[label] = min(result.micro_batch_tokens, self.smaller.get(label, result.micro_batch_tokens))

@@ -242,7 +242,7 @@ def _remarks(study: Study, runs: Sequence[RunResult]) -> list[str]:
         ours = [run for run in runs if run.row is row]
         for run in ours:
             if run.result:
-                provenance.add(row.label, run.result, run.provenance)
+                provenance.add(row.label, run.result, run.provenance, row.config.precision)
             if run.decoding and run.decoding.averaged < row.config.average_checkpoints:
                 provenance.averaged[row.label] = run.decoding.averaged
         provenance.updates(row.label, {run.result.steps for run in ours if run.result and run.decoding})

@@ -1,8 +1,11 @@
 """Remarks below a table about differences in how its runs were made."""
 
+import pytest
+
+from ablate.report.provenance_diff import ProvenanceDiff
 from ablate.report.render import markdown
 from ablate.store.records import CodeVersion, Provenance, Result
-from tests.records import change
+from tests.records import a_provenance, a_result, change
 
 ONE_SEED = {"seeds": "1"}
 
@@ -55,3 +58,13 @@ def test_a_run_with_damaged_or_missing_provenance_still_shows_its_scores(fake):
     results.folder("A h=1", 1).provenance.write_text("{")
     results.folder("A h=2", 1).provenance.unlink()
     assert {row.state for row in results.table().rows} == {"done"}
+
+
+@pytest.mark.parametrize(("setting", "remarks"), [(None, 1), ("auto", 1), ("bf16", 0)])
+def test_a_precision_that_a_device_chose_is_remarked_and_one_that_the_row_names_is_not(setting, remarks):
+    diff = ProvenanceDiff()
+    diff.add("base", a_result(), a_provenance(precision="fp32"))
+    diff.add("X", a_result(), a_provenance(precision="bf16"), setting)
+    lines = diff.remarks()
+    assert len(lines) == remarks
+    assert all(line == "NOTE: these runs differ in precision: fp32: base; bf16: X." for line in lines)
