@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from difflib import SequenceMatcher
 from functools import cache
 from itertools import groupby
 from typing import Any
@@ -30,8 +32,29 @@ def environment() -> Environment:
         keep_trailing_newline=True,
     )
     found.filters["parts"] = lambda text: re.split(r"(?<=[=_])", text)  # where a narrow screen may break a label
+    found.filters["word_differences"] = word_differences
     found.tests["best"] = lambda cell: isinstance(cell, Best)
     return found
+
+
+def word_differences(text: str, reference: str) -> list[tuple[str, str]]:
+    """Compare the words of a text with those of a reference.
+
+    Returns:
+        (kind, words) of each part in order: "same" and "other" are parts of the text, "missing" are words that only the
+        reference has at this place.
+    """
+    ours, theirs = text.split(), reference.split()
+    parts = []
+    for kind, low, high, first, last in SequenceMatcher(None, theirs, ours, autojunk=False).get_opcodes():
+        if kind == "equal":
+            parts.append(("same", " ".join(ours[first:last])))
+            continue
+        if last > first:
+            parts.append(("other", " ".join(ours[first:last])))
+        if high - low > last - first:
+            parts.append(("missing", " ".join(theirs[low + last - first : high])))
+    return parts
 
 
 def table_html(table: Table, against_paper: bool = False, with_cost: bool = False) -> str:
@@ -40,16 +63,31 @@ def table_html(table: Table, against_paper: bool = False, with_cost: bool = Fals
     return environment().get_template("table.html").render(table_context(table, layout))
 
 
-def table_context(table: Table, layout: Layout) -> dict[str, Any]:
-    """Return what `table.html` needs."""
+def table_context(
+    table: Table, layout: Layout, *, is_page: bool = False, links: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Return what `table.html` needs.
+
+    Args:
+        table: of the study.
+        layout: of the table.
+        is_page: whether groups have headings and the legend can be folded, as on the page.
+        links: by row label, the anchor of the row's runs.
+    """
     cells = zip(*(column.cells for column in layout.columns), strict=True)
     rows = [
         {"label": row.row.label, "group": row.row.group, "cells": row_cells}
         for row, row_cells in zip(table.rows, cells, strict=True)
     ]
+    legend = layout.legend_with("bold")
+    groups = [list(group) for _, group in groupby(rows, key=lambda row: row["group"])]
     return {
         "name": table.study.name,
         "columns": layout.columns,
-        "groups": [list(group) for _, group in groupby(rows, key=lambda row: row["group"])],
-        "legend": layout.legend_with("bold"),
+        "groups": groups,
+        "has_headings": is_page and any(len(group) > 1 for group in groups),
+        "legend": legend,
+        "warnings": [line for line in legend if line.startswith("WARNING")],
+        "is_page": is_page,
+        "links": links or {},
     }

@@ -18,7 +18,7 @@ from ablate.page.points import COSTS, Interval, Panel, Point, intervals, panels,
 from ablate.plotting import PALETTE, ShortNumbers
 from ablate.report.curves import AXES, Curve
 from ablate.report.layout import by_labels, verdicts_of
-from ablate.report.render import TableProvenance, provenance
+from ablate.report.render import TableProvenance, comma_separated, provenance
 from ablate.report.table import Table, TableRow
 from ablate.store import Results
 from ablate.store.score_cache import read_predictions
@@ -51,11 +51,14 @@ def page(
 ) -> str:
     """Return the text of the page."""
     published = provenance(table, results)
+    runs = _runs(table, published)
+    links = {run.row: run.anchor for run in runs if run.anchor}
     differences = [drawing for metric in (table.main, table.perplexity) for drawing in _differences(table, metric)]
     return environment().get_template("page.html").render(
         study=table.study,
         summary=summary(table),
-        **table_context(table, by_labels(table, Best)),
+        **table_context(table, by_labels(table, Best), is_page=True, links=links),
+        csv=base64.b64encode(comma_separated(table).encode()).decode(),
         differences=differences,
         intervals_shown=any(verdict.seed_test for row in table.rows for verdict in row.verdicts.values()),
         curves=_curves_by_axis(curves),
@@ -65,7 +68,7 @@ def page(
         attention=attention,
         **_settings(table),
         origins=Listing("How the numbers were made", ("what", "value"), list(_origins(table, published))),
-        runs=_runs(published),
+        runs=runs,
         palette=PALETTE,
     )  # fmt: skip
 
@@ -102,10 +105,11 @@ def _curves(groups: Sequence[Panel], axis: str) -> Iterator[Drawing]:
 
 
 def _curve_title(curve: Curve) -> str:
-    last = curve.mean[-1:] or next(iter(curve.points.values()))[-1:]
-    return "".join(
-        f"{curve.row}: {PPL.title} {value:.{PPL.digits}f} at {_amount(cost, curve.axis)}" for cost, value in last
-    )
+    """The values of a curve as text: at most eight evaluations, spread evenly, and the last one."""
+    points = curve.mean or next(iter(curve.points.values()))
+    shown = [*points[:-1][:: max(1, -(-len(points) // 8))], points[-1]]
+    values = [f"{value:.{PPL.digits}f} at {_amount(cost, curve.axis)}" for cost, value in shown]
+    return f"{curve.row}, {PPL.title}: {', '.join(values)}"
 
 
 def _amount(cost: float, axis: str) -> str:
@@ -157,12 +161,33 @@ def _origins(table: Table, published: TableProvenance) -> Iterator[tuple[str, st
         yield "machine", f"{where}; {machine.processor}, {machine.cores} cores"
 
 
-def _runs(published: TableProvenance) -> Listing:
-    rows = [
-        (run.id, run.seed, run.steps, duration(run.seconds), run.weights.sha256[:16] if run.weights else "")
-        for run in published.runs
-    ]
-    return Listing("Runs", ("run", "seed", "steps", "time", "weights (SHA-256)"), rows)
+@dataclass(frozen=True)
+class RunLine:
+    """A run in the page's list of runs.
+
+    anchor: of the first run of a row; empty for its other runs.
+    cells: id, state, steps, time and the hash of the weights.
+    """
+
+    row: str
+    seed: int
+    anchor: str
+    cells: tuple[object, ...]
+
+
+def _runs(table: Table, published: TableProvenance) -> list[RunLine]:
+    """Every run of every row; rows that differ only in decoding share runs."""
+    known = {run.id: run for run in published.runs}
+    lines = []
+    for index, row in enumerate(table.rows):
+        for place, one in enumerate(row.runs):
+            made = known.get(one.run.id)
+            what = (
+                (made.steps, duration(made.seconds), made.weights.sha256[:16] if made.weights else "") if made else ()
+            )
+            anchor = "" if place else f"runs-{index}"
+            lines.append(RunLine(row.row.label, one.run.seed, anchor, (one.run.id, one.state, *(what or ("", "", "")))))
+    return lines
 
 
 @dataclass(frozen=True)
@@ -172,18 +197,26 @@ class Sample:
     number: of the item, from 1.
     given: (name, text) of what the model reads and of what it should predict.
     predictions: (row label, text) of each row.
+    scores: of each prediction alone, in `metric`; empty if the task has none.
     """
 
     number: int
     given: tuple[tuple[str, str], ...]
     predictions: tuple[tuple[str, str], ...]
+    scores: tuple[float, ...] = ()
+    metric: str = ""
+
+    @property
+    def reference(self) -> str | None:
+        """The text that a prediction is compared with word by word, if the task has one."""
+        return dict(self.given).get("reference")
 
 
 def samples(table: Table, results: Results, corpus: Corpus, count: int) -> list[Sample]:
     """Return `count` items of the test split, spread evenly over it, with the predictions of each row's first seed.
 
     Of a task that generates texts, the samples are those, and have nothing given. Rows without a prediction for every
-    item are left out.
+    item are left out. Each prediction has its score in the main metric, if the task scores single items in it.
     """
     decoded = ((row.row.label, row.runs[0].decoding) for row in table.rows)
     generated = {label: decoding.generated for label, decoding in decoded if decoding is not None}
@@ -201,8 +234,16 @@ def samples(table: Table, results: Results, corpus: Corpus, count: int) -> list[
             texts[row.row.label] = lines
     # A set, because more samples than items may be asked for.
     picked = sorted({total * i // count for i in range(count)}) if total and texts else []
+    has_scores = picked and table.main.name in task.on_predictions
+    scores = [task.measure_items(table.main.name, lines, corpus) for lines in texts.values()] if has_scores else []
     return [
-        Sample(item.number, item.texts, tuple((label, lines[i]) for label, lines in texts.items()))
+        Sample(
+            item.number,
+            item.texts,
+            tuple((label, lines[i]) for label, lines in texts.items()),
+            tuple(of_row[i] for of_row in scores),
+            table.main.title if scores else "",
+        )
         for i, item in zip(picked, task.samples(corpus, picked), strict=True)
     ]
 

@@ -214,8 +214,12 @@ def _fold(column: Column, width: int) -> Column:
 def by_labels(table: Table, mark: Mark) -> Layout:
     """Every column but the settings, for a table whose rows can be sorted: their labels name the settings."""
     form = _Form(mark, with_paper=False, with_cost=True, settings=(), labels=True)
-    columns = sorted(_columns(table, form), key=lambda column: column.priority)
-    return Layout(tuple(columns), _legend(table, form))
+    filled = [
+        replace(column, priority=FURTHER) if column.priority == REQUESTED else column  # not asked for here
+        for column in _columns(table, form)
+        if any(column.cells)
+    ]
+    return Layout(tuple(sorted(filled, key=lambda column: column.priority)), _legend(table, form))
 
 
 def one_line_heads(layout: Layout) -> Layout:

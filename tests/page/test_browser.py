@@ -5,8 +5,12 @@ import json
 import re
 import shutil
 import subprocess
+from urllib.parse import unquote
+from xml.etree import ElementTree
 
 import pytest
+
+from ablate.plotting import PALETTE
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
@@ -48,7 +52,7 @@ def acted(folder, text, script):
 
 
 HELP = """
-const rows = () => [...document.querySelectorAll(".scores tbody tr")];
+const rows = () => [...document.querySelectorAll(".scores tbody tr[data-row]")];
 const labels = () => rows().map((row) => row.dataset.row);
 const heads = [...document.querySelectorAll(".scores thead th")];
 const head = (start) => heads.find((one) => one.textContent.startsWith(start));
@@ -148,6 +152,92 @@ def test_hovering_over_a_row_fades_the_others_in_all_figures(text, tmp_path):
     assert acted(tmp_path, text, script) == [["A h=1"], True]
 
 
+def test_rows_are_found_by_any_text_of_the_table(text, tmp_path):
+    script = (
+        HELP
+        + """
+    const filter = document.getElementById("filter");
+    const search = (text) => {
+      filter.value = text;
+      filter.dispatchEvent(new Event("input"));
+      return rows().filter((row) => !row.hidden).map((row) => row.dataset.row);
+    };
+    const headings = () => [...document.querySelectorAll(".scores tr.group")].filter((row) => !row.hidden).length;
+    const all = headings();
+    return [search("24.9 "), headings(), search("nothing like it"), headings(), search("").length, headings() === all];
+    """
+    )
+    assert acted(tmp_path, text, script) == [["A h=1"], 1, [], 0, 5, True]
+
+
+def test_groups_have_headings_that_are_hidden_while_rows_are_sorted(text, tmp_path):
+    script = (
+        HELP
+        + """
+    const shown = () => [...document.querySelectorAll(".scores tr.group")]
+      .filter((row) => getComputedStyle(row).display !== "none").map((row) => row.textContent.trim());
+    const all = () => [...document.querySelectorAll(".scores tbody tr")];
+    const order = () => all().map((row) => row.textContent.trim().slice(0, 9));
+    const seen = {plain: shown()}, before = order();
+    click(head("PPL")); seen.sorted = shown();
+    click(head("PPL")); click(head("PPL")); seen.back = shown();
+    seen.same = JSON.stringify(order()) === JSON.stringify(before);
+    return seen;
+    """
+    )
+    headings = ["A", "D", "decoding"]
+    assert acted(tmp_path, text, script) == {"plain": headings, "sorted": [], "back": headings, "same": True}
+
+
+def test_values_are_shown_beside_the_pointer(text, tmp_path):
+    script = """
+    const tip = document.getElementById("tip");
+    const over = (one) => one.dispatchEvent(new PointerEvent("pointermove", {bubbles: true, clientX: 50, clientY: 60}));
+    const hidden = tip.hidden;
+    over(document.querySelector("#differences").parentNode.querySelector("svg [data-row='A h=1']"));
+    const difference = [tip.hidden, tip.textContent];
+    over(document.querySelector("#curves").parentNode.querySelector("svg [data-row='A h=1']"));
+    const curve = tip.textContent;
+    over(document.querySelector("h2"));
+    return {hidden, difference, curve, after: tip.hidden};
+    """
+    seen = acted(tmp_path, text, script)
+    assert (seen["hidden"], seen["after"]) == (True, True)
+    assert seen["difference"][0] is False
+    assert seen["difference"][1].startswith("A h=1: -0.1 [")
+    assert seen["curve"].startswith("A h=1, PPL: 19.20 at step 50, 10.20 at step 100")
+
+
+def test_figures_are_saved_in_the_colors_of_light_mode(text, tmp_path):
+    script = """
+    const saved = [];
+    HTMLAnchorElement.prototype.click = function () { saved.push([this.download, this.href]); };
+    document.querySelector("figure button.download").click();
+    const buttons = document.querySelectorAll("button.download").length;
+    return {saved, buttons, figures: document.querySelectorAll("figure > svg").length};
+    """
+    seen = acted(tmp_path, text, script)
+    ((name, address),) = seen["saved"]
+    assert name == "differences-bleu.svg"
+    assert seen["buttons"] == 2 * seen["figures"]
+    svg = unquote(address.partition(",")[2])
+    root = ElementTree.fromstring(svg)
+    assert {"width", "height"} <= root.attrib.keys()
+    assert "var(" not in svg
+    assert root[0].get("fill") == PALETTE["paper"]
+
+
+def test_the_label_of_a_row_leads_to_its_runs(text, tmp_path):
+    script = """
+    const list = document.getElementById("runs");
+    const before = list.open;
+    location.hash = document.querySelector(".scores tr[data-row='A h=2'] a").getAttribute("href");
+    dispatchEvent(new Event("hashchange"));
+    return [before, list.open, document.querySelector(":target").dataset.row];
+    """
+    assert acted(tmp_path, text, script) == [False, True, "A h=2"]
+
+
 def contrast(one, other):
     """The contrast of two colors `rgb(r, g, b)` (WCAG 2)."""
 
@@ -187,20 +277,26 @@ def test_letters_and_lines_stand_out_from_the_paper(text, tmp_path, scheme):
 
 
 def test_the_page_fits_a_phone_without_horizontal_scrolling(text, tmp_path):
-    outer = f'<!DOCTYPE html><iframe style="width:375px;height:800px" srcdoc="{html.escape(text)}"></iframe>'
+    outer = f'<!DOCTYPE html><iframe style="width:390px;height:800px" srcdoc="{html.escape(text)}"></iframe>'
     script = """<script>
     addEventListener("load", () => {
       const inner = document.querySelector("iframe").contentDocument;
       const out = document.createElement("pre");
       out.id = "outcome";
-      const letters = [...inner.querySelectorAll("svg text")].map((t) => t.getBoundingClientRect().height);
-      out.textContent = JSON.stringify([inner.documentElement.scrollWidth, Math.min(...letters)]);
+      const letters = [...inner.querySelectorAll("svg text")].map((t) => t.getBoundingClientRect().height)
+        .filter((height) => height > 0);  // of the axis that is shown
+      const box = (one) => one.getBoundingClientRect();
+      const [label, ...cells] = inner.querySelector(".scores tbody tr[data-row='A h=1']").cells;
+      const seen = cells.filter((cell) => box(cell).left >= box(label).right - 1 && box(cell).right <= 390);
+      out.textContent = JSON.stringify(
+        [inner.documentElement.scrollWidth, Math.min(...letters), seen.map((cell) => cell.textContent)]);
       document.body.append(out);
     });
     </script>"""
     dom = browse(tmp_path, outer + script)
-    width, smallest = json.loads(html.unescape(OUTCOME.search(dom)[1]))
-    assert width <= 375
+    width, smallest, seen = json.loads(html.unescape(OUTCOME.search(dom)[1]))
+    assert width <= 390
+    assert seen[0] == "24.9 ±0.0"  # the score is beside the label, without scrolling
     assert smallest >= 10  # CSS pixels: the letters of figures stay readable
 
 

@@ -2,7 +2,11 @@
 
 from html.parser import HTMLParser
 
-from ablate.page.html import table_html
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ablate.page.html import table_html, word_differences
 from ablate.report.layout import paper_layout
 
 
@@ -67,3 +71,27 @@ def test_markup_in_a_note_stays_text(fake):
     text = table_html(results.table())
     assert "<script>" not in text
     assert "&lt;script&gt;" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "reference", "parts"),
+    [
+        ("a b c", "a b c", [("same", "a b c")]),
+        ("a x c", "a b c", [("same", "a"), ("other", "x"), ("same", "c")]),
+        ("a c", "a b c", [("same", "a"), ("missing", "b"), ("same", "c")]),
+        ("a x y c", "a c", [("same", "a"), ("other", "x y"), ("same", "c")]),
+        ("a x", "a b c", [("same", "a"), ("other", "x"), ("missing", "c")]),
+        ("", "a b", [("missing", "a b")]),
+    ],
+)
+def test_words_are_compared_with_those_of_a_reference(text, reference, parts):
+    assert word_differences(text, reference) == parts
+
+
+@given(st.lists(st.sampled_from("abc")), st.lists(st.sampled_from("abc")))
+def test_a_word_difference_holds_every_word_of_the_text(ours, theirs):
+    parts = word_differences(" ".join(ours), " ".join(theirs))
+    assert " ".join(words for kind, words in parts if kind != "missing").split() == ours
+    same = [word for kind, words in parts if kind == "same" for word in words.split()]
+    rest = iter(theirs)
+    assert all(word in rest for word in same)  # in the reference, in this order
