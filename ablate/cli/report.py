@@ -18,7 +18,7 @@ from ablate.cli.options import (
     study_and_results,
     warn_of_changed_data,
 )
-from ablate.errors import UsageError
+from ablate.errors import UsageError, listed
 from ablate.store import Results
 from ablate.store.files import write_bytes
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = "ablate report study.yaml --figures figures"
 FILE = "report.html"
+FIGURE_KINDS = ("pdf", "png", "svg")  # ablate.plotting.FORMATS, which loads matplotlib
 
 
 def command(
@@ -81,8 +82,13 @@ def command(
 
 def _refuse_undrawable(figures: Path | None) -> None:
     """Refuse a folder that could not be written, before any work."""
-    if figures is not None and figures.exists() and not figures.is_dir():
+    if figures is None:
+        return
+    kinds = listed(FIGURE_KINDS).replace(" or ", " and ")
+    if figures.exists() and not figures.is_dir():
         raise UsageError(f"--figures {figures}: not a folder")
+    if figures.suffix.lower().removeprefix(".") in FIGURE_KINDS:
+        raise UsageError(f"--figures {figures}: give a folder; every figure is written there as {kinds}")
 
 
 def _samples(table: Table, root: Results, count: int) -> list[Sample]:

@@ -430,13 +430,16 @@ def _label(row: Row, width: int) -> str:
 def _columns(study: Study, spread: bool, long: bool) -> list[_Column]:
     seeds, steps = len(study.seeds), len(str(max(row.config.train_steps or 0 for row in study.rows))) or 1
     spread, main = spread and seeds > 1, study.task.metrics[study.metrics[0]]
+    least = len("interrupted at ") + steps
     counted = [_Column("seeds", 5, lambda row: Text(f"{row.ppl.n}/{seeds}"))] if seeds > 1 else []
     return [
         *counted,
         _Column("PPL", 12 if spread else 6, lambda row: _ppl(row, spread)),
         _Column("vs base", 6 + 2 + steps, _against, right=False),
         _Column(main.title, 10 if spread else 5, lambda row: _final(row.main.mean, row.main.std, main.digits, spread)),
-        _Column("", 30 + 2 * steps if long else 10 + 2 * steps, lambda row: _activity(row, long), right=False),
+        _Column(
+            "", 30 + 2 * steps if long else max(10 + 2 * steps, least), lambda row: _activity(row, long), right=False
+        ),
     ]
 
 

@@ -71,6 +71,19 @@ def test_figures_are_written_beside_the_report(given, tmp_path):
     assert (tmp_path / "figures" / "learning-curves.pdf").exists()
 
 
+@pytest.mark.parametrize("kind", ["pdf", "png", "svg", "PNG"])
+def test_a_figure_s_file_name_is_refused_since_figures_are_a_folder(given, tmp_path, kind):
+    from ablate.cli.report import FIGURE_KINDS
+    from ablate.plotting import FORMATS
+
+    assert FIGURE_KINDS == FORMATS
+    name = tmp_path / f"out.{kind}"
+    done = inside("report", *given, "--figures", name)
+    said = f"--figures {name}: give a folder; every figure is written there as pdf, png and svg\n"
+    assert (done.code, done.out, done.err.splitlines()[-1] + "\n") == (2, "", said)
+    assert not name.exists()
+
+
 def test_figures_cannot_replace_a_file(given, tmp_path):
     (tmp_path / "file").write_text("mine")
     done = inside("report", *given, "--figures", tmp_path / "file")

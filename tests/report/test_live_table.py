@@ -207,3 +207,16 @@ def test_shortened_labels_still_differ(tmp_path):
     labels = [line.split("  ")[0] for line in found]
     assert len(set(labels)) == len(labels) == 9
     assert labels[1] == "D 0.0 0.0 none"
+
+
+@pytest.mark.parametrize("step", [3, 133, 53_001])
+def test_the_step_of_an_interrupted_run_is_whole_at_80_columns(tmp_path, step):
+    steps = 10 ** len(str(step)) - 1
+    text = MANY.replace("100000", str(steps))
+    small = study_from(tmp_path, text)
+    rows = [
+        RowProgress(row, {1: "interrupted"}, Scores(), Scores(), {1: report(step=step, steps=steps)})
+        for row in small.rows
+    ]
+    assert all(line.endswith(f"interrupted at {step}") for line in shown(standing(small, rows))[3:-1] if "=" in line)
+    assert sum(f"interrupted at {step}" in line for line in shown(standing(small, rows))) == len(rows)
