@@ -23,7 +23,8 @@ def plain_table(*heads: str) -> Table:
     """A table without a frame; a head that begins with + is of numbers."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for head in heads:
-        table.add_column(head.lstrip("+"), justify="right" if head.startswith("+") else "left")
+        # In a narrow terminal a long label continues below: two labels must not be cut to the same text.
+        table.add_column(head.lstrip("+"), justify="right" if head.startswith("+") else "left", overflow="fold")
     return table
 
 
