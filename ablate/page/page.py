@@ -14,7 +14,7 @@ from ablate.page.designs import Drawing, Listing, design_sections
 from ablate.page.figures import draw_curves, draw_intervals, draw_points
 from ablate.page.html import Best, environment, table_context
 from ablate.page.inline_svg import inline_svg
-from ablate.page.points import COSTS, Interval, Panel, Point, intervals, panels, points
+from ablate.page.points import COSTS, Interval, Panel, Point, equal_costs, intervals, panels, points
 from ablate.plotting import PALETTE, ShortNumbers
 from ablate.report.curves import AXES, Curve
 from ablate.report.layout import by_labels, verdicts_of
@@ -64,6 +64,7 @@ def page(
         curves=_curves_by_axis(curves),
         designs=design_sections(table, curves),
         costs=list(_costs(table)),
+        equal_costs=equal_costs(table),
         samples=samples,
         attention=attention,
         **_settings(table),

@@ -113,6 +113,15 @@ def points(table: Table, cost: str) -> list[Point]:
     return found if costs and max(costs) / min(costs) > SAME_COST else []
 
 
+def equal_costs(table: Table) -> list[str]:
+    """Names of the costs in which all rows with a score are equal, so that a figure would show nothing."""
+    scored = [row for row in table.rows if row.scores[table.main.name].mean is not None]
+    known = {cost: [_cost(row, cost) for row in scored] for cost in COSTS}
+    return [
+        COSTS[cost] for cost, values in known.items() if len(values) > 1 and all(values) and not points(table, cost)
+    ]
+
+
 def _cost(row: TableRow, cost: str) -> float | None:
     return {"seconds": row.cost.seconds.mean, "flops": row.cost.flops, "params": float(row.params)}[cost]
 

@@ -10,7 +10,7 @@ from matplotlib.transforms import Bbox
 
 from ablate.page.figures import draw_curves, draw_intervals, draw_points, write_figures
 from ablate.page.inline_svg import inline_svg
-from ablate.page.points import COSTS, Interval, Point, intervals, names, panels, points
+from ablate.page.points import COSTS, Interval, Point, equal_costs, intervals, names, panels, points
 from ablate.plotting import FORMATS, PALETTE, SERIES
 from ablate.report.curves import Curve, curves_of
 from ablate.tasks import TASKS
@@ -150,6 +150,14 @@ def test_few_points_are_named_and_many_are_numbered_with_a_list_of_names():
 def test_rows_that_all_cost_the_same_have_no_figure(whole):
     table = whole.table()
     assert [len(points(table, cost)) for cost in COSTS] == [0, 5, 0]
+    assert equal_costs(table) == ["training FLOPs", "parameters"]
+    assert "No figure where all rows cost the same: training FLOPs, parameters." in whole.page()
+
+
+def test_a_study_with_one_scored_row_has_no_equal_costs(fake):
+    results = fake(seeds="1")
+    results.done("base", 1, 5.0, 25.0)
+    assert equal_costs(results.table()) == []
 
 
 def test_a_verdict_has_its_own_marker_and_a_row_without_score_a_word():
