@@ -15,6 +15,7 @@ from ablate.page.inline_svg import inline_svg
 from ablate.page.points import Interval
 from ablate.report.curves import AXES, Curve
 from ablate.report.designs import DesignEffects, design_effects, effects_layout, metrics_of
+from ablate.report.ladder import ladder_layout, ladders
 from ablate.report.layout import one_line_heads
 from ablate.report.speedup import SpeedUp, speed_ups
 from ablate.report.table import Table
@@ -56,7 +57,19 @@ class DesignSection:
 
 def design_sections(table: Table, curves: Sequence[Curve]) -> list[DesignSection]:
     """The sections that a study's designs have something for."""
-    return [*_effects(table), *_tunings(table), *_speed_ups(curves)]
+    return [*_ladders(table), *_effects(table), *_tunings(table), *_speed_ups(curves)]
+
+
+def _ladders(table: Table) -> Iterator[DesignSection]:
+    found = ladders(table)
+    if found:
+        layouts = [one_line_heads(ladder_layout(one)) for one in found]
+        listings = [
+            Listing(f"Δ{ladder.metric.title}", tuple(column.head for column in layout.columns),
+                    list(zip(*(column.cells for column in layout.columns), strict=True)))
+            for ladder, layout in zip(found, layouts, strict=True)
+        ]  # fmt: skip
+        yield DesignSection("sizes", "Over sizes", " ".join(layouts[0].legend), listings)
 
 
 def _effects(table: Table) -> Iterator[DesignSection]:
@@ -112,8 +125,9 @@ def _losses(tuning: Tuning, labels: Sequence[str]) -> list[str]:
 
 
 def _speed_ups(curves: Sequence[Curve]) -> Iterator[DesignSection]:
-    base = next((curve for curve in curves if curve.group == "base" and curve.by_seed), None)
-    found = speed_ups(curves, base) if base else {}
+    found: dict[str, dict[str, SpeedUp]] = {}
+    for base in (curve for curve in curves if curve.group == "base" and curve.by_seed):
+        found |= speed_ups([curve for curve in curves if curve.base == base.row], base)
     rows = [(row, *(by_axis[axis].text for axis in AXES)) for row, by_axis in found.items() if _is_known(by_axis)]
     if rows:
         yield DesignSection(

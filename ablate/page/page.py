@@ -266,7 +266,7 @@ PREDICATES = {
 def summary(table: Table) -> str:
     """Return base's scores, the number of rows by verdict, and the number of unfinished rows."""
     sentences = [_base(table)]
-    rows = table.rows[1:]
+    rows = tuple(row for row in table.rows if not row.row.is_base)
     if rows:
         has_spread = any(verdict.seed_test for verdict in verdicts_of(table, table.main))
         sentences.append(_outcome(table, rows) if has_spread else _undecided(table, len(rows)))

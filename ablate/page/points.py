@@ -72,7 +72,12 @@ def panels(curves: Sequence[Curve]) -> list[Panel]:
     groups = list(dict.fromkeys(curve.group for curve in evaluated if curve.group != "base"))
     if not groups:
         return [_panel("base", base)] if base else []
-    return [panel for group in groups for panel in _of_group(group, base, evaluated)]
+    return [panel for group in groups for panel in _of_group(group, _base_of(group, evaluated), evaluated)]
+
+
+def _base_of(group: str, evaluated: list[Curve]) -> list[Curve]:
+    compared = {curve.base for curve in evaluated if curve.group == group}
+    return [curve for curve in evaluated if curve.group == "base" and curve.row in compared]
 
 
 def _of_group(group: str, base: list[Curve], evaluated: list[Curve]) -> list[Panel]:

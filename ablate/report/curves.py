@@ -23,6 +23,7 @@ class Curve:
     flops_per_step: in closed form; None while it is not known.
     seconds_per_step: mean over a finished training with its evaluations, by seed.
     axis: one of AXES, that `points` and `mean` are along.
+    base: the row that it is compared with.
     """
 
     row: str
@@ -32,6 +33,7 @@ class Curve:
     flops_per_step: float | None = None
     seconds_per_step: Mapping[int, float] = field(default_factory=dict)
     axis: str = "step"
+    base: str = "base"
 
     @property
     def points(self) -> dict[int, tuple[tuple[float, float], ...]]:
@@ -107,6 +109,7 @@ def curve_of(table: Table, row: TableRow, results: Results) -> Curve:
         tokens,
         row.cost.flops_per_step,
         {run.run.seed: run.seconds / run.steps for run in row.runs if run.seconds and run.steps},
+        base=row.row.base,
     )
 
 

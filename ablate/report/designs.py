@@ -170,7 +170,7 @@ def _diverged(rows: Iterator[TableRow]) -> Iterator[str]:
 def _paths(table: Table, group: str, designs: list[PathDesign]) -> DesignEffects:
     """One table for all paths of a group: each part added to base, and left out of the whole."""
     rows = {row.row.label: row for row in table.rows}
-    base = table.rows[0]
+    base = next((rows[rows[label].row.base] for label in designs[0].rows if label in rows), table.rows[0])
     pairs: list[tuple[str, TableRow | None, TableRow | None]] = []  # name, row, row that it is compared with
     for design in designs:
         for part, label in zip(design.parts, design.rows, strict=True):

@@ -113,7 +113,10 @@ def rows_frame(table: Table, timed: bool = True, with_paper: bool = True) -> pd.
     from ablate.report.results import aggregate, differences, measured_metrics
     from ablate.report.table import paper_metrics
 
-    scores, deltas = aggregate(table.results), aggregate(differences(table.results, table.rows[0].row.label))
+    scores, deltas = (
+        aggregate(table.results),
+        aggregate(differences(table.results, {row.row.label: row.row.base for row in table.rows})),
+    )
     lines = [
         {
             "row": row.row.label,

@@ -282,8 +282,8 @@ def _row_legend(table: Table, form: _Form) -> list[str]:
 
 def _group_cells(rows: tuple[TableRow, ...]) -> tuple[str, ...]:
     """`base`, then the name of each group at its first row, as in the paper: (A)."""
-    groups = [row.row.group for row in rows]
-    return ("base", *(f"({group})" if group != before else "" for before, group in itertools.pairwise(groups)))
+    groups = [row.row.label if row.row.is_base else f"({row.row.group})" for row in rows]
+    return (groups[0], *(group if group != before else "" for before, group in itertools.pairwise(groups)))
 
 
 def _setting_cells(rows: tuple[TableRow, ...], setting: Setting) -> tuple[str, ...]:
@@ -418,9 +418,11 @@ def _difference_legend(table: Table, form: _Form) -> list[str]:
         lines.append(f"Δ: {paired if several else 'difference from base with one seed'}.")
     if several:
         tested = sum(verdict.seed_test is not None for verdict in verdicts)
+        several_bases = sum(row.row.is_base for row in table.rows) > 1
+        rows = "the rows of each size" if several_bases else plural(tested, "row")
         lines.append(
             f"verdict: by {table.main.title}. worse, better: beyond the noise of {seeds} seeds and of the test "
-            f"sentences (p < {LEVEL:g} each, Holm-corrected over {plural(tested, 'row')}). within noise (d): not "
+            f"sentences (p < {LEVEL:g} each, Holm-corrected over {rows}). within noise (d): not "
             "significant; d is the smallest detectable difference."
         )
         if form.shows("p"):

@@ -148,9 +148,12 @@ class ProgressReader:
         """
         if self.plan.lengths is None:  # the corpus may be prepared by now
             self.plan = plan_of(self.study, self.results)
-        base = self._row(self.study.base)
-        others = (self._row(row) for row in self.study.rows[1:])
-        rows = (base, *(replace(row, against_base=self._against(row, base)) for row in others))
+        found = [self._row(row) for row in self.study.rows]
+        bases = {row.row.label: row for row in found if row.row.is_base}
+        rows = tuple(
+            row if row.row.is_base else replace(row, against_base=self._against(row, bases[row.row.base]))
+            for row in found
+        )
         states, reports = _by_run(self.study, rows)
         share, left = self._work(states, reports)
         return StudyProgress(self.study, rows, states, share, left, _memory(states, reports))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,6 +12,7 @@ from ablate.errors import StoreError
 from ablate.report.agreement import agreements_json
 from ablate.report.designs import design_effects, effects_layout
 from ablate.report.frames import rows_frame
+from ablate.report.ladder import ladder_layout, ladders
 from ablate.report.layout import Layout, one_line_heads, paper_layout, terminal_layout
 from ablate.report.table import Table
 from ablate.store import Results
@@ -39,9 +40,8 @@ def print_rich(
     console.print(rich, highlight=False)
     for line in layout.legend:
         console.print(line, style="dim", highlight=False, markup=False, soft_wrap=everything)
-    for design in design_effects(table):
-        console.print(f"\n{design.title}", style="bold", highlight=False, markup=False)
-        effects = effects_layout(table, design)
+    for title, effects in _further(table):
+        console.print(f"\n{title}", style="bold", highlight=False, markup=False)
         console.print(_rich(effects), highlight=False)
         for line in effects.legend:
             console.print(line, style="dim", highlight=False, markup=False, soft_wrap=everything)
@@ -51,8 +51,14 @@ def markdown(table: Table, against_paper: bool, with_cost: bool = False) -> str:
     """A Markdown table with its legend as a list."""
     layout = paper_layout(table, lambda text: f"**{text}**", against_paper, with_cost)
     parts = [_markdown_table(layout)]
-    parts += [f"### {one.title}\n\n{_markdown_table(effects_layout(table, one))}" for one in design_effects(table)]
+    parts += [f"### {title}\n\n{_markdown_table(further)}" for title, further in _further(table)]
     return "\n".join(parts)
+
+
+def _further(table: Table) -> Iterator[tuple[str, Layout]]:
+    """Yield the tables below the results, with their titles: sizes, and effects of designs."""
+    yield from ((f"Over sizes: Δ{one.metric.title}", ladder_layout(one)) for one in ladders(table))
+    yield from ((one.title, effects_layout(table, one)) for one in design_effects(table))
 
 
 def _markdown_table(layout: Layout) -> str:
@@ -76,7 +82,9 @@ def comma_separated(table: Table, timed: bool = True) -> str:
 def as_json(table: Table, timed: bool = True) -> str:
     """The table and its agreement with the paper as JSON, for scripts; `timed` adds measured times."""
     designs = [one.as_json() for one in design_effects(table)]
-    content = {**table.as_json(timed), **({"designs": designs} if designs else {})}
+    over_sizes = [one.as_json() for one in ladders(table)]
+    further = {"designs": designs, "sizes": over_sizes}
+    content = {**table.as_json(timed), **{key: value for key, value in further.items() if value}}
     return json.dumps({**content, "agreement": agreements_json(table)}, indent=1) + "\n"
 
 

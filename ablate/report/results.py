@@ -182,17 +182,19 @@ def _over_seeds(statistic: Callable[[Iterable[float]], float | None]) -> Callabl
     return of_present
 
 
-def differences(frame: pd.DataFrame, base: str) -> pd.DataFrame:
-    """Differences from the row `base`, paired by seed.
+def differences(frame: pd.DataFrame, base: str | Mapping[str, str]) -> pd.DataFrame:
+    """Differences from the row `base`, or from the base of each row, paired by seed.
 
     Returns:
         The tidy frame, each value less base's value with the same seed in the same metric; NaN unless both exist, and
         for base itself.
     """
-    is_base = frame["row"] == base
-    of_base = frame["value"].where(is_base)
-    paired = of_base.groupby([frame["metric"], frame["seed"]]).transform("first")  # the first that is not NaN
-    result: pd.DataFrame = frame.assign(value=(frame["value"] - paired).where(~is_base))
+    import pandas as pd
+
+    bases = frame["row"].map(dict.fromkeys(frame["row"].unique(), base) if isinstance(base, str) else dict(base))
+    values = frame.set_index(["row", "seed", "metric"])["value"]
+    paired = values.reindex(pd.MultiIndex.from_arrays([bases, frame["seed"], frame["metric"]])).to_numpy()
+    result: pd.DataFrame = frame.assign(value=(frame["value"] - paired).where(frame["row"] != bases))
     return result
 
 

@@ -189,11 +189,11 @@ def table_of(study: Study, results: Results) -> Table:
     runs = read_runs(study, results)
     frame = results_frame(runs, measured_metrics(study))
     scores = scores_by_row(frame)
-    base, *others = (_row(study, row, runs, scores[row.label], results) for row in study.rows)
+    rows = [_row(study, row, runs, scores[row.label], results) for row in study.rows]
     decoded = [run.decoding for run in runs if run.decoding]
     return Table(
         study,
-        (base, *_against(study, frame, base, others)),
+        tuple(_against_bases(study, frame, rows)),
         frame,
         signatures(study, runs),
         tuple(sorted({decoding.corpus for decoding in decoded})),
@@ -209,7 +209,18 @@ def paper_metrics(table: Table) -> list[str]:
 
 def _row(study: Study, row: Row, runs: Sequence[RunResult], scores: Mapping[str, Scores], results: Results) -> TableRow:
     ours = tuple(run for run in runs if run.row is row)
-    return TableRow(row, ours, scores, _cost(study, row, ours, results), paper_row(study.task.paper, row, study.base))
+    return TableRow(
+        row, ours, scores, _cost(study, row, ours, results), paper_row(study.task.paper, row, study.base_of(row))
+    )
+
+
+def _against_bases(study: Study, frame: pd.DataFrame, rows: Sequence[TableRow]) -> list[TableRow]:
+    """The rows, each compared with its base; the corrections of the verdicts cover the rows of one base."""
+    compared: dict[str, TableRow] = {}
+    for base in (row for row in rows if row.row.is_base):
+        others = [row for row in rows if row.row.base == base.row.label and row is not base]
+        compared |= {row.row.label: row for row in _against(study, frame, base, others)}
+    return [compared.get(row.row.label, row) for row in rows]
 
 
 def _against(study: Study, frame: pd.DataFrame, base: TableRow, others: Sequence[TableRow]) -> list[TableRow]:

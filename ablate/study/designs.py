@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ablate.config import canonical
@@ -35,6 +35,10 @@ class FactorialDesign:
     fraction: Fraction
     rows: tuple[str, ...]
     levels: Mapping[str, tuple[str, str]]
+
+    def at_size(self, size: str) -> FactorialDesign:
+        """The design of the rows of one size."""
+        return replace(self, group=_at(size, self.group), rows=tuple(_at(size, row) for row in self.rows))
 
     @property
     def title(self) -> str:
@@ -73,6 +77,15 @@ class PathDesign:
     parts: tuple[str, ...]
     rows: tuple[str, ...]
     whole: str
+
+    def at_size(self, size: str) -> PathDesign:
+        """The design of the rows of one size."""
+        rows = tuple(_at(size, row) for row in self.rows)
+        return replace(self, group=_at(size, self.group), rows=rows, whole=_at(size, self.whole))
+
+
+def _at(size: str, name: str) -> str:
+    return f"{size} {name}" if size else name
 
 
 Design = FactorialDesign | PathDesign

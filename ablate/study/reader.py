@@ -31,15 +31,16 @@ from ablate.study.rows import (
     expand_group,
 )
 from ablate.study.select import MAX_RUNS, MAX_SEEDS, Selection, select
-from ablate.study.settings import Settings, is_single_value, known_fields
+from ablate.study.settings import MAX_SIZES, Settings, is_single_value, known_fields
 from ablate.study.study import Row, Study, changes
 from ablate.study.tuning import Candidate, Tune, Tuning, read_tune
 from ablate.study.yaml_nodes import Mark, Node, Report, parse_yaml, read_file
 from ablate.tasks import TASKS, Task, load_task
 
-SECTIONS = ("study", "task", "data", "base", "seeds", "metrics", "match", "tune", "rows")
+SECTIONS = ("study", "task", "data", "base", "seeds", "metrics", "sizes", "match", "tune", "rows")
 MAX_PRINTED = 100  # errors in the message
 MAX_ERRORS = 1000  # errors after which reading stops
+_SIZE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,19}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,39}")
 _RESERVED = ("runs", "corpora")  # folders of the results root
@@ -89,7 +90,8 @@ def _error_lines(path: Path, root: Node, overrides: Sequence[str]) -> tuple[str,
 class _Reader:
     path: Path
     errors: dict[str, Mark] = field(default_factory=dict)  # complete line -> position; each line once
-    designs: dict[Design, None] = field(default_factory=dict)  # in the order of the file
+    designs: dict[tuple[Design, str], None] = field(default_factory=dict)  # with the size, in the order of the file
+    size_fields: set[str] = field(default_factory=set)  # by standard name
 
     def __post_init__(self) -> None:
         self.plugins = _PluginResolver(self.path.parent, self.report)
@@ -129,7 +131,13 @@ class _Reader:
         base = self.read_base(sections.get("base"))
         match = read_match(sections["match"], self.report) if "match" in sections else None
         tune = read_tune(sections["tune"], seeds, read_seeds, self.report) if "tune" in sections else None
-        rows, dropped = self.read_rows(sections.get("rows"), base, data, match, tune)
+        rows: list[Row] = []
+        dropped = 0
+        for size, settings in self.read_sizes(sections.get("sizes"), base).items():
+            of_size, left_out = self.read_rows(sections.get("rows"), settings, data, match, tune, size)
+            rows += of_size
+            dropped += left_out
+        rows = [rows[0], *(self.with_changes(row, rows[0]) for row in rows[1:])]
         if task and data and not self.errors:
             found: dict[str, str] = {}  # message -> the first row with it: one setting of base concerns every row
             for row in rows:
@@ -155,7 +163,7 @@ class _Reader:
             task_name=task_name,
             plugin_sources=self.plugins.sources,
             tune=tune,
-            designs=tuple(self.designs),
+            designs=tuple(design.at_size(size) for design, size in self.designs),
         )
 
     def read_sections(self, root: Node) -> dict[str, Node]:
@@ -244,8 +252,11 @@ class _Reader:
         # A mark without a line is that of --set.
         return str(self.path.parent / path if folder.mark.line else path)
 
-    def read_base(self, node: Node | None) -> dict[str, Node]:
-        """Base's settings by standard name. Invalid ones are reported and left out, so that rows are checked too."""
+    def read_base(self, node: Node | None, inherited: Mapping[str, Node] | None = None) -> dict[str, Node]:
+        """Base's settings by standard name. Invalid ones are reported and left out, so that rows are checked too.
+
+        `inherited`: those of base, for the settings of a size.
+        """
         if node is None or node.value is None:
             return {}
         if not isinstance(node.value, dict):
@@ -258,7 +269,7 @@ class _Reader:
         for name, value in list(settings.items()):
             if name != "preset" and self.resolve({name: value}, value.mark, alone=True) is None:
                 del settings[name]
-        return settings if self.resolve(settings, node.mark, written=settings) else {}
+        return settings if self.resolve(_merge(inherited or {}, settings), node.mark, written=settings) else {}
 
     def resolve(
         self, settings: Mapping[str, Node], mark: Mark, alone: bool = False, written: Collection[str] = ()
@@ -293,6 +304,29 @@ class _Reader:
             position = settings[name].mark if name in settings else mark
             self.report(position, f"{name}: {message}" if name else message)
 
+    def read_sizes(self, node: Node | None, base: dict[str, Node]) -> dict[str, dict[str, Node]]:
+        """Base's settings at each size, by name; those of base alone, without a name, if there are no sizes."""
+        if node is None:
+            return {"": base}
+        if not isinstance(node.value, dict) or not 2 <= len(node.value) <= MAX_SIZES:
+            report = f"sizes must be a mapping of 2 to {MAX_SIZES} names to fields of base; got {node.kind}"
+            self.report(node.mark, report)
+            return {"": base}
+        sizes: dict[str, dict[str, Node]] = {}
+        for name, mark, value in node.items():
+            if not _SIZE.fullmatch(name) or name == "base":
+                allowed = 'letters, digits, ".", "_" and "-" (at most 20 characters), but not "base"'
+                self.report(mark, f'"{name[:60]}" is not a valid name of a size; allowed: {allowed}')
+            written = self.read_base(value, base)
+            sizes[name] = _merge(base, written)
+            self.size_fields |= written.keys()
+        return sizes
+
+    @staticmethod
+    def with_changes(row: Row, first: Row) -> Row:
+        """A base of a further size shows what it changes in the first."""
+        return replace(row, changed=changes(row.config, first.config)) if row.is_base else row
+
     def read_rows(
         self,
         node: Node | None,
@@ -300,20 +334,25 @@ class _Reader:
         data: CorpusConfig | None,
         match: Match | None,
         tune: Tune | None,
+        size: str,
     ) -> tuple[list[Row], int]:
-        """Return the rows, base first, and the number of rows that `where` drops.
+        """Return the rows of one size, base first, and the number of rows that `where` drops.
 
         `match` and `tune` are the study's; a group may have its own match, or leave `tune` out.
         """
+        prefix = f"{size} " if size else ""
         base_config = resolve_row({**self.defaults, **{name: value.value for name, value in base.items()}})
         test = data.test if data else ""
-        tuning = self.tune_row(tune, "base", base, {}, base_config, data)
-        rows = {"base": Row("base", "base", base_config, test, tuning=tuning)}
+        label = f"{prefix}base"
+        tuning = self.tune_row(tune, label, base, {}, base_config, data)
+        rows = {label: Row(label, "base", base_config, test, tuning=tuning, base=label, size=size)}
         dropped = 0
         for spec in self.expand_groups(node):
             if spec.design is not None:
-                self.designs[spec.design] = None
+                self.designs[spec.design, size] = None
             written = self.plugins.resolve(_by_name(spec.settings))
+            for name in written.keys() & self.size_fields:
+                self.report(written[name].mark, f"{name}: is set by sizes; a row must differ from base at every size")
             settings = _merge(base, written)
             if self.is_dropped(spec, settings):
                 dropped += 1
@@ -326,15 +365,16 @@ class _Reader:
                     self.report(written[rule.field].mark, f"{rule.field}: is chosen by match; remove it")
             else:
                 config, matched = self.match(spec, rule, settings, written, base_config, data)
-            if config is not None and spec.label not in rows:
+            row_label = f"{prefix}{spec.label}"
+            if config is not None and row_label not in rows:
                 self.check_require(spec, config)
                 if matched is not None:
                     settings = {**settings, matched.field: Node(matched.value, spec.mark)}
                 row_tune = tune if spec.is_tuned else None
-                tuning = self.tune_row(row_tune, spec.label, settings, written, config, data)
-                changed = changes(config, base_config)
-                rows[spec.label] = Row(spec.label, spec.group, config, test, changed, matched, tuning)
-            elif config is not None and rows[spec.label].config != config:
+                tuning = self.tune_row(row_tune, row_label, settings, written, config, data)
+                changed, group = changes(config, base_config), f"{prefix}{spec.group}"
+                rows[row_label] = Row(row_label, group, config, test, changed, matched, tuning, base=label, size=size)
+            elif config is not None and rows[row_label].config != config:
                 self.report(spec.mark, f'a second row "{spec.label}" that is matched otherwise; use another group')
         return list(rows.values()), dropped
 

@@ -17,6 +17,7 @@ from ablate.config.translation_data import CORPORA, NAMED_CORPORA
 from ablate.study.designs import RESOLUTIONS
 from ablate.study.matching import FREE_FIELDS
 from ablate.study.select import MAX_SEEDS
+from ablate.study.settings import MAX_SIZES
 from ablate.study.tuning import TUNED
 from ablate.tasks import TASKS, LanguageModel, Task, Translation
 
@@ -144,6 +145,14 @@ def sections() -> Schema:
             "anyOf": [metric, {"type": "array", "minItems": 1, "uniqueItems": True, "items": metric}],
         },
         "match": {"$ref": "#/definitions/match"},
+        "sizes": {
+            "description": "names of sizes, each with the fields of base that it sets; every row is trained at each",
+            "type": "object",
+            "minProperties": 2,
+            "maxProperties": MAX_SIZES,
+            "propertyNames": {"pattern": "^(?!base$)[A-Za-z0-9][A-Za-z0-9._-]{0,19}$"},
+            "additionalProperties": {"anyOf": [{"$ref": "#/definitions/settings"}, {"type": "null"}]},
+        },
         "tune": _tune(),
         "rows": {
             "description": "groups of rows, each made with each, zip, grid or set",

@@ -33,7 +33,8 @@ def select(study: Study, selection: Selection) -> Study:
     if selection.rows:
         patterns = [part.strip() for text in selection.rows for part in text.split(",") if part.strip()]
         labels = {row.label for pattern in patterns for row in _matching_rows(study, pattern)}
-        rows = tuple(row for row in rows if row.label in labels or row is study.base)
+        labels |= {study.base.label, *(row.base for row in rows if row.label in labels)}
+        rows = tuple(row for row in rows if row.label in labels)
     if selection.seeds is not None:
         seeds = _parse_seeds(selection.seeds)
         shared = sorted(set(seeds) & set(study.tune.seeds if study.tune else ()))
@@ -55,7 +56,7 @@ def find_row(study: Study, name: str) -> Row:
     """
     rows = study.rows
     matches = [row for row in rows if row.label == name]
-    matches = matches or [row for row in rows if row.group == name or fnmatchcase(row.label, name)]
+    matches = matches or [row for row in rows if name in _names(row) or fnmatchcase(row.label, name)]
     if len(matches) == 1:
         return matches[0]
     if matches:
@@ -69,14 +70,19 @@ def find_row(study: Study, name: str) -> Row:
 
 
 def _matching_rows(study: Study, pattern: str) -> list[Row]:
-    """Rows by label, by group, or by a pattern with * and ?."""
+    """Rows by label, by group, or by a pattern with * and ?; at several sizes also by size, or without it."""
     rows = study.rows
-    matches = [row for row in rows if pattern in (row.label, row.group) or fnmatchcase(row.label, pattern)]
+    matches = [row for row in rows if pattern in _names(row) or fnmatchcase(row.label, pattern)]
     if not matches:
         groups = list(dict.fromkeys(row.group for row in rows))
         nearest = did_you_mean(pattern, [*groups, *(row.label for row in rows)]) or f"; groups: {', '.join(groups)}"
         raise UsageError(Mark("--rows").error_line(f'study "{study.name}" has no row or group "{pattern}"{nearest}'))
     return matches
+
+
+def _names(row: Row) -> set[str]:
+    names = {row.label, row.group, row.name, row.group.removeprefix(f"{row.size} ")}
+    return names | ({row.size} if row.size else set())
 
 
 def _parse_seeds(text: str) -> tuple[int, ...]:

@@ -7,6 +7,8 @@ from ablate.config.resolve import SYMBOLS
 from ablate.errors import unknown_name
 from ablate.study.yaml_nodes import Node, Report
 
+MAX_SIZES = 10
+
 Settings = dict[str, Node]  # field name or symbol, as the study writes it -> value
 
 

@@ -26,7 +26,8 @@ def settle(study: Study, results: Results) -> Study:
         return study
     losses = {row.label: [loss_of(results.run(run.id)) for run in trials.runs_of(row)] for row in trials.rows}
     rows = [_chosen(study, row, losses) for row in study.rows]
-    return replace(study, rows=tuple(_compared(row, rows[0]) for row in rows))
+    bases = {row.label: row for row in rows if row.is_base}
+    return replace(study, rows=tuple(_compared(row, bases.get(row.base, rows[0])) for row in rows))
 
 
 def loss_of(folder: RunFolder) -> float | None:
@@ -65,7 +66,7 @@ def _chosen(study: Study, row: Row, losses: Mapping[str, Sequence[float | None]]
 
 def _compared(row: Row, base: Row) -> Row:
     """The row with its changes from base; a tuned field counts only if the choice for both is made."""
-    if row is base:
+    if row.is_base:
         return row
     waiting = base.awaits_tuning or row.awaits_tuning
     tuned = {name for each in (row, base) if each.tuning and waiting for name in each.tuning.candidates[0].values}

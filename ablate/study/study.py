@@ -32,6 +32,8 @@ class Row:
     matched: the field that gives the row base's cost; None without `match`.
     tuning: the candidates of `tune`; None without it.
     is_decoded: False for a tuning run, which is scored by its last evaluation.
+    base: label of the row that it is compared with; a base's own label.
+    size: of a study at several sizes.
     """
 
     label: str
@@ -42,11 +44,23 @@ class Row:
     matched: Matched | None = None
     tuning: Tuning | None = None
     is_decoded: bool = True
+    base: str = "base"
+    size: str = ""
 
     @cached_property
     def decoding(self) -> str:
         """Id of the row's decoding: its decoding fields and the test split; NO_DECODING if it is not decoded."""
         return decoding_id(self.config, self.test) if self.is_decoded else NO_DECODING
+
+    @property
+    def is_base(self) -> bool:
+        """Whether other rows are compared with this one; every size has a base of its own."""
+        return self.base == self.label
+
+    @property
+    def name(self) -> str:
+        """The label without the size."""
+        return self.label.removeprefix(f"{self.size} ") if self.size else self.label
 
     @property
     def awaits_tuning(self) -> bool:
@@ -102,8 +116,12 @@ class Study:
 
     @property
     def base(self) -> Row:
-        """The row that every other row is compared with."""
+        """The first row, which every other row is compared with; of several sizes, that of the first."""
         return self.rows[0]
+
+    def base_of(self, row: Row) -> Row:
+        """The row that a row is compared with."""
+        return self.rows[self._index[row.base]] if row.base in self._index else self.base
 
     @property
     def data_folder(self) -> Path:
@@ -171,9 +189,10 @@ class Study:
     def trials_of(row: Row) -> list[Row]:
         """The rows of `tuning` that belong to a row: one for each candidate."""
         candidates = row.tuning.candidates if row.tuning else ()
+        labels = [f"{row.label}: {one.label}" for one in candidates]
         return [
-            Row(f"{row.label}: {one.label}", row.label, one.trial, row.test, dict(one.values), is_decoded=False)
-            for one in candidates
+            Row(label, row.label, one.trial, row.test, dict(one.values), is_decoded=False, base=labels[0])
+            for label, one in zip(labels, candidates, strict=True)
         ]
 
     def all_runs(self) -> Iterator[Run]:
