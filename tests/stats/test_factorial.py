@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+import statsmodels.api as sm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -75,7 +76,6 @@ def test_the_signs_of_a_negative_generator():
 @given(fractions(), st.integers(0, 2**32 - 1), st.booleans())
 def test_effects_and_intervals_equal_least_squares(fraction, seed, balanced):
     """A saturated model of coded levels: an effect is twice its coefficient."""
-    sm = pytest.importorskip("statsmodels.api")
     random = np.random.default_rng(seed)
     cells, contrasts = fraction.cells(), fraction.contrasts()
     counts = [3] * len(cells) if balanced else random.integers(1, 5, len(cells))
