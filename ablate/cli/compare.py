@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,7 @@ from ablate.cli.options import (
     study_and_results,
     warn_of_changed_data,
 )
+from ablate.errors import Damaged
 from ablate.store import Results
 
 if TYPE_CHECKING:
@@ -50,8 +52,8 @@ def command(
     content, root = study_and_results(study, results, set, None, seeds)
     before, after = find_row(content, first), find_row(content, second)
     warn_of_changed_data(content, root)
-    score_missing(content, root)
-    table = table_of(content, root)
+    faults = score_missing(content, root)
+    table = table_of(content, root, faults)
     rows = {row.row.label: row for row in table.rows}
     found = compare(table, rows[before.label], rows[after.label], root)
     found = _with_sentences(found, root, sentences) if sentences else found
@@ -65,30 +67,32 @@ def command(
 
 def _with_sentences(found: Comparison, root: Results, count: int) -> Comparison:
     """Add the sentences that differ most, from the first seed that both rows have translated."""
-    from ablate.store.corpora import is_prepared
-
     table, pair = found.table, (found.first, found.second)
-    has_corpus = len(table.corpora) == 1 and is_prepared(root.corpora / table.corpora[0])
-    # Sentences of different corpora cannot be paired, so that the rows must share one.
-    for seed in table.study.seeds if has_corpus else ():
-        folders = [root.run(run.id) for row in pair for run in table.study.runs_of(row.row) if run.seed == seed]
-        if all(row.states[seed] == "done" for row in pair) and all(
-            folder.predictions(row.row.decoding).exists() for folder, row in zip(folders, pair, strict=True)
-        ):
-            return _of_seed(found, root, seed, count)
+    has_corpus = len(table.corpora) == 1 and root.has_corpus(table.corpora[0])
+    if not has_corpus:  # sentences of different corpora cannot be paired, so that the rows must share one
+        return found
+    from ablate.report.results import predictions_of
+
+    for seed in table.study.seeds:
+        runs = [next(run for run in row.runs if run.run.seed == seed) for row in pair]
+        before, after = (predictions_of(run, root) for run in runs)
+        if before and after:
+            try:
+                return _of_seed(found, root, seed, count, (before, after))
+            except Damaged as error:
+                typer.echo(f"{error}; `ablate run` prepares the corpus again", err=True)
+                return found
     return found
 
 
-def _of_seed(found: Comparison, root: Results, seed: int, count: int) -> Comparison:
+def _of_seed(
+    found: Comparison, root: Results, seed: int, count: int, predictions: tuple[Sequence[str], Sequence[str]]
+) -> Comparison:
     from ablate.data.corpus import Corpus
     from ablate.report.compare import differing_most
-    from ablate.store.score_cache import read_predictions
 
-    table = found.table
-    corpus = Corpus(root.corpora / table.corpora[0])
-    runs = [next(r for r in table.study.runs_of(row.row) if r.seed == seed) for row in (found.first, found.second)]
-    decodings = (found.first.row.decoding, found.second.row.decoding)
-    before, after = (read_predictions(root.run(run.id), name) for run, name in zip(runs, decodings, strict=True))
+    table, (before, after) = found.table, predictions
+    corpus = Corpus(root.corpus(table.corpora[0]))
     task, metric = table.study.task, table.main
     first, second = (task.measure_items(metric.name, texts, corpus) for texts in (before, after))
     most = differing_most(

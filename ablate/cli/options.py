@@ -201,10 +201,11 @@ def go_offline(requested: bool) -> None:
         os.environ["HF_HUB_OFFLINE"] = "1"
 
 
-def score_missing(study: Study, results: Results) -> None:
+def score_missing(study: Study, results: Results) -> list[str]:
     """Score finished translations in the study's metrics where a score is missing, with a progress bar.
 
-    If the results cannot be written, print a warning and continue without the new scores.
+    Returns:
+        A line for each fault on account of which scores are missing, for the table.
     """
     from ablate.report import scoring
 
@@ -222,9 +223,7 @@ def score_missing(study: Study, results: Results) -> None:
         bar[0][0].update(bar[0][1], completed=done)
 
     try:
-        note = scoring.score_missing(study, results, report)
-        if note is not None:
-            typer.echo(note, err=True)
+        return scoring.score_missing(study, results, report)
     finally:
         for progress, _ in bar:
             progress.stop()

@@ -18,7 +18,7 @@ from ablate.cli.options import (
     study_and_results,
     warn_of_changed_data,
 )
-from ablate.errors import UsageError, listed
+from ablate.errors import Damaged, UsageError, listed
 from ablate.store import Results
 from ablate.store.files import write_bytes
 
@@ -63,8 +63,8 @@ def command(
     if content.is_modified and out is None:
         raise UsageError("--set, --rows and --seeds change the study: give --out FILE, to keep the report of the study")
     warn_of_changed_data(content, root)
-    score_missing(content, root)
-    table = table_of(content, root)
+    faults = score_missing(content, root)
+    table = table_of(content, root, faults)
     curves = curves_of(table, root)
     seen = _attention(table, root, attention) if attention is not None else None
     # The whole page is made before anything is written: an error leaves the old page unchanged.
@@ -93,15 +93,16 @@ def _refuse_undrawable(figures: Path | None) -> None:
 
 def _samples(table: Table, root: Results, count: int) -> list[Sample]:
     """Samples where the one corpus of the results is there; results of several have no common sentences."""
-    from ablate.store.corpora import is_prepared
-
-    if len(table.corpora) != 1 or not is_prepared(root.corpora / table.corpora[0]) or not count:
+    if len(table.corpora) != 1 or not root.has_corpus(table.corpora[0]) or not count:
         return []
     from ablate.data.corpus import Corpus
     from ablate.page.page import samples
 
-    corpus = Corpus(root.corpora / table.corpora[0])
-    return samples(table, root, corpus, count)
+    try:
+        return samples(table, root, Corpus(root.corpus(table.corpora[0])), count)
+    except Damaged as error:
+        typer.echo(f"{error}; `ablate run` prepares the corpus again. The page has no samples", err=True)
+        return []
 
 
 def _attention(table: Table, root: Results, sentence: str) -> Attention:

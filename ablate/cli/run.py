@@ -166,8 +166,8 @@ def command(
         console.print(f"Interrupted: {saved}. The same command resumes.", soft_wrap=True, markup=False)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     content = settle(content, root)
-    score_missing(content, root)
-    table = table_of(content, root)
+    faults = score_missing(content, root)
+    table = table_of(content, root, faults)
     render.print_rich(table, console, against_paper=False)
     if content.is_modified:  # the published table belongs to the whole study
         console.print(

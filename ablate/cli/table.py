@@ -63,8 +63,8 @@ def command(
     if wide and format is not Format.rich:
         raise UsageError(f"--wide has no effect with --format {format.value}, which always has all columns")
     warn_of_changed_data(selected, root)
-    score_missing(selected, root)
-    content = table_of(selected, root)
+    faults = score_missing(selected, root)
+    content = table_of(selected, root, faults)
     if format is not Format.rich:
         # Entries are functions, so that only the requested format is made.
         from ablate.page.html import table_html

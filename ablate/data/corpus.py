@@ -134,7 +134,7 @@ class LengthSums:
 
 
 class Corpus:
-    """A prepared corpus on disk."""
+    """A prepared corpus on disk. Every file is compared with its hash before it is used; large ones with their size."""
 
     def __init__(self, folder: Path) -> None:
         """Open a corpus written by `prepare`.
@@ -152,6 +152,7 @@ class Corpus:
         self.manifest = manifest
         self.fields = fields_of(manifest)
         self._tokenizers: dict[str, Tokenizer] = {}
+        self._known: set[str] = set()  # files that were compared with their hash
 
     @property
     def id(self) -> str:
@@ -172,20 +173,28 @@ class Corpus:
         """The vocabulary of a text field: its separate one if it has one, else the shared one."""
         assert field in self.fields, f"{self.folder} has no field {field}"
         separate = f"{field}.{TOKENIZER}"
-        return self._tokenizer(separate if (self.folder / separate).exists() else TOKENIZER)
+        return self._tokenizer(separate if separate in self.manifest.files else TOKENIZER)
 
     def _tokenizer(self, name: str) -> Tokenizer:
         if name not in self._tokenizers:
-            self._tokenizers[name] = load_tokenizer((self.folder / name).read_bytes())
+            self._tokenizers[name] = load_tokenizer(self._verified(name).read_bytes())
         return self._tokenizers[name]
 
     def split(self, name: str) -> Split:
-        """`train`, `dev` or `test`, memory-mapped."""
+        """`train`, `dev` or `test`, memory-mapped.
+
+        Raises:
+            Damaged: a file is missing or differs from what was written.
+        """
         return Split({field: self._sequences(name, field) for field in self.fields})
 
     def text(self, split: str, field: str) -> list[str]:
-        """The text of one field of dev or test, before tokenization."""
-        lines = (self.folder / f"{split}.{field}.txt").read_bytes().decode()
+        """The text of one field of dev or test, before tokenization.
+
+        Raises:
+            Damaged: the file is missing or differs from what was written.
+        """
+        lines = self._verified(f"{split}.{field}.txt").read_bytes().decode()
         return lines.split("\n")[:-1]  # not splitlines(): U+2028 and the like are part of a text
 
     def verify(self, every: bool = False) -> None:
@@ -198,20 +207,34 @@ class Corpus:
             Damaged: a file differs; the message names the first.
             StoreError: a file cannot be read.
         """
-        sizes = self.manifest.sizes
-        for name, expected in self.manifest.files.items():
+        for name in self.manifest.files:
             if name != Path(name).name:
                 raise Damaged(f"{self.folder / MANIFEST}: lists a file outside its folder")
-            path = self.folder / name
-            # Of a large file only the size is compared, unless every byte is asked for.
-            known = path.exists() and name in sizes and path.stat().st_size == sizes[name] > LARGE
-            if not known or every:
-                verify(path, expected)
+            self._verify(name, every)
+
+    def _verified(self, name: str) -> Path:
+        """The path of a file, which is compared with its hash when it is first used."""
+        if name not in self._known:
+            self._verify(name)
+            self._known.add(name)
+        return self.folder / name
+
+    def _verify(self, name: str, every: bool = False) -> None:
+        """Compare one file with its hash, or a large file with its size unless `every` is set."""
+        path, size = self.folder / name, self.manifest.sizes.get(name)
+        if name not in self.manifest.files:
+            raise Damaged(f"{self.folder / MANIFEST}: does not list {name}")
+        try:
+            known = size is not None and path.stat().st_size == size > LARGE
+        except OSError:
+            known = False
+        if not known or every:
+            verify(path, self.manifest.files[name])
 
     def _sequences(self, split: str, field: str) -> TokenSequences:
-        path = self.folder / f"{split}.{field}.ids"
+        path = self._verified(f"{split}.{field}.ids")
         ids = np.memmap(path, dtype=IDS, mode="r") if path.stat().st_size else np.empty(0, IDS)  # no map of 0 bytes
-        return TokenSequences(ids, np.memmap(path.with_suffix(".offsets"), dtype=OFFSETS, mode="r"))
+        return TokenSequences(ids, np.memmap(self._verified(f"{split}.{field}.offsets"), dtype=OFFSETS, mode="r"))
 
 
 class SequenceWriter:

@@ -29,6 +29,7 @@ from ablate.store.checkpoints import RESUMABLE
 from ablate.store.cleaning import size_of
 from ablate.store.files import write_bytes
 from ablate.store.records import Execution, RunRecord
+from ablate.store.score_cache import damage_of_predictions
 from ablate.store.status import NO_DECODING, damage_of, read_failure
 from ablate.study import Run, Study
 
@@ -109,9 +110,10 @@ def launch(
         first = share.index * len(missing) // share.of % max(1, len(missing))
         missing = missing[first:] + missing[:first]
     for id in missing:
-        damage = damage_of(results.run(id))
+        damage = damage_of(results.run(id)) or _damage(study, results, id)
         if damage is not None:
-            log(damage.replace("; `ablate run` makes it again", "; it is made again"))
+            fault, _, _ = damage.partition("; `ablate run` ")
+            log(f"{fault}; it is made again")
         if not share:  # pilots must know the hosts on which a run has failed
             results.run(id).failure.unlink(missing_ok=True)  # a retried run has not failed yet
     if missing:
@@ -135,11 +137,20 @@ def launch(
 def launched(study: Study, results: Results) -> Launch:
     """The states of a study's runs now."""
     ids = [run.id for run in study.runs()]
-    return Launch(len(ids), Counter(run_state(study, results, id) for id in ids))
+    return Launch(len(ids), Counter(_healed_state(study, results, id) for id in ids))
+
+
+def _healed_state(study: Study, results: Results, id: str) -> State:
+    """The state of a run, which is not done while a file of it is damaged or cannot be read."""
+    state = run_state(study, results, id)
+    is_whole = state != "done" or (_unusable(results.run(id)) is None and _damage(study, results, id) is None)
+    return state if is_whole else "interrupted"
 
 
 def prepare(study: Study, results: Results, log: Callable[[str], None]) -> dict[CorpusConfig, Corpus]:
     """Prepare the corpora of a study, one for each size of vocabulary, and write run.json for its runs.
+
+    A run with a file that cannot be read is left out, and `log` receives a line about it.
 
     Raises:
         DataError: a corpus is missing or malformed.
@@ -151,9 +162,18 @@ def prepare(study: Study, results: Results, log: Callable[[str], None]) -> dict[
         data: study.task.prepare(data, study.data_folder, results.corpora, lambda line: log(f"corpus: {line}"))
         for data in dict.fromkeys(run.data for run in runs)
     }
+    usable = []
     for run in runs:
+        folder = results.run(run.id)
+        for path in folder.make_room():
+            log(f"{path}: is of another kind than what belongs there; renamed to {path.name}.damaged")
+        fault = _unusable(folder)
+        if fault is not None:
+            log(fault)
+            continue
         _write_run_record(run, results, corpora[run.data], study)
-    _check_plugins(study, runs, results)
+        usable.append(run)
+    _check_plugins(study, usable, results)
     return corpora
 
 
@@ -187,7 +207,32 @@ def _is_missing(
         if failure is None:
             return retry_failed
         return retry_failed or failure.killed or (retry_elsewhere and failure.may_succeed_on(socket.gethostname()))
-    return state not in ("done", "diverged")
+    if state == "done":
+        return _damage(study, results, id) is not None and _unusable(results.run(id)) is None
+    return state != "diverged" and _unusable(results.run(id)) is None
+
+
+def _unusable(folder: RunFolder) -> str | None:
+    """Describe a record that cannot be read, or that another version wrote; None if all are whole or damaged.
+
+    A damaged record is made again; these need a person.
+    """
+    for read in (folder.read_run, folder.read_execution, folder.read_result):
+        try:
+            _is_whole(read)
+        except StoreError as error:
+            return str(error)
+    return None
+
+
+def _damage(study: Study, results: Results, id: str) -> str | None:
+    """The damage of the predictions of a finished run in the decodings of a study; None if all are whole."""
+    folder = results.run(id)
+    result = folder.read_result()
+    decodings = {} if result is None else result.decodings
+    wanted = [each for each in study.decodings[id] if each in decodings]
+    damages = (damage_of_predictions(folder, each, decodings[each]) for each in wanted)
+    return next(filter(None, damages), None)
 
 
 def _check_plugins(study: Study, runs: Iterable[Run], results: Results) -> None:

@@ -19,9 +19,9 @@ from ablate.plotting import PALETTE, ShortNumbers
 from ablate.report.curves import AXES, Curve
 from ablate.report.layout import by_labels, verdicts_of
 from ablate.report.render import TableProvenance, comma_separated, provenance
+from ablate.report.results import predictions_of
 from ablate.report.table import Table, TableRow
 from ablate.store import Results
-from ablate.store.score_cache import read_predictions
 
 if TYPE_CHECKING:
     from ablate.data.corpus import Corpus
@@ -229,8 +229,7 @@ def samples(table: Table, results: Results, corpus: Corpus, count: int) -> list[
     task, total = table.study.task, table.study.task.n_predictions(corpus)
     texts: dict[str, list[str]] = {}
     for row in table.rows:
-        run = table.study.runs_of(row.row)[0]
-        lines = read_predictions(results.run(run.id), row.row.decoding) if row.states[run.seed] == "done" else []
+        lines = predictions_of(row.runs[0], results)
         if len(lines) == total:
             texts[row.row.label] = lines
     # A set, because more samples than items may be asked for.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ablate.report.results import log_of
 from ablate.report.table import Table, TableRow
-from ablate.store import Results, RunFolder
-from ablate.store.records import read_metrics
+from ablate.store import Results
+from ablate.store.records import MetricsLine
 
 # What a curve may be drawn against, and its name on the axis.
 AXES = {"step": "step", "tokens": "target tokens", "flops": "training FLOPs", "seconds": "training time (s)"}
@@ -96,11 +97,10 @@ def curves_of(table: Table, results: Results) -> list[Curve]:
 
 def curve_of(table: Table, row: TableRow, results: Results) -> Curve:
     """The learning curve of one row."""
-    folders = {run.seed: results.run(run.id) for run in table.study.runs_of(row.row)}
-    by_seed = {seed: evaluations(folder) for seed, folder in folders.items()}
+    logs = {run.run.seed: log_of(results.run(run.run.id), run.result) for run in row.runs}
+    by_seed = {seed: evaluations(log) for seed, log in logs.items()}
     tokens = {
-        seed: {line.step: line.tokens for line in read_metrics(folder.metrics) if line.dev_perplexity is not None}
-        for seed, folder in folders.items()
+        seed: {line.step: line.tokens for line in log if line.dev_perplexity is not None} for seed, log in logs.items()
     }
     return Curve(
         row.row.label,
@@ -113,10 +113,10 @@ def curve_of(table: Table, row: TableRow, results: Results) -> Curve:
     )
 
 
-def evaluations(folder: RunFolder) -> tuple[tuple[int, float], ...]:
+def evaluations(log: Iterable[MetricsLine]) -> tuple[tuple[int, float], ...]:
     """(step, dev perplexity) of each evaluation in a run's metrics log."""
     return tuple(
         (line.step, line.dev_perplexity)
-        for line in read_metrics(folder.metrics)
+        for line in log
         if line.dev_perplexity is not None and math.isfinite(line.dev_perplexity) and line.dev_perplexity > 0
     )

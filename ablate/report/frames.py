@@ -14,7 +14,8 @@ if TYPE_CHECKING:  # `import ablate` loads this module, and loads no library
 
     from ablate.report.results import RunResult
     from ablate.report.table import Table, TableRow
-    from ablate.store import Results
+    from ablate.store import Results, RunFolder
+    from ablate.store.records import Result
     from ablate.study import Row, Study
 
 PER = ("row", "run", "step")
@@ -83,9 +84,9 @@ def load(
         frame = steps_frame(content, root)
         frame.attrs["study"] = content.name
         return frame
-    note = score_missing(content, root)
-    if note is not None:
-        warnings.warn(note, stacklevel=2)
+    faults = score_missing(content, root)
+    for fault in faults:
+        warnings.warn(fault, stacklevel=2)
     if per == "row":
         table = table_of(content, root)
         frame = rows_frame(table, with_paper=against is not None)
@@ -176,14 +177,15 @@ def steps_frame(study: Study, results: Results) -> pd.DataFrame:
     """Learning curves: one line for each row, seed and logged step, which are its index; see `load`."""
     import pandas as pd
 
-    from ablate.store.records import MetricsLine, read_metrics
+    from ablate.report.results import log_of
+    from ablate.store.records import MetricsLine
 
     index = ["row", "seed", "step"]
     lines = [
         {"row": row.label, "seed": run.seed, "run": run.id, **line.model_dump()}
         for row in study.rows
         for run in study.runs_of(row)
-        for line in read_metrics(results.run(run.id).metrics)
+        for line in log_of(results.run(run.id), _result(results.run(run.id)))
     ]
     numbers = {"seed": "int64", "step": "int64", "tokens": "int64", "loss": float, "lr": float, "dev_perplexity": float}
     logged = pd.DataFrame(lines, columns=["row", "seed", "run", *MetricsLine.model_fields]).astype(numbers)
@@ -222,3 +224,10 @@ def _cost(row: TableRow, timed: bool) -> dict[str, Any]:
 
 def _paper(row: TableRow, metrics: Sequence[str]) -> dict[str, Any]:
     return {f"paper_{name}": row.paper.scores.get(name) if row.paper else None for name in metrics}
+
+
+def _result(folder: RunFolder) -> Result | None:
+    """The result of a run; None if there is none, or if it cannot be read."""
+    from ablate.store.status import damage_of
+
+    return None if damage_of(folder) else folder.read_result()

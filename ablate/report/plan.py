@@ -268,7 +268,7 @@ def _rate(results: Results, id: str, node: Machine) -> tuple[str, float] | None:
     if not result or not run or not provenance or provenance.machine != node or not result.seconds:
         return None
     precision = (execution and execution.precision) or run.config.precision or "fp32"
-    lengths = lengths_in(results.corpora, result.corpus) or Lengths.assumed()
+    lengths = lengths_in(results.corpus(result.corpus)) or Lengths.assumed()
     vocab_size = run.data["vocab_size"]
     assert isinstance(vocab_size, int)
     flops = cost.flops_per_step(run.config, vocab_size, lengths) * result.steps

@@ -7,15 +7,17 @@ without it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ablate.config import cost
+from ablate.errors import StoreError
 from ablate.report.scores import Scores, mean, sample_std
 from ablate.store import Results, RunFolder, State, state_of
-from ablate.store.records import Decoding, Progress, Provenance, Result, Score
-from ablate.store.score_cache import read_scores
+from ablate.store.files import verify
+from ablate.store.records import Decoding, MetricsLine, Progress, Provenance, Result, Score, read_metrics
+from ablate.store.score_cache import damage_of_predictions, read_predictions, read_scores
 from ablate.store.status import damage_of, read_progress, read_provenance
 from ablate.study import Row, Run, Study
 from ablate.study.tuning import AWAITS
@@ -34,6 +36,7 @@ class RunResult:
     decoding: the row's evaluation of the run; None unless the run is done.
     scores: by metric; empty unless the run is done.
     resamples: scores on the resampled test sets, by metric.
+    faults: a line for each file that is damaged or cannot be read, and what heals it.
     """
 
     row: Row
@@ -46,6 +49,7 @@ class RunResult:
     scores: Mapping[str, Score] = field(default_factory=dict)
     resamples: Mapping[str, Sequence[float]] = field(default_factory=dict)
     provenance: Provenance | None = None
+    faults: tuple[str, ...] = ()
 
     @property
     def steps(self) -> int | None:
@@ -73,11 +77,7 @@ def measured_metrics(study: Study) -> tuple[str, ...]:
 
 
 def read_runs(study: Study, results: Results) -> list[RunResult]:
-    """Read every run of every row: base first, each row in the order of the seeds.
-
-    Raises:
-        StoreError: a result cannot be read, or another version wrote it.
-    """
+    """Read every run of every row: base first, each row in the order of the seeds."""
     metrics = measured_metrics(study)
     return [
         _read_run(study, row, run, results.run(run.id), metrics) for row in study.rows for run in study.runs_of(row)
@@ -90,22 +90,60 @@ def _read_run(study: Study, row: Row, run: Run, folder: RunFolder, metrics: Sequ
     state = state_of(folder, row.decoding)
     result = folder.read_result() if state in ("done", "diverged") else None
     if result is None:
-        note = "" if state == "pending" else damage_of(folder) or _at_step(state, read_progress(folder))
-        return RunResult(row, run, state, cost.parameters(row.config, study.data_of(row).vocab_size), note)
-    provenance = read_provenance(folder)
+        damage = damage_of(folder)
+        note = "" if state == "pending" else damage or _at_step(state, read_progress(folder))
+        params = cost.parameters(row.config, study.data_of(row).vocab_size)
+        return RunResult(row, run, state, params, note, faults=(damage,) if damage else ())
+    provenance, faults = read_provenance(folder), tuple(_faults(folder, row.decoding, result))
     if state == "diverged":
         note = f"diverged at step {result.steps}: {result.reason}"
-        return RunResult(row, run, state, result.params, note, result, provenance=provenance)
+        return RunResult(row, run, state, result.params, note, result, provenance=provenance, faults=faults)
     decoding = result.decodings[row.decoding]
-    cached = read_scores(folder, row.decoding, decoding.corpus)
+    cached = read_scores(folder, row.decoding, decoding)
     # result.json has the scores that the run made itself; the cache adds metrics that were asked for later.
     scores = {name: score for name in metrics if (score := decoding.scores.get(name) or cached.get(name)) is not None}
     resamples = {name: cached[name].resamples for name in metrics if name in cached}
-    return RunResult(row, run, state, result.params, "", result, decoding, scores, resamples, provenance)
+    return RunResult(row, run, state, result.params, "", result, decoding, scores, resamples, provenance, faults)
+
+
+def _faults(folder: RunFolder, decoding: str, result: Result) -> Iterator[str]:
+    """Yield why files beside the result cannot be used."""
+    if decoding in result.decodings:
+        damage = damage_of_predictions(folder, decoding, result.decodings[decoding])
+        if damage is not None:
+            yield damage
+    try:
+        verify(folder.metrics, result.metrics_sha256)
+    except StoreError as error:
+        yield f"{error}; its learning curve is left out, until the run is trained again in another --results"
+    try:
+        folder.read_provenance()
+    except StoreError as error:
+        yield f"{error}; its code and machine are left out"
 
 
 def _at_step(state: State, progress: Progress | None) -> str:
     return f"{state} at step {progress.step}" if progress and progress.step else state
+
+
+def log_of(folder: RunFolder, result: Result | None) -> list[MetricsLine]:
+    """The metrics log of a run; empty if the run has ended and the log is not the one that it wrote."""
+    if result is not None:
+        try:
+            verify(folder.metrics, result.metrics_sha256)
+        except StoreError:
+            return []
+    return read_metrics(folder.metrics)
+
+
+def predictions_of(run: RunResult, results: Results) -> list[str]:
+    """The predictions of a run in the decoding of its row; empty if there are none, or if they are damaged."""
+    if run.decoding is None:
+        return []
+    try:
+        return read_predictions(results.run(run.run.id), run.row.decoding, run.decoding)
+    except StoreError:
+        return []
 
 
 def vocabularies_of(study: Study) -> tuple[int, ...]:

@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ablate.errors import StoreError
+from ablate.errors import Damaged, StoreError
 from ablate.report.results import measured_metrics
 from ablate.store import Results, RunFolder, state_of
-from ablate.store.corpora import MANIFEST
-from ablate.store.records import Measurement
-from ablate.store.score_cache import read_predictions, read_scores, write_scores
+from ablate.store.records import Decoding, Measurement
+from ablate.store.score_cache import damage_of_predictions, read_predictions, read_scores, source, write_scores
 from ablate.study import Study
+
+if TYPE_CHECKING:
+    from ablate.data.corpus import Corpus
 
 
 class _Unscored(NamedTuple):
     folder: RunFolder
-    decoding: str
-    corpus: str
+    id: str
+    decoding: Decoding
     cached: dict[str, Measurement]
     metrics: tuple[str, ...]
 
 
 def score_missing(
     study: Study, results: Results, on_progress: Callable[[int, int], None] = lambda done, total: None
-) -> str | None:
+) -> list[str]:
     """Score the study's predictions in its metrics as far as that is not done, and cache the scores.
 
-    If nothing is missing, no heavy module is loaded. A run without its corpus or its predictions is skipped.
+    If nothing is missing, no heavy module is loaded. A run without its corpus is skipped. So is one whose predictions
+    or corpus are damaged, and a line says so.
 
     Args:
         study: names the metrics.
@@ -35,21 +38,25 @@ def score_missing(
         on_progress: called with the number of scored decodings and their total.
 
     Returns:
-        A line if the scores could not be cached, and are therefore missing; else None.
-
-    Raises:
-        StoreError: a result is damaged, or predictions do not match the corpus.
+        A line for each fault on account of which scores are missing.
     """
-    unscored = _unscored(study, results)
+    unscored, faults = _unscored(study, results), dict[str, None]()
+    corpora: dict[str, Corpus | None] = {}
     for done, one in enumerate(unscored):
         on_progress(done, len(unscored))
         try:
-            _score(one, study, results)
+            _score(one, study, results, corpora)
+        except Damaged as error:
+            remedy = "" if "`ablate run`" in str(error) else "; `ablate run` makes it again"
+            faults[f"{error}{remedy}"] = None
+        except StoreError as error:
+            faults[str(error)] = None
         except OSError as error:
-            return f"{error.filename}: {error.strerror}; new scores are left out"
+            faults[f"{error.filename}: {error.strerror}; new scores are left out"] = None
+            break
     if unscored:
         on_progress(len(unscored), len(unscored))
-    return None
+    return list(faults)
 
 
 def _unscored(study: Study, results: Results) -> list[_Unscored]:
@@ -62,25 +69,36 @@ def _unscored(study: Study, results: Results) -> list[_Unscored]:
                 continue
             result = folder.read_result()
             assert result is not None
-            corpus = result.decodings[row.decoding].corpus
-            if not folder.predictions(row.decoding).exists() or not (results.corpora / corpus / MANIFEST).exists():
+            decoding = result.decodings[row.decoding]
+            if decoding.sha256 is None or not results.has_corpus(decoding.corpus):
                 continue
-            cached = read_scores(folder, row.decoding, corpus)
+            cached = read_scores(folder, row.decoding, decoding)
             metrics = tuple(name for name in wanted if name not in cached)
             if metrics:
-                found[run.id, row.decoding] = _Unscored(folder, row.decoding, corpus, cached, metrics)
+                found[run.id, row.decoding] = _Unscored(folder, row.decoding, decoding, cached, metrics)
     return list(found.values())
 
 
-def _score(one: _Unscored, study: Study, results: Results) -> None:
+def _score(one: _Unscored, study: Study, results: Results, corpora: dict[str, Corpus | None]) -> None:
+    """Score one decoding; `corpora` keeps those that are open, and None for those that are damaged."""
     from ablate.data.corpus import Corpus  # loads numpy
 
-    corpus = Corpus(results.corpora / one.corpus)
-    predictions, expected = read_predictions(one.folder, one.decoding), study.task.n_predictions(corpus)
+    id = one.decoding.corpus
+    if id not in corpora:
+        corpora[id] = None  # until it is open: a fault is reported once
+        corpora[id] = Corpus(results.corpus(id))
+    corpus = corpora[id]
+    if corpus is None:
+        return
+    damage = damage_of_predictions(one.folder, one.id, one.decoding)
+    if damage is not None:
+        raise Damaged(damage)
+    predictions, expected = read_predictions(one.folder, one.id, one.decoding), study.task.n_predictions(corpus)
     if len(predictions) != expected:
         raise StoreError(
-            f"{one.folder.predictions(one.decoding)}: has {len(predictions)} lines, and the test split of corpus "
-            f"{one.corpus} has {expected} items"
+            f"{one.folder.predictions(one.id)}: has {len(predictions)} lines, and the test split of corpus "
+            f"{id} has {expected} items; restore the corpus"
         )
     measured = {name: study.task.measure(name, predictions, corpus) for name in one.metrics}
-    write_scores(one.folder, one.decoding, one.corpus, {**one.cached, **measured})
+    assert one.decoding.sha256 is not None
+    write_scores(one.folder, one.id, source(one.decoding.sha256, id), {**one.cached, **measured})

@@ -118,7 +118,7 @@ class Table:
     results: the tidy frame that the scores are from.
     signatures: how each metric was computed; one for each metric if all runs agree.
     corpora: the corpora behind the results; one if all runs agree.
-    remarks: differences in how the runs were made.
+    remarks: differences in how the runs were made, and files that cannot be used.
     """
 
     study: Study
@@ -180,11 +180,13 @@ class Table:
         }
 
 
-def table_of(study: Study, results: Results) -> Table:
-    """Read the results that a study has so far.
+def table_of(study: Study, results: Results, faults: Sequence[str] = ()) -> Table:
+    """Read the results that a study has so far. A file that cannot be used takes only the cells of its run.
 
-    Raises:
-        StoreError: a result cannot be read, or another version wrote it.
+    Args:
+        study: names rows and metrics.
+        results: root of the results.
+        faults: lines about scores that could not be computed, for the remarks.
     """
     runs = read_runs(study, results)
     frame = results_frame(runs, measured_metrics(study))
@@ -197,7 +199,7 @@ def table_of(study: Study, results: Results) -> Table:
         frame,
         signatures(study, runs),
         tuple(sorted({decoding.corpus for decoding in decoded})),
-        tuple(_remarks(study, runs)),
+        (*_remarks(study, runs), *dict.fromkeys([*(line for run in runs for line in run.faults), *faults])),
     )
 
 
@@ -273,7 +275,7 @@ def _cost(study: Study, row: Row, runs: Sequence[RunResult], results: Results) -
 def _flops(study: Study, row: Row, finished: Sequence[RunResult], results: Results) -> tuple[float | None, float]:
     """FLOPs of the steps made if training has ended, else of the steps planned; and of one step."""
     made = [run.result for run in finished if run.result]
-    lengths = lengths_in(results.corpora, made[0].corpus) if made else None
+    lengths = lengths_in(results.corpus(made[0].corpus)) if made else None
     steps = sum(one.steps for one in made) / len(made) if made else cost.steps(row.config, lengths)
     per_step = cost.flops_per_step(row.config, study.data_of(row).vocab_size, lengths or Lengths.assumed())
     return (None if steps is None else per_step * steps), per_step

@@ -19,7 +19,6 @@ from ablate.kernels.device import prepare
 from ablate.model import Transformer
 from ablate.run.pipeline import load_model
 from ablate.store import Results, RunFolder
-from ablate.store.corpora import MANIFEST
 from ablate.store.records import Result, RunRecord
 from ablate.tasks import LanguageModel, Task, Translation, task_of
 
@@ -61,8 +60,7 @@ def load_run(folder: RunFolder, results: Results, device: torch.device = CPU) ->
 def _corpus(results: Results, result: Result) -> Path:
     """The corpus that the run was trained on, or one that it decoded: they differ only in the test split."""
     names = [result.corpus, *(decoding.corpus for decoding in result.decodings.values())]
-    prepared = [results.corpora / name for name in names if (results.corpora / name / MANIFEST).exists()]
-    return prepared[0] if prepared else results.corpus(names[0])
+    return results.corpus(next(filter(results.has_corpus, names), names[0]))
 
 
 def translation_run(folder: RunFolder, results: Results, device: torch.device = CPU) -> LoadedRun:

@@ -23,7 +23,7 @@ from ablate.store import RunFolder, checkpoints
 from ablate.store.files import quarantine, remove_temporaries, sha256, write_bytes
 from ablate.store.lease import LeaseLost
 from ablate.store.records import Decoding, FileHash, Outcome, Phase, Result, RunRecord, Score
-from ablate.store.score_cache import write_scores
+from ablate.store.score_cache import damage_of_predictions, source, write_scores
 from ablate.tasks import Task, task_of
 from ablate.training import Diverged, RunContext, Trainer, TrainingOutcome
 from ablate.training.checkpointing import average, averaged_steps, count_due
@@ -199,10 +199,16 @@ class _Pipeline:
     # Decoding
 
     def _decode_missing(self, result: Result) -> tuple[Result, StoreError | None]:
-        """Add the missing decodings. One that is impossible does not keep the others from being published."""
+        """Add the decodings that are missing or whose predictions are damaged.
+
+        One that is impossible does not keep the others from being published.
+        """
         decodings, refusal = dict(result.decodings), None
         for id, config in self.request.decodings.items():
-            if id not in decodings:
+            damage = damage_of_predictions(self.folder, id, decodings[id]) if id in decodings else None
+            if damage is not None:
+                self.log.warning("%s", damage)
+            if id not in decodings or damage is not None:
                 try:
                     decodings[id] = self._decode(id, config, result)
                 except StoreError as error:
@@ -235,7 +241,7 @@ class _Pipeline:
             scores |= {name: Score(value=one.value, signature=one.signature) for name, one in measured.items()}
             self._refuse_infinite(scores)
             with suppress(OSError):  # a cache: the table measures again if it is missing
-                write_scores(self.folder, id, self.corpus.id, measured)
+                write_scores(self.folder, id, source(digest, self.corpus.id), measured)
         self._refuse_infinite(scores)
         return Decoding(
             test=self.request.test,

@@ -57,7 +57,7 @@ def remembered(data: CorpusConfig, corpora: Path, signature: Sequence[Any], form
     pointer = _read_pointer(_pointer(data, corpora))
     if pointer is None or pointer != CorpusPointer(corpus=pointer.corpus, signature=list(signature)):
         return None
-    manifest = _read_manifest(corpora, pointer.corpus)
+    manifest = _read_manifest(corpora / pointer.corpus)
     return pointer.corpus if manifest is not None and format in (None, manifest.format) else None
 
 
@@ -70,12 +70,12 @@ def known_corpus(data: CorpusConfig, corpora: Path) -> Path | None:
 def known_lengths(data: CorpusConfig, corpora: Path) -> Lengths | None:
     """Sums of lengths of the corpus last made from these settings, or None."""
     pointer = _read_pointer(_pointer(data, corpora))
-    return lengths_in(corpora, pointer.corpus) if pointer else None
+    return lengths_in(corpora / pointer.corpus) if pointer else None
 
 
-def lengths_in(corpora: Path, corpus: str) -> Lengths | None:
+def lengths_in(folder: Path) -> Lengths | None:
     """Sums of lengths of a corpus, or None if it is missing, or damaged and due to be prepared again."""
-    manifest = _read_manifest(corpora, corpus)
+    manifest = _read_manifest(folder)
     return Lengths.of_fields(manifest.lengths, fields_of(manifest)) if manifest else None
 
 
@@ -86,9 +86,9 @@ def _read_pointer(path: Path) -> CorpusPointer | None:
         return None
 
 
-def _read_manifest(corpora: Path, corpus: str) -> CorpusManifest | None:
+def _read_manifest(folder: Path) -> CorpusManifest | None:
     try:
-        return CorpusManifest.read(corpora / corpus / MANIFEST)
+        return CorpusManifest.read(folder / MANIFEST)
     except StoreError:  # damaged or of another version: it will be prepared again, which reports an unreadable file
         return None
 

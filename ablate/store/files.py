@@ -11,6 +11,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +23,11 @@ from ablate.errors import Damaged, StoreError
 _BLOCK = 1 << 20
 _CHECK = b',\n "check": "'
 _SEAL = re.compile(rb'([0-9a-f]{64})"\n}\n')
+_NO_FILE = {
+    errno.EISDIR: "a folder in the place of a file",
+    errno.ENOTDIR: "a file in the place of its folder",
+    errno.ELOOP: "a link that leads to itself",
+}
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}  # file systems without hard links
 
 
@@ -104,6 +110,28 @@ def sealed(content: Mapping[str, Any]) -> bytes:
     return body + _CHECK + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
 
 
+def read_bytes(path: Path) -> bytes | None:
+    """Read a file; None if it does not exist.
+
+    Raises:
+        Damaged: something else has its name: a folder, a link to itself, or a file in the place of its folder.
+        StoreError: the file cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def unreadable(path: Path, error: OSError) -> StoreError:
+    """The error for a file that could not be read: Damaged if no file of this name can be there."""
+    if error.errno in _NO_FILE:
+        return Damaged(f"{path}: is damaged ({_NO_FILE[error.errno]})")
+    return StoreError(f"{path}: cannot be read: {error.strerror}")
+
+
 def read_json(path: Path) -> dict[str, Any] | None:
     """Read a sealed JSON file; None if it does not exist.
 
@@ -111,12 +139,9 @@ def read_json(path: Path) -> dict[str, Any] | None:
         Damaged: the content does not match its hash.
         StoreError: the file cannot be read.
     """
-    try:
-        raw = path.read_bytes()
-    except FileNotFoundError:
+    raw = read_bytes(path)
+    if raw is None:
         return None
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror}") from None
     body, _, seal = raw.rpartition(_CHECK)
     found = _SEAL.fullmatch(seal)
     if not body or found is None:
@@ -131,7 +156,7 @@ def _unsealed(raw: bytes) -> str:
     """Describe a file that does not end with its hash."""
     try:
         whole = isinstance(json.loads(raw), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         whole = False
     return (
         "does not end with its hash: it was changed by hand, or written by an ablate before 0.2"
@@ -176,14 +201,25 @@ def verify(path: Path, expected: str) -> None:
     except FileNotFoundError:
         found = ""
     except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror}") from None
+        raise unreadable(path, error) from None
     if found != expected:
         raise Damaged(f"{path}: is damaged or missing (its SHA-256 is not the one written)")
 
 
 def quarantine(path: Path) -> None:
-    """Rename a damaged file to `<name>.damaged`, so that a person can look at it; `ablate clean` removes it."""
-    path.replace(path.with_name(f"{path.name}.damaged"))
+    """Rename a damaged file or folder to `<name>.damaged`, for a person to look at; `ablate clean` removes it."""
+    aside = path.with_name(f"{path.name}.damaged")
+    remove(aside)
+    path.rename(aside)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link or a folder with all that it holds, if there is one."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            path.unlink()
 
 
 def remove_temporaries(folder: Path) -> None:

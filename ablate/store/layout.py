@@ -30,6 +30,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ablate.errors import Damaged
+from ablate.store.corpora import is_prepared
+from ablate.store.files import quarantine
 from ablate.store.records import Execution, Failure, Progress, Provenance, Result, RunRecord
 
 SHARED_CORPORA = "ABLATE_CORPORA"
@@ -115,6 +117,20 @@ class RunFolder:
         """Every folder in which a killed writer may leave a temporary file."""
         return self.path, self.checkpoints, self.predictions("").parent, self.scores("").parent
 
+    def make_room(self) -> list[Path]:
+        """Quarantine whatever has the name of a file or folder of this run and is none; returns those paths."""
+        folders = (self.path, self.checkpoints, self.predictions("").parent, self.scores("").parent, self.sources)
+        files = (self.run, self.execution, self.provenance, self.metrics, self.progress, self.failure, self.log,
+                 self.lease, self.result)  # fmt: skip
+        wrong = [path for path in folders if os.path.lexists(path) and not path.is_dir()]
+        for path in wrong:  # first, because the others may be in them
+            quarantine(path)
+        found = [path for path in files if os.path.lexists(path) and not path.is_file()]
+        found += [path for folder in folders[2:4] if folder.is_dir() for path in folder.iterdir() if path.is_dir()]
+        for path in found:
+            quarantine(path)
+        return [*wrong, *found]
+
     def read_run(self) -> RunRecord | None:
         """Read run.json."""
         return RunRecord.read(self.run)
@@ -172,10 +188,14 @@ class Results:
         return Path(shared).expanduser() if shared else self.root / "corpora"
 
     def corpus(self, id: str) -> Path:
-        """The folder of a prepared corpus, here or shared."""
+        """The folder of a prepared corpus, here or shared. Every command looks for a corpus by this rule."""
         # A root that was filled before ABLATE_CORPORA was set keeps its corpora.
         here = self.root / "corpora" / id
-        return here if here.exists() else self.corpora / id
+        return here if is_prepared(here) else self.corpora / id
+
+    def has_corpus(self, id: str) -> bool:
+        """Whether a corpus is prepared, here or shared."""
+        return is_prepared(self.corpus(id))
 
     def study(self, name: str) -> Path:
         """The folder of a study's published table."""

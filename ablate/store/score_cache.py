@@ -1,56 +1,75 @@
 """Cached scores of a run's predictions, in every metric that a study asked for, and on resampled test sets.
 
-Scores follow from the predictions and the corpus, so a cache that is damaged, or that was made from other predictions,
-counts as empty.
+Scores follow from the predictions and the corpus. Both are compared with their recorded hashes before anything is
+scored, and a cache that is damaged, or that was made from predictions or a corpus with another hash, counts as empty.
 """
 
 from __future__ import annotations
 
 import hashlib
 
-from ablate.errors import StoreError
+from ablate.errors import Damaged, StoreError
+from ablate.store.files import read_bytes
 from ablate.store.layout import RunFolder
-from ablate.store.records import Measurement, ScoreCache, ScoreSource
+from ablate.store.records import Decoding, Measurement, ScoreCache, ScoreSource
 
 # Raised when the same predictions would get other scores, so that cached ones no longer count.
-FORMAT = 1
+FORMAT = 2  # before 2, the text was not compared with its hash first
 
 
-def read_predictions(folder: RunFolder, decoding: str) -> list[str]:
-    """The predictions for the test split; empty if there are none. Only LF ends a line."""
-    # Not splitlines(), which also splits at U+2028 and other characters that a prediction may contain.
-    return (_bytes(folder, decoding) or b"").decode(errors="replace").split("\n")[:-1]
+def read_predictions(folder: RunFolder, id: str, decoding: Decoding) -> list[str]:
+    """The predictions for the test split; empty if there are none. Only LF ends a line.
+
+    Args:
+        folder: of the run.
+        id: of the decoding.
+        decoding: its entry in result.json, with the hash of the predictions.
+
+    Raises:
+        Damaged: the predictions are missing, or are not those that were made.
+        StoreError: the file cannot be read.
+    """
+    return verified_predictions(folder, id, decoding).decode().split("\n")[:-1]
 
 
-def read_scores(folder: RunFolder, decoding: str, corpus: str) -> dict[str, Measurement]:
-    """The cached scores of the predictions, by metric."""
-    text = _bytes(folder, decoding)
-    if text is None:
-        return {}
+def verified_predictions(folder: RunFolder, id: str, decoding: Decoding) -> bytes:
+    """The file of predictions, compared with its hash; arguments and errors as in `read_predictions`."""
+    if decoding.sha256 is None:
+        return b""
+    path = folder.predictions(id)
+    content = read_bytes(path)
+    if content is None or hashlib.sha256(content).hexdigest() != decoding.sha256:
+        state = "is missing" if content is None else "is damaged (its SHA-256 is not the one written)"
+        raise Damaged(f"{path}: {state}")
+    return content
+
+
+def damage_of_predictions(folder: RunFolder, id: str, decoding: Decoding) -> str | None:
+    """Describe the damage of predictions and what heals it; None if they are whole."""
     try:
-        cache = ScoreCache.read(folder.scores(decoding))
+        verified_predictions(folder, id, decoding)
+    except Damaged as error:
+        return f"{error}; `ablate run` decodes it again"
+    except StoreError as error:
+        return str(error)
+    return None
+
+
+def read_scores(folder: RunFolder, id: str, decoding: Decoding) -> dict[str, Measurement]:
+    """The cached scores of the predictions, by metric; arguments as in `read_predictions`."""
+    try:
+        cache = ScoreCache.read(folder.scores(id))
     except StoreError:
         return {}
-    return cache.metrics if cache is not None and cache.of == _source(text, corpus) else {}
+    known = cache is not None and decoding.sha256 is not None and cache.of == source(decoding.sha256, decoding.corpus)
+    return cache.metrics if cache is not None and known else {}
 
 
-def write_scores(folder: RunFolder, decoding: str, corpus: str, metrics: dict[str, Measurement]) -> None:
-    """Cache the scores of the predictions, which must exist."""
-    text = _bytes(folder, decoding)
-    assert text is not None
-    # Not durable: scores that a power cut destroys are computed again.
-    ScoreCache(of=_source(text, corpus), metrics=metrics).write(folder.scores(decoding), durable=False)
+def write_scores(folder: RunFolder, id: str, of: ScoreSource, metrics: dict[str, Measurement]) -> None:
+    """Cache the scores of predictions."""
+    ScoreCache(of=of, metrics=metrics).write(folder.scores(id), durable=False)
 
 
-def _bytes(folder: RunFolder, decoding: str) -> bytes | None:
-    path = folder.predictions(decoding)
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror}") from None
-
-
-def _source(text: bytes, corpus: str) -> ScoreSource:
-    return ScoreSource(format=FORMAT, translations=hashlib.sha256(text).hexdigest(), corpus=corpus)
+def source(sha256: str, corpus: str) -> ScoreSource:
+    """What scores are computed from: the SHA-256 of predictions, and the corpus with the references."""
+    return ScoreSource(format=FORMAT, translations=sha256, corpus=corpus)

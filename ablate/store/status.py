@@ -28,15 +28,12 @@ _TAIL_BYTES = 16_384
 def state_of(folder: RunFolder, decoding: str) -> State:
     """The state of a run for one decoding, or of its training for NO_DECODING.
 
-    A run with a damaged result is interrupted.
-
-    Raises:
-        StoreError: the result cannot be read, or another version wrote it.
+    A run whose result is damaged or cannot be read is interrupted.
     """
     damaged = False
     try:
         result = folder.read_result()
-    except Damaged:
+    except StoreError:
         result, damaged = None, True
     if result is not None:
         if result.outcome == "diverged":
@@ -64,11 +61,13 @@ def state_in_any_decoding(folder: RunFolder) -> State:
 
 
 def damage_of(folder: RunFolder) -> str | None:
-    """Describe the damage of a run's result; None if the result is whole or absent."""
+    """Describe why a run's result cannot be used; None if the result is whole or absent."""
     try:
         folder.read_result()
     except Damaged as error:
         return f"{error}; `ablate run` makes it again"
+    except StoreError as error:
+        return str(error)
     return None
 
 

@@ -146,3 +146,23 @@ def test_a_terminal_shows_live_progress_and_then_a_table_of_its_width(copy):
     assert max(map(len, table)) <= 80
     assert "…" not in "".join(table)
     assert any(re.fullmatch(r"A h=1\s+\S+ ±\S+\s+\S+ ±\S+\s+0\.00858\s*", line) for line in table)
+
+
+def test_run_decodes_damaged_translations_again_and_makes_room_for_files(copy, calm):
+    """A damaged translation, a result that is a folder, and a file in the place of a folder of scores."""
+    translations = sorted(copy.root.glob("runs/*/translations/*.txt"))
+    translations[0].write_text("other text\n")
+    run = copy.folder("A h=1")
+    run.result.unlink()
+    run.result.mkdir()
+    scores = copy.folder("base", 2).scores("").parent
+    shutil.rmtree(scores, ignore_errors=True)
+    scores.write_text("")
+    table = copy.ask("table")
+    assert table.code == 0
+    assert f"{translations[0]}: is damaged (its SHA-256 is not the one written); `ablate run` decodes it" in table.out
+    assert f"{run.result}: is damaged (a folder in the place of a file); `ablate run` makes it again" in table.out
+    done = copy.run()
+    assert (done.code, done.err) == (0, "")
+    assert outcome(copy.root) == outcome(calm.root)
+    assert "is damaged" not in copy.ask("table").out

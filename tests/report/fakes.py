@@ -12,9 +12,9 @@ from ablate.data.corpus import SequenceWriter
 from ablate.data.encoding import Encoded
 from ablate.report.table import Table, table_of
 from ablate.store import Results, RunFolder
-from ablate.store.files import write_bytes
+from ablate.store.files import sha256, write_bytes
 from ablate.store.machine import process_mark
-from ablate.store.records import Decoding, MetricsLine, Phase
+from ablate.store.records import Decoding, MetricsLine, Phase, Result
 from ablate.study import Row, Selection, Study, read_study
 from tests.records import (
     CORPUS,
@@ -26,6 +26,7 @@ from tests.records import (
     a_provenance,
     a_result,
     a_run,
+    change,
     some_scores,
 )
 
@@ -74,13 +75,15 @@ class Fake:
         """
         row, folder = self.row(label), self.folder(label, seed)
         before = folder.read_result()
-        decoding = self.decoding(row, corpus=corpus, scores=some_scores(ppl, bleu, signature, ppl_char))
+        scores = some_scores(ppl, bleu, signature, ppl_char)
+        decoding = self.decoding(row, corpus=corpus, scores=scores, sha256=_sha256(folder.predictions(row.decoding)))
         decodings = {**(before.decodings if before else {}), row.decoding: decoding}
         steps = steps or row.config.train_steps
         self._begin(label, seed)
         result = a_result(
-            folder.id, corpus=corpus, steps=steps, seconds=seconds, decodings=decodings, chosen_step=steps, **fields
-        )
+            folder.id, corpus=corpus, steps=steps, seconds=seconds, decodings=decodings, chosen_step=steps,
+            **{"metrics_sha256": _sha256(folder.metrics), **fields},
+        )  # fmt: skip
         result.write(folder.result, durable=False)
 
     @staticmethod
@@ -94,9 +97,9 @@ class Fake:
         """Let a row's run diverge."""
         folder = self.folder(label, seed)
         self._begin(label, seed)
-        a_result(folder.id, outcome="diverged", steps=step, seconds=5.0, reason=reason).write(
-            folder.result, durable=False
-        )
+        hashes = {"metrics_sha256": _sha256(folder.metrics)}
+        result = a_result(folder.id, outcome="diverged", steps=step, seconds=5.0, reason=reason, **hashes)
+        result.write(folder.result, durable=False)
 
     def failed(self, label: str, seed: int, reason: str) -> None:
         """Let a row's run fail at its third step."""
@@ -117,19 +120,27 @@ class Fake:
             words = np.array([len(line.split()) for line in lines])
             with SequenceWriter(folder, "test", field) as writer:
                 writer.add(Encoded(np.zeros(words.sum(), np.uint32), words))
-        manifest = a_manifest(pairs={"train": 1, "dev": 1, "test": len(references)})
+        files = {path.name: sha256(path) for path in sorted(folder.glob("test.*"))}
+        manifest = a_manifest(pairs={"train": 1, "dev": 1, "test": len(references)}, files=files)
         manifest.write(folder / "corpus.json", durable=False)
 
     def translated(self, label: str, seed: int, lines: list[str]) -> None:
         """Store translations of the test split, in the row's decoding."""
-        path = self.folder(label, seed).predictions(self.row(label).decoding)
-        write_bytes(path, "".join(f"{line}\n" for line in lines).encode(), durable=False)
+        folder, id = self.folder(label, seed), self.row(label).decoding
+        write_bytes(folder.predictions(id), "".join(f"{line}\n" for line in lines).encode(), durable=False)
+        result = folder.read_result()
+        if result is not None and id in result.decodings:
+            decoding = result.decodings[id].model_copy(update={"sha256": _sha256(folder.predictions(id))})
+            change(Result, folder.result, decodings={**result.decodings, id: decoding})
 
     def logged(self, label: str, seed: int, *lines: dict[str, Any]) -> None:
         """Write the metrics log of a row's run; each line has the fields of a `MetricsLine`."""
         records = (MetricsLine(**{"tokens": 1000 * line["step"], **line}) for line in lines)
         text = "".join(json.dumps(record.model_dump(exclude_none=True)) + "\n" for record in records)
-        write_bytes(self.folder(label, seed).metrics, text.encode(), durable=False)
+        folder = self.folder(label, seed)
+        write_bytes(folder.metrics, text.encode(), durable=False)
+        if folder.result.exists():
+            change(Result, folder.result, metrics_sha256=_sha256(folder.metrics))
 
     def all_done(self, ppl: float = 5.0, bleu: float = 25.0) -> Fake:
         """Finish every run, each row and each seed a little worse than the one before."""
@@ -146,3 +157,10 @@ class Fake:
         record = a_run(folder.id, seed=seed, config=self.row(label).config, data=data.model_dump(exclude={"folder"}))
         record.write(folder.run, durable=False)
         a_provenance().write(folder.provenance, durable=False)
+        if not folder.metrics.exists():
+            write_bytes(folder.metrics, b"", durable=False)
+
+
+def _sha256(path: Path) -> str | None:
+    """SHA-256 of a file; None if there is none."""
+    return sha256(path) if path.exists() else None

@@ -8,7 +8,8 @@ import pytest
 
 from ablate.errors import UsageError
 from ablate.report.compare import compare, differing_most, print_comparison
-from ablate.report.curves import Curve, curves_of, evaluations
+from ablate.report.curves import Curve, curve_of, curves_of, evaluations
+from ablate.store.records import read_metrics
 from ablate.study.select import find_row
 from ablate.tasks import Sample
 
@@ -51,13 +52,26 @@ def test_the_mean_of_curves_is_taken_over_the_log_perplexity(compared):
 def test_whole_lines_of_a_damaged_or_growing_log_are_read(fake):
     results = fake(seeds="1")
     folder = results.folder("base", 1)
-    assert evaluations(folder) == ()
+    assert evaluations(read_metrics(folder.metrics)) == ()
     results.logged("base", 1, {"step": 1, "dev_perplexity": 4.0})
     with folder.metrics.open("a") as file:
         file.write('{"step": 2, "tokens": 9, "dev_perplexity": "x"}\n[1]\n{"step": 3, "tokens": 9, "dev_perp')
-    assert evaluations(folder) == ((1, 4.0),)
+    assert evaluations(read_metrics(folder.metrics)) == ((1, 4.0),)
     folder.metrics.write_bytes(b"\xff\xfe")
-    assert evaluations(folder) == ()
+    assert evaluations(read_metrics(folder.metrics)) == ()
+
+
+def test_a_log_that_is_not_the_one_of_the_finished_run_has_no_curve_and_the_table_says_so(fake):
+    results = fake(seeds="1").all_done()
+    results.logged("base", 1, {"step": 1, "dev_perplexity": 4.0})
+    table = results.table()
+    assert curve_of(table, table.rows[0], results.results).by_seed == {1: ((1, 4.0),)}
+    assert not any("learning curve" in line for line in table.remarks)
+    path = results.folder("base", 1).metrics
+    path.write_text(path.read_text().replace("4.0", "3.0"))
+    table = results.table()
+    assert curve_of(table, table.rows[0], results.results).by_seed == {}
+    assert any(line.startswith(f"{path}: is damaged") and "its learning curve" in line for line in table.remarks)
 
 
 def test_rows_with_the_same_runs_have_one_curve(fake):

@@ -5,9 +5,10 @@ import sys
 
 import pytest
 
-from ablate.errors import StoreError
 from ablate.metrics import sacrebleu
 from ablate.report.scoring import score_missing
+from ablate.report.table import table_of
+from ablate.store.records import ScoreCache
 from ablate.store.score_cache import read_scores
 from tests.records import CORPUS
 from tests.report.fakes import SMALL, Fake, study_from
@@ -30,7 +31,8 @@ def results(tmp_path):
 
 
 def cached(results, label, seed=1):
-    return read_scores(results.folder(label, seed), results.row(label).decoding, CORPUS)
+    folder, id = results.folder(label, seed), results.row(label).decoding
+    return read_scores(folder, id, folder.read_result().decodings[id])
 
 
 def test_predictions_are_scored_in_every_metric_of_the_study(results):
@@ -88,5 +90,59 @@ def test_without_the_corpus_the_scores_of_the_result_are_used(results):
 
 def test_predictions_for_another_number_of_items_are_refused(results):
     results.translated("base", 1, BASE[:2])
-    with pytest.raises(StoreError, match="has 2 lines, and the test split of corpus 0123456789ab has 3 items"):
-        score_missing(results.study, results.results)
+    (fault,) = score_missing(results.study, results.results)
+    assert "has 2 lines, and the test split of corpus 0123456789ab has 3 items" in fault
+    table = table_of(results.study, results.results, [fault])
+    assert fault in table.remarks
+    assert [table.rows[i].scores["chrf"].n for i in (0, 1)] == [1, 2]  # only the cells of this run are empty
+
+
+def test_nothing_is_scored_from_references_that_are_not_those_of_the_corpus(results):
+    path = results.results.corpora / CORPUS / "test.target.txt"
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"the", b"teh"))
+    (fault,) = score_missing(results.study, results.results)
+    assert fault == (f"{path}: is damaged or missing (its SHA-256 is not the one written); `ablate run` makes it again")
+    assert cached(results, "base") == {}
+    path.write_bytes(whole)
+    assert score_missing(results.study, results.results) == []
+    assert cached(results, "base")["chrf"] == sacrebleu.measure("chrf", BASE, REFERENCES)
+
+
+@pytest.mark.parametrize("damage", ["other words", "other lines", "gone", "folder"])
+def test_nothing_is_scored_from_predictions_that_are_not_those_of_the_run(results, damage):
+    path = results.folder("base", 1).predictions(results.row("base").decoding)
+    path.unlink()
+    if damage == "folder":
+        path.mkdir()
+    elif damage != "gone":
+        path.write_text("".join(f"{line}\n" for line in (["x"] * 3 if damage == "other words" else ["x"])))
+    (fault,) = score_missing(results.study, results.results)
+    assert fault.startswith(f"{path}: is ")
+    assert fault.endswith("; `ablate run` decodes it again")
+    table = table_of(results.study, results.results, [fault])
+    assert [table.rows[i].scores["chrf"].n for i in (0, 1)] == [1, 2]
+    assert [line for line in table.remarks if str(path) in line] == [fault]
+    assert table.rows[0].scores["bleu"].n == 2  # the run measured it before
+
+
+def test_scores_that_an_older_version_took_from_unchecked_text_are_dropped(results):
+    score_missing(results.study, results.results)
+    folder, id = results.folder("base", 1), results.row("base").decoding
+    cache = ScoreCache.read(folder.scores(id))
+    wrong = {name: one.model_copy(update={"value": 1.0}) for name, one in cache.metrics.items()}
+    old = cache.model_copy(update={"of": cache.of.model_copy(update={"format": 1}), "metrics": wrong})
+    old.write(folder.scores(id))
+    assert cached(results, "base") == {}
+
+
+def test_a_corpus_is_found_by_one_rule_here_and_in_the_shared_folder(results, tmp_path, monkeypatch):
+    """A root that was filled before ABLATE_CORPORA was set keeps its corpora, for every command."""
+    monkeypatch.setenv("ABLATE_CORPORA", str(tmp_path / "shared"))
+    assert results.results.has_corpus(CORPUS)
+    assert score_missing(results.study, results.results) == []
+    assert cached(results, "base")["chrf"] == sacrebleu.measure("chrf", BASE, REFERENCES)
+    (tmp_path / "shared").mkdir()
+    results.results.corpus(CORPUS).rename(tmp_path / "shared" / CORPUS)
+    (results.results.root / "corpora" / CORPUS).mkdir()  # without a manifest it is not a corpus
+    assert results.results.corpus(CORPUS) == tmp_path / "shared" / CORPUS

@@ -18,7 +18,7 @@ def prepared(corpora, id="0123456789ab", lengths=LENGTHS):
 
 def test_a_corpus_that_was_never_prepared_has_no_lengths(tmp_path):
     assert known_lengths(DATA, tmp_path / "corpora") is None
-    assert lengths_in(tmp_path / "corpora", "0123456789ab") is None
+    assert lengths_in(tmp_path / "corpora" / "0123456789ab") is None
 
 
 def test_lengths_are_those_of_the_corpus_prepared_last_from_the_same_settings(tmp_path):
@@ -27,7 +27,7 @@ def test_lengths_are_those_of_the_corpus_prepared_last_from_the_same_settings(tm
     later = Lengths(3, 1, 1, 1, 1, 1, 1)
     remember(DATA, tmp_path, prepared(tmp_path, "ba9876543210", later))
     assert known_lengths(DATA, tmp_path) == later
-    assert lengths_in(tmp_path, "0123456789ab") == LENGTHS
+    assert lengths_in(tmp_path / "0123456789ab") == LENGTHS
 
 
 def test_the_folder_of_the_files_is_not_part_of_the_settings(tmp_path):

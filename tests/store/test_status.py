@@ -8,7 +8,6 @@ import time
 import psutil
 import pytest
 
-from ablate.errors import StoreError
 from ablate.store import RunFolder, state_of
 from ablate.store.files import read_json, write_json
 from ablate.store.machine import process_mark
@@ -159,11 +158,11 @@ def test_the_result_of_another_run_does_not_count(folder):
     assert "is the result of run ffffffffffff; `ablate run` makes it again" in damage_of(folder)
 
 
-def test_a_result_of_another_format_is_refused(folder):
+def test_a_result_of_another_format_is_not_done_and_its_line_says_why(folder):
     write(folder, result=DONE)
     write_json(folder.result, {**read_json(folder.result), "format": 1})
-    with pytest.raises(StoreError, match="has format 1, and this ablate reads 3 to 4; use the version that wrote it"):
-        state_of(folder, BEAM)
+    assert state_of(folder, BEAM) == "interrupted"
+    assert "has format 1, and this ablate reads 3 to 4; use the version that wrote it" in damage_of(folder)
 
 
 def test_a_damaged_report_counts_as_absent(folder):
