@@ -17,6 +17,7 @@ from ablate.cli.options import (
     ResultsRoot,
     Seeds,
     StudyFile,
+    print_faults,
     score_missing,
     study_and_results,
     warn_of_changed_data,
@@ -54,6 +55,7 @@ def command(
     warn_of_changed_data(content, root)
     faults = score_missing(content, root)
     table = table_of(content, root, faults)
+    print_faults(table)
     rows = {row.row.label: row for row in table.rows}
     found = compare(table, rows[before.label], rows[after.label], root)
     found = _with_sentences(found, root, sentences) if sentences else found

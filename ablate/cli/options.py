@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import torch
     from rich.progress import Progress, TaskID
 
+    from ablate.report.table import Table
     from ablate.study import Study
 
 
@@ -199,6 +200,12 @@ def go_offline(requested: bool) -> None:
     """Forbid downloads of huggingface_hub, which reads this variable when it is first imported."""
     if requested:
         os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+def print_faults(table: Table) -> None:
+    """Print the files that a table could not use, on standard error."""
+    for line in table.faults:
+        typer.echo(line, err=True)
 
 
 def score_missing(study: Study, results: Results) -> list[str]:

@@ -14,6 +14,7 @@ from ablate.cli.options import (
     Rows,
     Seeds,
     StudyFile,
+    print_faults,
     score_missing,
     study_and_results,
     warn_of_changed_data,
@@ -65,6 +66,7 @@ def command(
     warn_of_changed_data(content, root)
     faults = score_missing(content, root)
     table = table_of(content, root, faults)
+    print_faults(table)
     curves = curves_of(table, root)
     seen = _attention(table, root, attention) if attention is not None else None
     # The whole page is made before anything is written: an error leaves the old page unchanged.

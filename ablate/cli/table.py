@@ -15,6 +15,7 @@ from ablate.cli.options import (
     Rows,
     Seeds,
     StudyFile,
+    print_faults,
     score_missing,
     study_and_results,
     warn_of_changed_data,
@@ -77,6 +78,8 @@ def command(
             Format.csv: lambda: render.comma_separated(content),
             Format.json: lambda: render.as_json(content),
         }
+        if format is Format.csv:  # the other formats have them below the table
+            print_faults(content)
         typer.echo(forms[format](), nl=False)
     else:
         from rich.console import Console

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ablate.config import cost
-from ablate.config.cost import Lengths
+from ablate.config.cost import ASSUMED_LENGTH, Lengths
 from ablate.config.metrics import PPL, PPL_CHAR, Metric
 from ablate.formatting import plural
 from ablate.paper import PaperRow, PaperTable
@@ -26,7 +26,7 @@ from ablate.report.results import (
 from ablate.report.scores import Scores, verdict_json
 from ablate.stats.verdict import PairedScores, Verdict, verdicts
 from ablate.store import Results, State
-from ablate.store.corpora import lengths_in
+from ablate.store.corpora import MANIFEST, lengths_in
 from ablate.store.records import Provenance
 from ablate.study import Row, Study
 
@@ -118,7 +118,8 @@ class Table:
     results: the tidy frame that the scores are from.
     signatures: how each metric was computed; one for each metric if all runs agree.
     corpora: the corpora behind the results; one if all runs agree.
-    remarks: differences in how the runs were made, and files that cannot be used.
+    remarks: differences in how the runs were made.
+    faults: files that cannot be used, and what heals them.
     """
 
     study: Study
@@ -127,6 +128,7 @@ class Table:
     signatures: dict[str, list[str]]
     corpora: tuple[str, ...]
     remarks: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
 
     @property
     def vocabularies(self) -> tuple[int, ...]:
@@ -176,7 +178,7 @@ class Table:
             "rows": [_row_json(row, self.study, timed) for row in self.rows],
             "signatures": self.signatures,
             "corpora": list(self.corpora),
-            "remarks": list(self.remarks),
+            "remarks": [*self.remarks, *self.faults],
         }
 
 
@@ -199,7 +201,8 @@ def table_of(study: Study, results: Results, faults: Sequence[str] = ()) -> Tabl
         frame,
         signatures(study, runs),
         tuple(sorted({decoding.corpus for decoding in decoded})),
-        (*_remarks(study, runs), *dict.fromkeys([*(line for run in runs for line in run.faults), *faults])),
+        tuple(_remarks(study, runs)),
+        tuple(dict.fromkeys([*(line for run in runs for line in run.faults), *_corpus_faults(runs, results), *faults])),
     )
 
 
@@ -260,6 +263,17 @@ def _remarks(study: Study, runs: Sequence[RunResult]) -> list[str]:
                 provenance.averaged[row.label] = run.decoding.averaged
         provenance.updates(row.label, {run.result.steps for run in ours if run.result and run.decoding})
     return provenance.remarks()
+
+
+def _corpus_faults(runs: Iterable[RunResult], results: Results) -> Iterator[str]:
+    """Yield the corpora of finished runs whose lengths are lost. A folder that was removed is no fault."""
+    for corpus in sorted({run.result.corpus for run in runs if run.result}):
+        folder = results.corpus(corpus)
+        if folder.exists() and lengths_in(folder) is None:
+            yield (
+                f"{folder / MANIFEST}: is missing or damaged; FLOPs assume sentences of {ASSUMED_LENGTH} tokens, and "
+                "predictions are not scored; `ablate run` prepares the corpus again"
+            )
 
 
 def _cost(study: Study, row: Row, runs: Sequence[RunResult], results: Results) -> Cost:

@@ -66,12 +66,12 @@ def test_a_log_that_is_not_the_one_of_the_finished_run_has_no_curve_and_the_tabl
     results.logged("base", 1, {"step": 1, "dev_perplexity": 4.0})
     table = results.table()
     assert curve_of(table, table.rows[0], results.results).by_seed == {1: ((1, 4.0),)}
-    assert not any("learning curve" in line for line in table.remarks)
+    assert not any("learning curve" in line for line in table.faults)
     path = results.folder("base", 1).metrics
     path.write_text(path.read_text().replace("4.0", "3.0"))
     table = results.table()
     assert curve_of(table, table.rows[0], results.results).by_seed == {}
-    assert any(line.startswith(f"{path}: is damaged") and "its learning curve" in line for line in table.remarks)
+    assert any(line.startswith(f"{path}: is damaged") and "its learning curve" in line for line in table.faults)
 
 
 def test_rows_with_the_same_runs_have_one_curve(fake):

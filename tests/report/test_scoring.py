@@ -93,7 +93,7 @@ def test_predictions_for_another_number_of_items_are_refused(results):
     (fault,) = score_missing(results.study, results.results)
     assert "has 2 lines, and the test split of corpus 0123456789ab has 3 items" in fault
     table = table_of(results.study, results.results, [fault])
-    assert fault in table.remarks
+    assert fault in table.faults
     assert [table.rows[i].scores["chrf"].n for i in (0, 1)] == [1, 2]  # only the cells of this run are empty
 
 
@@ -122,7 +122,7 @@ def test_nothing_is_scored_from_predictions_that_are_not_those_of_the_run(result
     assert fault.endswith("; `ablate run` decodes it again")
     table = table_of(results.study, results.results, [fault])
     assert [table.rows[i].scores["chrf"].n for i in (0, 1)] == [1, 2]
-    assert [line for line in table.remarks if str(path) in line] == [fault]
+    assert [line for line in table.faults if str(path) in line] == [fault]
     assert table.rows[0].scores["bleu"].n == 2  # the run measured it before
 
 

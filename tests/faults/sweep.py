@@ -1,0 +1,197 @@
+"""The sweep: damage every file of a results root in every way, call every verb, and print the outcomes.
+
+python -m tests.faults.sweep                 every file x damage x verb; some ten minutes
+python -m tests.faults.sweep --quick         a fixed part of it, which the tests run
+python -m tests.faults.sweep result.json     only files whose path has one of these texts
+
+Each line of the table is a file, a damage, a verb and its outcome. The exit code is 1 if a verb shows a traceback, if
+an output differs from the undamaged one without naming the fault, or if a study is lost to one file of one run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.cli.inside import Done, inside
+
+STUDY = """\
+study: sweep
+data: {corpus: toy, vocab_size: 200}
+base: {N: 1, d_model: 8, d_ff: 16, h: 2, train_steps: 4, batch_tokens: 512, warmup_steps: 2, eval_every: 2,
+       checkpoint_every: 2, beam: 1, max_extra_length: 2}
+metrics: [bleu, chrf]
+rows: {A: {each: {h: [1]}}}
+"""
+# Outcomes that must not be.
+TRACEBACK, SILENT, LOST = "traceback", "silently wrong", "study lost"
+FORMATS = ("rich", "markdown", "latex", "html", "csv", "json")
+OF_STUDY = ("plan", "status", "report", "compare", *(f"table {name}" for name in FORMATS))  # verbs that show all runs
+QUICK_FILES = ("result.json", "metrics.jsonl", "translations/", "test.target.txt", "corpus.json")
+QUICK_DAMAGES = ("other content", "folder")
+QUICK_VERBS = ("status", "table csv", "compare")
+# How an output may say that something is not as it was.
+WORDS = ("damaged", "missing", "cannot be read", "interrupted", "pending", "failed", "not a prepared corpus", "no run")
+
+
+class Outcome(NamedTuple):
+    """One cell of the sweep."""
+
+    file: str
+    damage: str
+    verb: str
+    outcome: str
+
+
+def _link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.name)
+
+
+def _folder(path: Path) -> None:
+    path.unlink()
+    (path / "inner").mkdir(parents=True)
+
+
+def _other_content(path: Path) -> None:
+    """Other content in the right syntax: without the hash that was written."""
+    raw = path.read_bytes()
+    digits = bytes.maketrans(b"0123456789aeiou", b"1234567890eioua")
+    path.write_bytes(raw.translate(digits))
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "missing": lambda path: path.unlink(),
+    "empty": lambda path: path.write_bytes(b""),
+    "truncated": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "garbage": lambda path: path.write_bytes(bytes(range(256)) * 3),
+    "other type": lambda path: path.write_text("[1, 2]\n"),
+    "deeply nested": lambda path: path.write_text("[" * 100_000),
+    "other content": _other_content,
+    "folder": _folder,
+    "link loop": _link,
+}
+
+
+class Sweep:
+    """A finished study, of which every case damages a copy."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.whole = folder / "whole"
+        self.whole.mkdir(parents=True)
+        (self.whole / "sweep.yaml").write_text(STUDY)
+        done = inside("run", self.whole / "sweep.yaml", "--results", self.whole / "results")
+        assert done.code == 0, done.err
+        plan = json.loads(self._call(self.whole, "plan", "--format", "json").out)
+        self.run: str = plan["rows"][0]["runs"][0]["id"]  # of base
+        self.verbs = self._verbs()
+        self.expected = {verb: self._outcome(self.whole, verb) for verb in self.verbs}
+
+    def files(self) -> list[Path]:
+        """Every file of base's run, of the corpora and of the published study."""
+        root = self.whole / "results"
+        found = [*(root / "runs" / self.run).rglob("*"), *(root / "corpora").rglob("*"), *(root / "sweep").rglob("*")]
+        return sorted(path.relative_to(self.whole) for path in found if path.is_file() and path.name != "lease")
+
+    def damaged(self, file: Path, damage: str, verbs: list[str]) -> Iterator[Outcome]:
+        """Damage one file of a copy, and yield the outcome of each verb."""
+        copy = self.folder / "copy"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(self.whole, copy, symlinks=True)
+        DAMAGES[damage](copy / file)
+        for verb in verbs:
+            yield Outcome(str(file), damage, verb, self._judged(copy, file, verb))
+
+    def _judged(self, copy: Path, file: Path, verb: str) -> str:
+        try:
+            done = self._outcome(copy, verb)
+        except Exception as error:  # what a user would see as a traceback
+            return f"{TRACEBACK}: {type(error).__name__}: {str(error)[:100]}"
+        expected = self.expected[verb]
+        if done.code == 0 and done.out == expected.out:
+            return "same"
+        if (
+            done.code
+            and verb.partition(" ")[0] in {name.partition(" ")[0] for name in OF_STUDY}
+            and "runs" in file.parts
+        ):
+            return f"{LOST}: {done.err.strip()[:100]}"
+        said = f"{done.out}\n{done.err}"
+        before = f"{expected.out}\n{expected.err}"
+        if any(said.count(word) > before.count(word) for word in (*WORDS, file.name)):
+            return "said" if done.code == 0 else f"refused ({done.code})"
+        return f"refused ({done.code})" if done.code and done.err else SILENT
+
+    def _verbs(self) -> dict[str, tuple[str, ...]]:
+        return {
+            "plan": ("plan",),
+            "status": ("status",),
+            **{f"table {name}": ("table", "--format", name) for name in FORMATS},
+            "report": ("report", "--out", "page.html"),
+            "compare": ("compare", "base", "A h=1"),
+            "verify": ("verify", "--stored"),
+            "clean": ("clean",),
+            "data show": ("data show",),
+            "translate": ("translate",),
+            "attention": ("attention", "--format", "json"),
+            "export": ("export", "exported", "--to", "huggingface"),
+        }
+
+    def _outcome(self, folder: Path, verb: str) -> Done:
+        words = self.verbs[verb]
+        if verb in ("translate", "attention", "export"):
+            arguments: list[object] = [words[0], self.run, *words[1:]]
+            if verb == "export":
+                shutil.rmtree(folder / "exported", ignore_errors=True)
+                arguments[2] = folder / "exported"
+            done = inside(*arguments, "--results", folder / "results", stdin=b"a dog\n")
+        elif verb == "report":
+            done = self._call(folder, "report", "--out", folder / "page.html")
+            if done.code == 0:
+                done = Done(done.code, done.out + (folder / "page.html").read_text(), done.err)
+        else:
+            done = self._call(folder, *words)
+        return Done(done.code, done.out.replace(str(folder), "FOLDER"), done.err.replace(str(folder), "FOLDER"))
+
+    def _call(self, folder: Path, verb: str, *words: object) -> Done:
+        return inside(*verb.split(), folder / "sweep.yaml", *words, "--results", folder / "results")
+
+
+def sweep(folder: Path, quick: bool = False, texts: tuple[str, ...] = ()) -> Iterator[Outcome]:
+    """Yield every outcome."""
+    cases = Sweep(folder)
+    wanted = texts or (QUICK_FILES if quick else ("",))
+    verbs = [verb for verb in cases.verbs if not quick or verb in QUICK_VERBS]
+    for file in cases.files():
+        if any(text in str(file) for text in wanted):
+            for damage in QUICK_DAMAGES if quick else DAMAGES:
+                yield from cases.damaged(file, damage, verbs)
+
+
+def main() -> int:
+    """Print every outcome and the counts; 1 if one must not be."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.sweep", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a fixed part, which the tests run")
+    parser.add_argument("files", nargs="*", help="only files whose path has one of these texts")
+    arguments = parser.parse_args()
+    counts: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        for one in sweep(Path(folder), arguments.quick, tuple(arguments.files)):
+            counts[one.outcome.partition(":")[0]] += 1
+            print(" | ".join(one), flush=True)
+    print()
+    for outcome, count in sorted(counts.items()):
+        print(f"{outcome}: {count}")
+    return int(any(counts[outcome] for outcome in (TRACEBACK, SILENT, LOST)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
