@@ -89,6 +89,6 @@ def audit(folder: RunFolder, into: Audit) -> None:
         if decoding.sha256 is not None:
             into.file(folder.predictions(id), decoding.sha256)
     kept = {checkpoint.step for checkpoint in valid.values()}
-    if kept:  # none are left after `ablate clean --weights`
+    if kept or any(folder.checkpoints.glob("*.weights.safetensors")):  # `ablate clean --weights` leaves neither
         lost = [step for step in result.kept_steps if step not in kept]
         into.faults += [f"{folder.checkpoints}: the weights of step {step} are missing" for step in lost]
