@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 
 def duration(seconds: float | None) -> str:
@@ -59,6 +60,11 @@ def thousands(steps: int | None) -> str:
     if steps is None:
         return "?"
     return f"{steps // 1000}K" if steps >= 10_000 and steps % 1000 == 0 else str(steps)
+
+
+def shares_text(shares: Mapping[str, float]) -> str:
+    """Shares by name, with one digit: `source 1.2%, target <0.1%`."""
+    return ", ".join(f"{name} {'<0.1%' if 0 < share < 0.0005 else f'{share:.1%}'}" for name, share in shares.items())
 
 
 def signed(value: float | None, digits: int) -> str:

@@ -25,6 +25,7 @@ from ablate.config.identity import INTRODUCED_DATA, NOT_IDENTITY_DATA
 from ablate.data.corpus import FORMAT, OFFSETS, TOKENIZER, Corpus, LengthSums, SequenceWriter
 from ablate.data.encoding import IDS, EncoderPool, TextEncoder, load_encoders
 from ablate.data.filters import CorpusWarnings, complete_records, fits, refuse_long, training_records
+from ablate.data.overlap import count_overlap
 from ablate.data.readers import Record
 from ablate.data.sources import TextSource
 from ablate.data.tokenizer import ReservoirSample, train_tokenizer
@@ -256,7 +257,8 @@ class CorpusBuilder:
             data=_in_order(self.data.model_dump(mode="json", exclude={"folder"})),
             fields=tuple(fields_entry(self.data.fields).get("fields", ())) or None,
             sources=self.about,
-            **counts.model_dump(),
+            **counts.model_dump(exclude={"overlap"}),
+            overlap=count_overlap(self.folder, self.data.fields),
             types={"ids": IDS.str, "offsets": OFFSETS.str},
             files=hashes,
             sizes={path.name: path.stat().st_size for path in files},

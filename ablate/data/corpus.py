@@ -232,9 +232,16 @@ class Corpus:
             verify(path, self.manifest.files[name])
 
     def _sequences(self, split: str, field: str) -> TokenSequences:
-        path = self._verified(f"{split}.{field}.ids")
-        ids = np.memmap(path, dtype=IDS, mode="r") if path.stat().st_size else np.empty(0, IDS)  # no map of 0 bytes
-        return TokenSequences(ids, np.memmap(self._verified(f"{split}.{field}.offsets"), dtype=OFFSETS, mode="r"))
+        for kind in ("ids", "offsets"):
+            self._verified(f"{split}.{field}.{kind}")
+        return open_sequences(self.folder, split, field)
+
+
+def open_sequences(folder: Path, split: str, field: str) -> TokenSequences:
+    """One field of a split, memory-mapped: FOLDER/SPLIT.FIELD.ids and .offsets."""
+    path = folder / f"{split}.{field}.ids"
+    ids = np.memmap(path, dtype=IDS, mode="r") if path.stat().st_size else np.empty(0, IDS)  # no map of 0 bytes
+    return TokenSequences(ids, np.memmap(path.with_suffix(".offsets"), dtype=OFFSETS, mode="r"))
 
 
 class SequenceWriter:

@@ -371,6 +371,22 @@ class ScoreCache(Record):
     metrics: dict[str, Measurement]
 
 
+class Overlap(Record):
+    """Test records that also occur in the training split.
+
+    fields: by text field, the number of test records whose text of this field occurs there.
+    records: the number of test records that occur there with all their fields together.
+    """
+
+    fields: dict[str, int]
+    records: int
+
+    def shares(self, test: int) -> dict[str, float]:
+        """Shares of the `test` records, by text field; with several fields also of `whole records`."""
+        whole = {"whole records": self.records} if len(self.fields) > 1 else {}
+        return {name: count / test for name, count in {**self.fields, **whole}.items()}
+
+
 class CorpusCounts(Record):
     """Counts and warnings of a prepared corpus.
 
@@ -380,6 +396,7 @@ class CorpusCounts(Record):
     noticed: warnings.
     longest: tokens of the longest sequence.
     lengths: sums of lengths, from which costs are computed.
+    overlap: of the test split with the training split; None in manifests from before it was counted.
     """
 
     pairs: dict[str, int]
@@ -388,6 +405,7 @@ class CorpusCounts(Record):
     noticed: list[str] = Field(default_factory=list)
     longest: int
     lengths: dict[str, int]
+    overlap: Overlap | None = None
 
 
 class CorpusManifest(CorpusCounts):

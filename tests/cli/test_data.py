@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,8 @@ study: own
 data: {corpus: files, direction: en-de, train: train, dev: dev, test: test, vocab_size: 80, folder: text}
 rows: {V: {each: {vocab_size: [60]}}}
 """
+
+FIELDS = {"source": "en", "target": "de"}
 
 
 @pytest.fixture
@@ -73,6 +76,13 @@ def test_show_describes_a_corpus(written):
         assert part in done.out
     shown = json.loads(inside("data", "show", "own.yaml", "--format", "json").out)
     assert shown["splits"]["dev"]["pairs"] == 20
+    text = Path("text")
+    seen = {field: set((text / f"train.{end}").read_text().splitlines()) for field, end in FIELDS.items()}
+    lines = {field: (text / f"test.{end}").read_text().splitlines() for field, end in FIELDS.items()}
+    counts = {field: sum(line in seen[field] for line in lines[field]) for field in FIELDS}
+    assert shown["overlap"]["fields"] == counts
+    assert shown["overlap"]["shares"]["source"] == counts["source"] / 20
+    assert f"test text that occurs in the training split: source {counts['source'] / 20:.1%}," in done.out
     assert shown["splits"]["train"]["from"]["files"] == ["train.en", "train.de"]
     assert str(written) not in json.dumps(shown)
 

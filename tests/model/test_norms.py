@@ -156,3 +156,26 @@ def test_a_layer_without_residuals_and_norms_is_the_composition_of_its_sublayers
     model.encode(torch.tensor([[5, 7, 3]]))
     assert torch.equal(seen["given"], seen["mixed"])
     assert torch.equal(seen["memory"], seen["made"])
+
+
+@pytest.mark.parametrize("kind", [PostNorm, PreNorm])
+def test_dropout_acts_on_the_sub_layer_before_the_residual_sum(kind):
+    """Section 5.4: the residual is added whole, and only the output of the sub-layer loses entries."""
+    x, output = normal(3, 5, 7), normal(3, 5, 7, seed=2)
+    around = kind(torch.nn.Identity(), True, 0.5, torch.Generator().manual_seed(1)).train()
+    assert torch.equal(around.after(x, torch.zeros(3, 5, 7)), x)
+    added = around.after(x, output) - x
+    dropped = added.abs() < 1e-6
+    assert 0.3 < dropped.float().mean() < 0.7
+    torch.testing.assert_close(added[~dropped], 2 * output[~dropped])
+
+
+@pytest.mark.parametrize("norm_position", ["post", "pre"])
+def test_a_layer_of_a_model_keeps_its_input_where_its_sub_layers_give_zero(norm_position):
+    config = {"dropout": 0.5, "norm_position": norm_position, "n_layers": 1}
+    around = parts(**config).residual().train()
+    x = normal(2, 3, 26)
+    kept = around.after(x, torch.zeros(2, 3, 26))
+    torch.testing.assert_close(
+        kept, torch.nn.functional.layer_norm(x, (26,), eps=EPS) if norm_position == "post" else x
+    )

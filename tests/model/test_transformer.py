@@ -272,3 +272,13 @@ def test_each_stack_has_its_configured_depth():
     assert depths(encoder_layers=1, decoder_layers=4) == (1, 4)
     assert depths(n_layers=2, encoder_layers=5) == (5, 2)
     assert depths(n_layers=2, decoder_layers=5) == (2, 5)
+
+
+def test_the_seed_decides_the_dropout_masks_of_equal_weights():
+    source, target = sentences(7, 4), sentences(5, 3, seed=2)
+    first, again, other = (build(shape(dropout=0.5), V, seed).train() for seed in (1, 1, 2))
+    other.load_state_dict(first.state_dict())
+    out = first(source, target)
+    assert torch.equal(again(source, target), out)
+    assert not torch.equal(other(source, target), out)
+    assert torch.equal(other.eval()(source, target), first.eval()(source, target))

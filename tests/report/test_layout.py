@@ -12,11 +12,13 @@ from rich.console import Console
 from ablate.config.decoding import DecodingConfig
 from ablate.formatting import millions, thousands
 from ablate.report.layout import LEAST_LABEL, paper_layout, terminal_layout
-from ablate.report.render import comma_separated, markdown, print_rich
+from ablate.report.render import as_json, comma_separated, markdown, print_rich
 from ablate.report.scores import Scores, spread
 from ablate.report.scoring import score_missing
+from ablate.store.records import Overlap
 from ablate.study import Selection, read_study
 from ablate.tasks import LanguageModel
+from tests.records import CORPUS, a_manifest
 from tests.report.fakes import SIGNATURE, STUDIES, Fake
 
 
@@ -374,3 +376,26 @@ def test_every_changed_field_of_decoding_is_shown(fake):
     text = "study: s\ndata: {corpus: toy, vocab_size: 200}\nrows: {decoding: {set: %s}}\n"
     table = columns(fake(text % str(fields).replace("'", "")).table())
     assert table["other"][1] == ", ".join(f"{name}={value}" for name, value in fields.items())
+
+
+# Test text in the training data
+
+
+def with_overlap(results, overlap, test=200):
+    manifest = a_manifest(pairs={"train": 1, "dev": 1, "test": test}, overlap=overlap)
+    manifest.write(results.results.corpora / CORPUS / "corpus.json", durable=False)
+    return results.all_done().table()
+
+
+def test_one_line_under_the_table_gives_the_share_of_test_text_in_the_training_data(fake):
+    table = with_overlap(fake(), Overlap(fields={"source": 5, "target": 0}, records=0))
+    line = "Test text that also occurs in the training data: source 2.5%, target 0.0%, whole records 0.0%."
+    assert paper_layout(table, starred, False).legend.count(line) == 1
+    assert terminal_layout(table, starred, False, width=80).legend.count(line) == 1
+    assert line in as_json(table)
+    assert "Test text" not in comma_separated(table)
+
+
+@pytest.mark.parametrize("overlap", [None, Overlap(fields={"source": 0, "target": 0}, records=0)])
+def test_without_overlap_the_table_is_as_before(fake, overlap):
+    assert "training data" not in legend(with_overlap(fake(), overlap))

@@ -8,6 +8,7 @@ import pytest
 from ablate.errors import StoreError
 from ablate.store import checkpoints
 from ablate.store import files as store_files
+from ablate.store.lease import LeaseLost
 from tests.records import a_training_state
 
 WEIGHTS = {step: bytes(range(256)) * 4 + str(step).encode() for step in range(1, 20)}
@@ -290,3 +291,19 @@ def test_a_kill_while_pruning_loses_nothing_needed(folder, monkeypatch, calls):
     assert checkpoints.newest(folder)[0].step == 5
     checkpoints.prune(folder, {3, 5}, finished=True)
     assert names(folder) == sorted(files_of(3, *KEPT) + files_of(5, "json", "weights.safetensors"))
+
+
+# The lease
+
+
+def test_a_process_that_loses_the_run_after_writing_the_tensors_makes_no_checkpoint_of_them(folder):
+    """The manifest makes a checkpoint valid: another process may have begun its files anew."""
+
+    def check_lease():
+        if (folder / "000000002.state.safetensors").exists():
+            raise LeaseLost("lease.json")
+
+    save(folder, 1)
+    with pytest.raises(LeaseLost):
+        checkpoints.save(folder, WEIGHTS[2], STATE[2], a_training_state(2), True, check_lease)
+    assert [c.step for c in checkpoints.valid(folder)] == [1]

@@ -1,0 +1,341 @@
+"""Mutation run: plant small bugs in the package, one at a time, and list those that no direct test notices.
+
+    python -m benchmarks.mutation [MODULE ...] [--sample N] [--seed S] [--timeout SECONDS] [--json FILE]
+
+Each mutant is one change to one file: a comparison, an arithmetic operator, a constant, a condition, the order of two
+arguments, a returned value, or a statement that is left out. The direct tests of the file (`TESTS`) run on a temporary
+copy of the repository. The mutant is killed if a test fails, or if the tests use more processor time than the limit;
+the latter are also counted apart. The others survive: a test is missing, or the change has no effect. `EQUIVALENT`
+lists those without an effect, with the reason; they do not count in the score, which is the share of killed mutants.
+
+Tests of a mutant run in a fork of a process that has loaded torch, so that a mutant costs its tests and little else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import copy
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+ROOT = Path(__file__).parents[1]
+Outcome = Literal["killed", "timeout", "survived"]
+WAITING = 10  # times the limit of processor time: the wait for tests that hang without using it
+LOADED = ("torch", "numpy", "pandas", "pydantic", "sacrebleu", "sentencepiece", "pyarrow", "matplotlib", "pytest")
+COPIED = ("ablate", "tests", "benchmarks", "docs", "studies", "pyproject.toml", "README.md", "CHANGELOG.md")
+
+# The direct tests of each module, the fastest and most specific first. The first failure ends the tests of a mutant.
+TESTS: dict[str, tuple[str, ...]] = {
+    "stats/bootstrap": ("tests/stats/test_bootstrap.py", "tests/metrics/test_resampling.py"),
+    "stats/factorial": ("tests/stats/test_factorial.py",),
+    "stats/tests": ("tests/stats/test_tests.py",),
+    "stats/verdict": ("tests/stats/test_verdict.py",),
+    "store/audit": ("tests/store/test_files.py", "tests/cli/test_stored.py"),
+    "store/checkpoints": ("tests/store/test_checkpoints.py", "tests/training/test_checkpointing.py"),
+    "store/cleaning": ("tests/store/test_cleaning.py",),
+    "store/corpora": ("tests/store/test_corpora.py", "tests/data/test_prepare.py"),
+    "store/files": ("tests/store/test_files.py", "tests/store/test_records.py"),
+    "store/jobs": ("tests/store/test_layout.py", "tests/launch/test_scheduler.py"),
+    "store/layout": ("tests/store/test_layout.py", "tests/store/test_status.py"),
+    "store/lease": ("tests/store/test_lease.py",),
+    "store/machine": ("tests/store/test_machine.py",),
+    "store/records": ("tests/store/test_records.py", "tests/store/test_files.py", "tests/launch/test_pilot.py"),
+    "store/score_cache": ("tests/report/test_scoring.py",),
+    "store/status": ("tests/store/test_status.py",),
+    "tasks/__init__": ("tests/tasks",),
+    "tasks/base": ("tests/tasks", "tests/metrics/test_perplexity.py"),
+    "tasks/translation": ("tests/tasks", "tests/metrics/test_perplexity.py"),
+    "training/checkpointing": ("tests/training/test_checkpointing.py",),
+    "training/context": ("tests/training/test_context.py", "tests/training/test_trainer.py"),
+    "training/metrics_log": ("tests/training/test_resume.py", "tests/training/test_trainer.py"),
+    "training/optimizer": ("tests/training/test_optimizer.py",),
+    "training/schedule": ("tests/training/test_schedule.py",),
+    "training/trainer": ("tests/training/test_trainer.py", "tests/training/test_resume.py"),
+}
+
+# Mutants without an effect that a test could see: (file, the mutant as it is printed) and the reason.
+EQUIVALENT: dict[tuple[str, str], str] = {}
+
+_COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+_OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult,
+    ast.Pow: ast.Mult, ast.BitOr: ast.BitAnd, ast.BitAnd: ast.BitOr, ast.LShift: ast.RShift, ast.RShift: ast.LShift,
+}  # fmt: skip
+_SKIPPED_FIELDS = {"annotation", "returns", "decorator_list", "bases", "type_params"}
+_BLOCKED = (ast.JoinedStr, ast.Import, ast.ImportFrom, ast.Assert)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change: the text between two offsets of a file, in bytes of UTF-8, and its replacement."""
+
+    file: str
+    line: int
+    start: int
+    end: int
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        return f"{' '.join(self.before.split())} -> {' '.join(self.after.split())}"
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        """The direct tests of the file."""
+        return TESTS[self.file.removeprefix("ablate/").removesuffix(".py")]
+
+    @property
+    def equivalent(self) -> str | None:
+        """Why the mutant has no effect, where that is known."""
+        return EQUIVALENT.get((self.file, str(self)))
+
+
+def mutants_of(file: str, source: str) -> Iterator[Mutant]:
+    """Yield every mutant of a file, in the order of the text."""
+    starts = [0]
+    for line in source.encode().splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    for node in _nodes(ast.parse(source)):
+        start = starts[node.lineno - 1] + node.col_offset
+        end = starts[node.end_lineno - 1] + node.end_col_offset
+        before = source.encode()[start:end].decode()
+        for after in _changes(node):
+            yield Mutant(file, node.lineno, start, end, before, after)
+
+
+def _nodes(node: ast.AST) -> Iterator[ast.expr | ast.stmt]:
+    """Yield the expressions and statements that may be changed; no annotations, docstrings, messages or imports."""
+    if isinstance(node, _BLOCKED) or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)):
+        return
+    if isinstance(node, (ast.expr, ast.stmt)):
+        yield node
+    if isinstance(node, ast.Raise):  # its message is not behavior
+        return
+    for name, value in ast.iter_fields(node):
+        if name not in _SKIPPED_FIELDS:
+            for child in value if isinstance(value, list) else [value]:
+                if isinstance(child, ast.AST):
+                    yield from _nodes(child)
+
+
+def _changes(node: ast.expr | ast.stmt) -> Iterator[str]:
+    """Yield the replacements of one node."""
+    if isinstance(node, ast.stmt):
+        yield from _changed_statements(node)
+    else:
+        for changed in _changed_expressions(node):
+            yield f"({ast.unparse(changed)})"
+
+
+def _changed_statements(node: ast.stmt) -> Iterator[str]:
+    if (
+        isinstance(node, ast.Raise)
+        or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call))
+        or isinstance(node, ast.AugAssign)
+    ):
+        yield "pass"
+    elif isinstance(node, ast.Return) and not (node.value is None or _is_none(node.value)):
+        yield "return None"
+    elif isinstance(node, (ast.Break, ast.Continue)):
+        yield "continue" if isinstance(node, ast.Break) else "break"
+
+
+def _changed_expressions(node: ast.expr) -> Iterator[ast.expr]:
+    changed = copy.deepcopy(node)
+    if isinstance(changed, ast.Compare) and len(changed.ops) == 1:
+        changed.ops = [_COMPARISONS[type(changed.ops[0])]()]
+        yield changed
+    elif isinstance(changed, ast.BoolOp):
+        changed.op = ast.Or() if isinstance(changed.op, ast.And) else ast.And()
+        yield changed
+    elif isinstance(changed, ast.BinOp) and type(changed.op) in _OPERATORS:
+        changed.op = _OPERATORS[type(changed.op)]()
+        yield changed
+    elif isinstance(changed, ast.UnaryOp) and isinstance(changed.op, (ast.Not, ast.USub)):
+        yield changed.operand
+    elif isinstance(changed, ast.IfExp):
+        changed.body, changed.orelse = changed.orelse, changed.body
+        yield changed
+    elif isinstance(changed, ast.Constant) and isinstance(changed.value, (bool, int, float)):
+        value = changed.value
+        yield ast.Constant(not value if isinstance(value, bool) else value + 1 if isinstance(value, int) else value * 2)
+    elif isinstance(changed, ast.Call) and len(changed.args) >= 2 and not _starred(changed.args[:2]):
+        changed.args[:2] = changed.args[1::-1]
+        yield changed
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _starred(nodes: Sequence[ast.expr]) -> bool:
+    return any(isinstance(node, ast.Starred) for node in nodes)
+
+
+def modules_of(name: str) -> list[str]:
+    """The modules with direct tests of a package, such as `store`, or the module itself, such as `store/lease`."""
+    return [module for module in TESTS if name in (module, module.split("/")[0])]
+
+
+def all_mutants(modules: Iterable[str]) -> list[Mutant]:
+    """The mutants of some modules that still are Python."""
+    found = []
+    for module in modules:
+        source = (ROOT / "ablate" / f"{module}.py").read_text(encoding="utf-8")
+        mutants = mutants_of(f"ablate/{module}.py", source)
+        found += [mutant for mutant in mutants if _compiles(mutated(source, mutant))]
+    return found
+
+
+def mutated(source: str, mutant: Mutant) -> str:
+    """The text of the file with the bug."""
+    content = source.encode()
+    return (content[: mutant.start] + mutant.after.encode() + content[mutant.end :]).decode()
+
+
+def _compiles(source: str) -> bool:
+    try:
+        compile(source, "mutant", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
+
+class Copy:
+    """A temporary copy of the repository in which tests run."""
+
+    def __init__(self, folder: Path, timeout: int) -> None:
+        self.folder, self.timeout = folder, timeout
+        for name in COPIED:
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+            elif source.exists():
+                shutil.copy(source, folder / name)
+
+    def outcome(self, mutant: Mutant) -> Outcome:
+        """Run the direct tests of the mutant's file."""
+        path = self.folder / mutant.file
+        source = path.read_text(encoding="utf-8")
+        # A compiled file is known by the time and the size of its source, which a mutant may share with the original.
+        for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
+            compiled.unlink()
+        path.write_text(mutated(source, mutant), encoding="utf-8")
+        try:
+            return self.run(mutant.tests)
+        finally:
+            path.write_text(source, encoding="utf-8")
+
+    def run(self, tests: Sequence[str], compiled: bool = False) -> Outcome:
+        """Run tests in a fork, until the first fails; `compiled` keeps the compiled files."""
+        if (pid := os.fork()) == 0:
+            os._exit(self._run_tests(tests, compiled))
+        end = time.monotonic() + WAITING * self.timeout
+        while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
+            if time.monotonic() > end:
+                self._end_group(pid)
+                os.waitpid(pid, 0)
+                return "timeout"
+            time.sleep(0.02)
+        self._end_group(pid)  # workers that a test has left behind
+        code = os.waitstatus_to_exitcode(ended[1])
+        return "timeout" if code == -signal.SIGXCPU else "killed" if code else "survived"
+
+    def _end_group(self, pid: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+
+    def _run_tests(self, tests: Sequence[str], compiled: bool) -> int:
+        os.setsid()
+        # Of the processor, so that a busy machine kills no mutant.
+        resource.setrlimit(resource.RLIMIT_CPU, (self.timeout, self.timeout + 5))
+        os.chdir(self.folder)
+        sys.dont_write_bytecode = not compiled
+        sys.path[:] = [str(self.folder), *(entry for entry in sys.path if Path(entry or ".").resolve() != ROOT)]
+        os.environ.update(PYTHONPATH=str(self.folder), PYTHONDONTWRITEBYTECODE="1")
+        sink = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(sink, stream)
+        import pytest
+
+        try:
+            plain = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly")
+            return int(pytest.main([*plain, *tests]))
+        except BaseException:
+            return 1
+
+
+def outcomes_of(mutants: Sequence[Mutant], timeout: int) -> Iterator[tuple[Mutant, Outcome]]:
+    """Yield the outcome of each mutant, file by file.
+
+    Raises:
+        SystemExit: tests fail without a mutant, so that every mutant would count as killed.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        tree, checked = Copy(Path(folder).resolve(), timeout), set()
+        for mutant in sorted(mutants, key=lambda mutant: (mutant.file, mutant.start)):
+            if mutant.tests not in checked:
+                if (outcome := tree.run(mutant.tests, compiled=True)) != "survived":
+                    raise SystemExit(f"{' '.join(mutant.tests)}: {outcome} without a mutant")
+                checked.add(mutant.tests)
+            yield mutant, tree.outcome(mutant)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    packages = ", ".join(dict.fromkeys(module.split("/")[0] for module in TESTS))
+    parser.add_argument("names", nargs="*", metavar="MODULE", help=f"such as store/lease, or all of {packages}")
+    parser.add_argument("--sample", type=int, metavar="N", help="test N mutants drawn at random; default: all")
+    parser.add_argument("--seed", type=int, default=0, help="of the sample")
+    parser.add_argument("--timeout", type=int, default=120, help="processor seconds for the tests of one mutant")
+    parser.add_argument("--json", type=Path, help="also write the outcome of each mutant to this file")
+    options = parser.parse_args()
+    if unknown := [name for name in options.names if not modules_of(name)]:
+        parser.error(f"{', '.join(unknown)}: no module with direct tests; packages: {packages}")
+    modules = {module: None for name in options.names for module in modules_of(name)} or TESTS
+    candidates = all_mutants(modules)
+    mutants = [mutant for mutant in candidates if mutant.equivalent is None]
+    n_testable = len(mutants)
+    if options.sample is not None and options.sample < len(mutants):
+        mutants = random.Random(options.seed).sample(mutants, options.sample)
+    for name in LOADED:
+        with contextlib.suppress(ImportError):
+            __import__(name)
+    rows: list[dict[str, object]] = []
+    for mutant, outcome in outcomes_of(mutants, options.timeout):
+        rows.append({**asdict(mutant), "outcome": outcome})
+        if outcome == "survived":
+            print(f"{mutant.file}:{mutant.line}: {mutant}", flush=True)
+        if options.json:
+            options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    print(summary(Counter(str(row["outcome"]) for row in rows), len(candidates), len(candidates) - n_testable))
+
+
+def summary(outcomes: Counter[str], candidates: int, equivalent: int) -> str:
+    """The score, and the sizes that it is based on."""
+    n, caught = outcomes.total(), outcomes["killed"] + outcomes["timeout"]
+    return (
+        f"{caught} of {n} mutants killed ({caught / max(1, n):.1%}), {outcomes['timeout']} of them by the limit of "
+        f"time; {candidates:,} mutants in all, {equivalent} of them known to be equivalent"
+    )
+
+
+if __name__ == "__main__":
+    main()

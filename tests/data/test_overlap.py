@@ -1,0 +1,88 @@
+"""Test text that occurs in the training split."""
+
+import random
+
+import numpy as np
+import pytest
+
+from ablate.config import resolve_data
+from ablate.data import overlap
+from ablate.data.corpus import SequenceWriter
+from ablate.data.encoding import Encoded
+from ablate.data.overlap import count_overlap
+from ablate.data.prepare import prepare
+from ablate.store.corpora import overlap_in
+from ablate.store.files import write_json
+from ablate.store.records import CorpusManifest, Overlap
+from tests.data.small import PAIRS, SETTINGS
+
+TRAIN = PAIRS["train"]
+SEEN = {side: {pair[side] for pair in TRAIN} for side in (0, 1)}
+NEW = [pair for pair in PAIRS["test"] if all(pair[side] not in SEEN[side] for side in (0, 1))]
+
+
+def test_fields_and_whole_records_of_the_test_split_are_counted(files):
+    test = [
+        TRAIN[0],
+        TRAIN[150],
+        TRAIN[0],  # twice in the test split
+        (TRAIN[7][0], NEW[0][1]),
+        (NEW[1][0], TRAIN[9][1]),
+        (TRAIN[3][0], TRAIN[5][1]),  # both sides, of different records
+        *NEW[2:6],
+    ]
+    counted = files.write(test=test).prepare().manifest.overlap
+    assert counted == Overlap(fields={"source": 5, "target": 5}, records=3)
+    assert counted.shares(10) == {"source": 0.5, "target": 0.5, "whole records": 0.3}
+
+
+def test_a_part_of_a_sentence_does_not_count(files):
+    test = [(" ".join(s.split()[:-1]), f"{t} {t}") for s, t in TRAIN[:5]]
+    test = [(s, t) for s, t in test if s not in SEEN[0] and t not in SEEN[1]]
+    assert files.write(test=test).prepare().manifest.overlap == Overlap(fields={"source": 0, "target": 0}, records=0)
+
+
+@pytest.mark.parametrize("vocabulary", ["joint", "separate"])
+@pytest.mark.parametrize("chunk", [1, 7, 200, 10_000])
+def test_the_counts_are_those_of_comparing_all_text_at_once(files, monkeypatch, chunk, vocabulary):
+    monkeypatch.setattr(overlap, "CHUNK", chunk)
+    rng = random.Random(chunk)
+    test = [(rng.choice(TRAIN + NEW)[0], rng.choice(TRAIN + NEW)[1]) for _ in range(40)] + rng.sample(TRAIN, 20)
+    counted = files.write(test=test).prepare(vocabulary=vocabulary).manifest.overlap
+    by_side = {name: sum(pair[side] in SEEN[side] for pair in test) for side, name in ((0, "source"), (1, "target"))}
+    assert counted == Overlap(fields=by_side, records=sum(pair in set(TRAIN) for pair in test))
+
+
+def test_training_records_that_filters_drop_do_not_count(files):
+    dropped = ("the dog " * 60, NEW[0][1])
+    corpus = files.write(train=[*TRAIN, dropped], test=[(NEW[1][0], NEW[0][1]), TRAIN[2]]).prepare(max_length=100)
+    assert corpus.manifest.left_out == {"too long": 1}
+    assert corpus.manifest.overlap == Overlap(fields={"source": 1, "target": 1}, records=1)
+
+
+def test_a_corpus_that_reuses_another_ones_training_split_counts_its_test_split(files):
+    assert files.write(test=NEW).prepare().manifest.overlap.records == 0
+    assert files.write(test=[*NEW, TRAIN[1]]).prepare().manifest.overlap.records == 1
+
+
+def test_a_manifest_without_the_counts_is_read_and_its_corpus_is_used(files):
+    corpus = files.write(test=[TRAIN[0]]).prepare()
+    path = corpus.folder / "corpus.json"
+    content = corpus.manifest.model_dump(mode="json", exclude={"overlap", "fields"})
+    write_json(path, content)
+    assert CorpusManifest.read(path).overlap is None
+    assert overlap_in(corpus.folder.parent, corpus.id) is None
+    again = prepare(resolve_data(SETTINGS), files.folder, files.corpora)
+    assert (again.id, again.manifest.overlap, again.training) == (corpus.id, None, corpus.training)
+
+
+def test_a_record_of_one_field_is_compared_once():
+    assert Overlap(fields={"text": 3}, records=3).shares(12) == {"text": 0.25}
+
+
+def test_an_empty_sequence_is_a_text_too(tmp_path):
+    for split, lengths in (("train", [2, 0, 1]), ("test", [0, 1, 3])):
+        with SequenceWriter(tmp_path, split, "text") as writer:
+            writer.add(Encoded(np.arange(sum(lengths), dtype=np.uint32), np.array(lengths)))
+    # train: [0, 1], [], [2]; test: [], [0], [1, 2, 3]
+    assert count_overlap(tmp_path, ("text",)) == Overlap(fields={"text": 1}, records=1)
