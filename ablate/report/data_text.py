@@ -225,7 +225,9 @@ def print_description(shown: Description) -> None:
     console.print(f"dropped from the training split: {left_out or 'nothing'}")
     for split, repairs in manifest.repaired.items():
         console.print(f"repaired in {split}: {', '.join(f'{count:,} {what}' for what, count in repairs.items())}")
-    console.print(f"test text that occurs in the training split: {_overlap_text(manifest)}")
+    if manifest.overlap is not None:
+        shares = shares_text(manifest.overlap.shares(manifest.pairs["test"]))
+        console.print(f"test text that occurs in the training split: {shares}")
     for line in manifest.noticed:
         console.print(f"note: {line}")
     kinds = (shown.tokenizer, *([str(manifest.data["vocabulary"])] if "vocabulary" in manifest.data else []))
@@ -237,16 +239,9 @@ def print_description(shown: Description) -> None:
 
 
 def _overlap_json(manifest: CorpusManifest) -> dict[str, Any] | None:
-    """Counts, and shares of the test records; None if the corpus was prepared before they were counted."""
+    """Counts, and shares of the test records; None if the corpus was prepared without counting them."""
     overlap = manifest.overlap
     return overlap and {**overlap.model_dump(), "shares": overlap.shares(manifest.pairs["test"])}
-
-
-def _overlap_text(manifest: CorpusManifest) -> str:
-    """`source 1.2%, target 0.0%, whole records 0.0%`."""
-    if manifest.overlap is None:
-        return "not counted; the corpus was prepared by an earlier version"
-    return shares_text(manifest.overlap.shares(manifest.pairs["test"]))
 
 
 def _origin(about: Mapping[str, Any]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablate.config import cost
@@ -27,11 +26,7 @@ from ablate.report.results import (
 from ablate.report.scores import Scores, verdict_json
 from ablate.stats.verdict import PairedScores, Verdict, verdicts
 from ablate.store import Results, State
-<<<<<<< HEAD
-from ablate.store.corpora import MANIFEST, lengths_in
-=======
-from ablate.store.corpora import lengths_in, overlap_in
->>>>>>> 18a117f (Test text in the training split is counted and reported; direct tests for six survivors; a mutation run as a command)
+from ablate.store.corpora import MANIFEST, lengths_in, overlap_in
 from ablate.store.records import Provenance
 from ablate.study import Row, Study
 
@@ -123,12 +118,8 @@ class Table:
     results: the tidy frame that the scores are from.
     signatures: how each metric was computed; one for each metric if all runs agree.
     corpora: the corpora behind the results; one if all runs agree.
-<<<<<<< HEAD
-    remarks: differences in how the runs were made.
-    faults: files that cannot be used, and what heals them.
-=======
     remarks: differences in how the runs were made, and test text that occurs in the training data.
->>>>>>> 18a117f (Test text in the training split is counted and reported; direct tests for six survivors; a mutation run as a command)
+    faults: files that cannot be used, and what heals them.
     """
 
     study: Study
@@ -209,14 +200,9 @@ def table_of(study: Study, results: Results, faults: Sequence[str] = ()) -> Tabl
         tuple(_against_bases(study, frame, rows)),
         frame,
         signatures(study, runs),
-<<<<<<< HEAD
-        tuple(sorted({decoding.corpus for decoding in decoded})),
-        tuple(_remarks(study, runs)),
-        tuple(dict.fromkeys([*(line for run in runs for line in run.faults), *_corpus_faults(runs, results), *faults])),
-=======
         corpora,
-        (*_remarks(study, runs), *_overlaps(results.corpora, corpora)),
->>>>>>> 18a117f (Test text in the training split is counted and reported; direct tests for six survivors; a mutation run as a command)
+        (*_remarks(study, runs), *_overlaps(results, corpora)),
+        tuple(dict.fromkeys([*(line for run in runs for line in run.faults), *_corpus_faults(runs, results), *faults])),
     )
 
 
@@ -279,7 +265,6 @@ def _remarks(study: Study, runs: Sequence[RunResult]) -> list[str]:
     return provenance.remarks()
 
 
-<<<<<<< HEAD
 def _corpus_faults(runs: Iterable[RunResult], results: Results) -> Iterator[str]:
     """Yield the corpora of finished runs whose lengths are lost. A folder that was removed is no fault."""
     for corpus in sorted({run.result.corpus for run in runs if run.result}):
@@ -289,13 +274,13 @@ def _corpus_faults(runs: Iterable[RunResult], results: Results) -> Iterator[str]
                 f"{folder / MANIFEST}: is missing or damaged; FLOPs assume sentences of {ASSUMED_LENGTH} tokens, and "
                 "predictions are not scored; `ablate run` prepares the corpus again"
             )
-=======
-def _overlaps(folder: Path, corpora: Sequence[str]) -> list[str]:
+
+
+def _overlaps(results: Results, corpora: Sequence[str]) -> list[str]:
     """A line on the share of test text in the training data; one for all corpora that have the same shares."""
-    found = (overlap_in(folder, corpus) for corpus in corpora)
+    found = (overlap_in(results.corpus(corpus)) for corpus in corpora)
     texts = dict.fromkeys(shares_text(shares) for shares in found if shares and any(shares.values()))
     return [f"Test text that also occurs in the training data: {text}." for text in texts]
->>>>>>> 18a117f (Test text in the training split is counted and reported; direct tests for six survivors; a mutation run as a command)
 
 
 def _cost(study: Study, row: Row, runs: Sequence[RunResult], results: Results) -> Cost:

@@ -79,9 +79,9 @@ def lengths_in(folder: Path) -> Lengths | None:
     return Lengths.of_fields(manifest.lengths, fields_of(manifest)) if manifest else None
 
 
-def overlap_in(corpora: Path, corpus: str) -> dict[str, float] | None:
+def overlap_in(folder: Path) -> dict[str, float] | None:
     """Shares of a corpus' test records that occur in its training split; None if missing, damaged or not counted."""
-    manifest = _read_manifest(corpora, corpus)
+    manifest = _read_manifest(folder)
     return manifest.overlap.shares(manifest.pairs["test"]) if manifest and manifest.overlap else None
 
 

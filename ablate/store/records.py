@@ -396,7 +396,7 @@ class CorpusCounts(Record):
     noticed: warnings.
     longest: tokens of the longest sequence.
     lengths: sums of lengths, from which costs are computed.
-    overlap: of the test split with the training split; None in manifests from before it was counted.
+    overlap: of the test split with the training split; None if not counted, as for language models and formerly.
     """
 
     pairs: dict[str, int]
