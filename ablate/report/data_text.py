@@ -241,7 +241,9 @@ def print_description(shown: Description) -> None:
 def _overlap_json(manifest: CorpusManifest) -> dict[str, Any] | None:
     """Counts, and shares of the test records; None if the corpus was prepared without counting them."""
     overlap = manifest.overlap
-    return overlap and {**overlap.model_dump(), "shares": overlap.shares(manifest.pairs["test"])}
+    if overlap is None:
+        return None
+    return {**overlap.model_dump(), "shares": overlap.shares(manifest.pairs["test"])}
 
 
 def _origin(about: Mapping[str, Any]) -> str:

@@ -82,7 +82,6 @@ def save(
         OSError: the disk refused; earlier checkpoints are unchanged.
     """
     check_lease()
-    folder.mkdir(parents=True, exist_ok=True)
     remove_temporaries(folder)
     for part, content in (("weights", weights), ("state", state)):
         check_lease()

@@ -34,6 +34,8 @@ def test_fields_and_whole_records_of_the_test_split_are_counted(files):
     counted = files.write(test=test).prepare().manifest.overlap
     assert counted == Overlap(fields={"source": 5, "target": 5}, records=3)
     assert counted.shares(10) == {"source": 0.5, "target": 0.5, "whole records": 0.3}
+    (manifest,) = files.corpora.glob("*/corpus.json")
+    assert overlap_in(files.corpora, manifest.parent.name) == counted.shares(10)
 
 
 def test_a_part_of_a_sentence_does_not_count(files):

@@ -296,14 +296,16 @@ def test_a_kill_while_pruning_loses_nothing_needed(folder, monkeypatch, calls):
 # The lease
 
 
-def test_a_process_that_loses_the_run_after_writing_the_tensors_makes_no_checkpoint_of_them(folder):
-    """The manifest makes a checkpoint valid: another process may have begun its files anew."""
+@pytest.mark.parametrize("written", [0, 1, 2])
+def test_a_process_that_loses_the_run_while_it_saves_writes_nothing_more(folder, written):
+    """The manifest makes a checkpoint valid, and another process may have begun its files anew."""
 
     def check_lease():
-        if (folder / "000000002.state.safetensors").exists():
+        if len(list(folder.glob("000000002.*"))) == written:
             raise LeaseLost("lease.json")
 
     save(folder, 1)
     with pytest.raises(LeaseLost):
         checkpoints.save(folder, WEIGHTS[2], STATE[2], a_training_state(2), True, check_lease)
+    assert len(list(folder.glob("000000002.*"))) == written
     assert [c.step for c in checkpoints.valid(folder)] == [1]

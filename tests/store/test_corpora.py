@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 from ablate.config import resolve_data
 from ablate.config.cost import Lengths
-from ablate.store.corpora import known_lengths, lengths_in, remember
+from ablate.store.corpora import known_lengths, lengths_in, remember, remembered
 from tests.records import a_manifest
 
 LENGTHS = Lengths(2, 30, 34, 36, 500, 520, 600)
@@ -47,3 +47,12 @@ def test_remembering_again_writes_nothing(tmp_path):
     before = pointer.stat()
     remember(DATA, tmp_path, "0123456789ab")
     assert (pointer.stat().st_ino, pointer.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def test_a_corpus_is_remembered_for_the_files_and_the_format_that_it_was_made_from(tmp_path):
+    id, signature = prepared(tmp_path), [["train.en", 10, 20]]
+    remember(DATA, tmp_path, id, signature)
+    assert remembered(DATA, tmp_path, signature) == id
+    assert remembered(DATA, tmp_path, [["train.en", 11, 20]]) is None
+    made = a_manifest().format
+    assert [remembered(DATA, tmp_path, signature, format) for format in (made, made + 1)] == [id, None]

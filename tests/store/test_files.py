@@ -257,3 +257,13 @@ def test_an_error_names_the_file_that_was_asked_for_and_not_its_temporary_name(t
     with pytest.raises(OSError, match="No space left") as caught:
         write_bytes(tmp_path / "asked", b"")
     assert caught.value.filename == str(tmp_path / "asked")
+
+
+def test_a_file_written_once_is_not_replaced_where_the_link_fails_for_another_reason(tmp_path, monkeypatch):
+    def fail(*names):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "link", fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        write_bytes(tmp_path / "record", b"content", once=True)
+    assert list(tmp_path.iterdir()) == []
