@@ -35,7 +35,7 @@ def test_fields_and_whole_records_of_the_test_split_are_counted(files):
     assert counted == Overlap(fields={"source": 5, "target": 5}, records=3)
     assert counted.shares(10) == {"source": 0.5, "target": 0.5, "whole records": 0.3}
     (manifest,) = files.corpora.glob("*/corpus.json")
-    assert overlap_in(files.corpora, manifest.parent.name) == counted.shares(10)
+    assert overlap_in(manifest.parent) == counted.shares(10)
 
 
 def test_a_part_of_a_sentence_does_not_count(files):
@@ -73,7 +73,7 @@ def test_a_manifest_without_the_counts_is_read_and_its_corpus_is_used(files):
     content = corpus.manifest.model_dump(mode="json", exclude={"overlap", "fields"})
     write_json(path, content)
     assert CorpusManifest.read(path).overlap is None
-    assert overlap_in(corpus.folder.parent, corpus.id) is None
+    assert overlap_in(corpus.folder) is None
     again = prepare(resolve_data(SETTINGS), files.folder, files.corpora)
     assert (again.id, again.manifest.overlap, again.training) == (corpus.id, None, corpus.training)
 
