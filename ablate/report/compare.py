@@ -93,7 +93,7 @@ class Comparison:
 def compare(table: Table, first: TableRow, second: TableRow, results: Results) -> Comparison:
     """Compare two rows, without sentences."""
     # The pair alone, so that Holm's correction changes nothing.
-    (judged,) = table.against(first, [second])
+    judged = table.against(first, second)
     before, after = (row.row.config.model_dump() for row in (first, second))
     settings = tuple((name, before[name], after[name]) for name in before if before[name] != after[name])
     curves = (curve_of(table, first, results), curve_of(table, second, results))
@@ -184,8 +184,10 @@ def _significance(verdict: Verdict) -> Iterator[Text]:
     digits = verdict.metric.digits
     yield Text(f"{verdict.metric.title}: ").append(verdict.text, STYLES.get(verdict.word, ""))
     if verdict.seed_test:
-        interval = interval_text(verdict.seed_test.low, verdict.seed_test.high, digits)
-        yield Text(f"  95 % over {verdict.n} seeds {interval}, {p_text(verdict.seed_test.p)}", style="dim")
+        test = verdict.seed_test
+        interval = interval_text(test.low, test.high, digits)
+        own = f"{p_text(test.p_own)} by the spread of these two rows alone"
+        yield Text(f"  95 % over {verdict.n} seeds {interval}, {p_text(test.p)}; {own}", style="dim")
     if verdict.bootstrap:
         interval = interval_text(verdict.bootstrap.low, verdict.bootstrap.high, digits)
         yield Text(f"  95 % over test sentences {interval}, {p_text(verdict.bootstrap.p)}", style="dim")
@@ -194,7 +196,7 @@ def _significance(verdict: Verdict) -> Iterator[Text]:
 def _legend(comparison: Comparison) -> str:
     rows = f"{comparison.second.row.label} minus {comparison.first.row.label}"
     return (
-        f"Differences: {rows}, paired by seed (t), and by paired bootstrap over the test sentences. "
+        f"Differences: {rows}, paired by seed, with the noise of the seeds of all rows and of the test sentences. "
         f"Only this pair is tested: p < {LEVEL:g} is not corrected for other rows."
     )
 

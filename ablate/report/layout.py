@@ -399,36 +399,36 @@ def _interval(verdict: Verdict, seeds: int) -> str:
 
 
 def _p_value(verdict: Verdict) -> str:
-    """The p value that the verdict follows from: the larger of those over seeds and over test sentences.
-
-    A row is better or worse if both are below the level, so that the larger one never contradicts the verdict.
-    """
-    if verdict.p_seeds is None:
+    """The p value that the verdict follows from."""
+    if verdict.p is None:
         return ""
-    # Without a bootstrap, the test over seeds decides alone.
-    p = max(verdict.p_seeds, verdict.p_bootstrap or 0.0)
-    return "<0.001" if p < 0.001 else f"{p:.3f}"
+    return "<0.001" if verdict.p < 0.001 else f"{verdict.p:.3f}"
 
 
 def _difference_legend(table: Table, form: _Form) -> list[str]:
     verdicts, several = verdicts_of(table, table.main), _has_verdicts(table)
     lines, seeds = [], len(table.study.seeds)
     if form.shows(f"Δ{table.main.title}") and any(verdict.n for verdict in verdicts):
-        paired = "mean difference from base, paired by seed, with its 95 % interval over seeds (t)"
+        paired = (
+            "mean difference from base, paired by seed, with an interval of at least 95 % for each row alone; it "
+            "excludes 0 exactly if the verdict is worse or better"
+        )
         lines.append(f"Δ: {paired if several else 'difference from base with one seed'}.")
     if several:
-        tested = sum(verdict.seed_test is not None for verdict in verdicts)
         several_bases = sum(row.row.is_base for row in table.rows) > 1
-        rows = "the rows of each size" if several_bases else plural(tested, "row")
+        rows = "the rows of each size" if several_bases else plural(table.family, "row")
+        sentences = " and of the test sentences" if any(verdict.bootstrap for verdict in verdicts) else ""
+        margin = next((verdict.margin for verdict in verdicts if verdict.margin is not None), None)
+        within = "" if margin is None else f" as good as base: significantly less than ±{margin:g} away."
         lines.append(
-            f"verdict: by {table.main.title}. worse, better: beyond the noise of {seeds} seeds and of the test "
-            f"sentences (p < {LEVEL:g} each, Holm-corrected over {rows}). within noise (d): not "
-            "significant; d is the smallest detectable difference."
+            f"verdict: by {table.main.title}. worse, better: beyond the noise of {plural(seeds, 'seed')}{sentences} "
+            f"(p < {LEVEL:g}, Holm-corrected over {rows}).{within} cannot tell (d): not "
+            "significant; d is the smallest difference that this study could see."
         )
         if form.shows("p"):
-            lines.append("p: the larger of both corrected p values; `ablate compare` shows each test.")
+            lines.append("p: the corrected p value of the verdict; `ablate compare` shows each test.")
     elif seeds == 1 and any(verdict.n for verdict in verdicts):
-        lines.append("One seed (n = 1): the variance over seeds is unknown, so every row is undecided.")
+        lines.append("One seed (n = 1): the variance over seeds is unknown, so no row has a verdict: cannot tell.")
     return lines
 
 
@@ -436,7 +436,7 @@ def _verdict_columns(table: Table, form: _Form) -> list[Column]:
     """The verdict on each row, if some row has more than one seed."""
     if not _has_verdicts(table):
         return []
-    column = _verdict_column(table, "verdict", table.main, _word, numeric=False)
+    column = _verdict_column(table, "verdict", table.main, lambda verdict: verdict.short, numeric=False)
     return [replace(column, priority=VERDICT, folds=form.labels)]
 
 
@@ -444,17 +444,9 @@ def _verdict_legend(table: Table, form: _Form) -> list[str]:
     """The same as lines, such as `worse: A h=1, B d_k=16`, if the form has no column for it."""
     if form.shows("verdict") or not _has_verdicts(table):
         return []
-    words = [(_word(row.verdicts[table.main.name]), row.row.label) for row in table.rows if row.verdicts]
+    words = [(row.verdicts[table.main.name].short, row.row.label) for row in table.rows if row.verdicts]
     distinct = dict.fromkeys(word for word, _ in words if word)
     return [f"{one}: {', '.join(label for word, label in words if word == one)}." for one in distinct]
-
-
-def _word(verdict: Verdict) -> str:
-    """`within noise (6.3)`: with the minimum detectable difference."""
-    detectable = verdict.minimum_detectable is not None and not verdict.is_test_set_noise
-    if verdict.word == "within noise" and detectable:
-        return f"{verdict.word} ({verdict.minimum_detectable_text})"
-    return verdict.word
 
 
 def _verdict_column(

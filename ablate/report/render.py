@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ablate.config.data import CorpusConfig
 from ablate.errors import StoreError
 from ablate.report.agreement import agreements_json
+from ablate.report.conclusion import conclusion
 from ablate.report.designs import design_effects, effects_layout
 from ablate.report.frames import rows_frame
 from ablate.report.ladder import ladder_layout, ladders
@@ -32,6 +33,9 @@ def print_rich(
     everything = wide or not console.is_terminal
     width = None if everything else console.width
     layout = terminal_layout(table, lambda text: f"{text}*", against_paper, with_cost, width)
+    for sentence in conclusion(table):
+        console.print(sentence, highlight=False, markup=False, soft_wrap=everything)
+    console.print()
     rich = _rich(layout)
     if everything:
         console.width = max(
@@ -50,7 +54,7 @@ def print_rich(
 def markdown(table: Table, against_paper: bool, with_cost: bool = False) -> str:
     """A Markdown table with its legend as a list."""
     layout = paper_layout(table, lambda text: f"**{text}**", against_paper, with_cost)
-    parts = [_markdown_table(layout)]
+    parts = [" ".join(conclusion(table)) + "\n", _markdown_table(layout)]
     parts += [f"### {title}\n\n{_markdown_table(further)}" for title, further in _further(table)]
     return "\n".join(parts)
 
@@ -84,7 +88,8 @@ def as_json(table: Table, timed: bool = True) -> str:
     designs = [one.as_json() for one in design_effects(table)]
     over_sizes = [one.as_json() for one in ladders(table)]
     further = {"designs": designs, "sizes": over_sizes}
-    content = {**table.as_json(timed), **{key: value for key, value in further.items() if value}}
+    content = {"study": table.study.name, "conclusion": conclusion(table), **table.as_json(timed)}
+    content |= {key: value for key, value in further.items() if value}
     return json.dumps({**content, "agreement": agreements_json(table)}, indent=1) + "\n"
 
 

@@ -84,7 +84,12 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
         "high": seeds.high if seeds else None,
         "p": seeds.p if seeds else None,
         "p_holm": verdict.p_seeds,
+        "p_own": seeds.p_own if seeds else None,
         "least_told": verdict.minimum_detectable,  # the name is part of the format
+        "more_seeds": verdict.more_seeds,
+        "margin": verdict.margin,
+        "within_margin": verdict.is_within_margin,
+        "diverged": verdict.diverged,
         "test_set": (
             {"low": bootstrap.low, "high": bootstrap.high, "p": bootstrap.p, "p_holm": verdict.p_bootstrap}
             if bootstrap

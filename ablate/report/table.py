@@ -147,6 +147,14 @@ class Table:
         return tuple(self.study.task.metrics[name] for name in names)
 
     @property
+    def family(self) -> int:
+        """Number of rows that Holm's correction covers: all of the study file but base, whatever part is shown.
+
+        In a study at several sizes, the largest of its families: each size has its own.
+        """
+        return max(self.study.family(row.row) for row in self.rows if row.row.is_base)
+
+    @property
     def main(self) -> Metric:
         """The metric of the verdicts: the first one of the study."""
         return self.study.task.metrics[self.study.metrics[0]]
@@ -163,12 +171,14 @@ class Table:
             return None
         return max(values) if self.study.task.metrics[metric].more_is_better else min(values)
 
-    def against(self, base: TableRow, others: Sequence[TableRow]) -> list[TableRow]:
-        """Compare rows with a base, paired by seed: the same rows with `deltas` and `verdicts`.
+    def against(self, base: TableRow, other: TableRow) -> TableRow:
+        """Compare one row with another as its base, paired by seed: the same row with `deltas` and `verdicts`.
 
-        Holm's correction of the verdicts covers these rows.
+        The noise over seeds is estimated from all rows; p values are not corrected for other rows.
         """
-        return _against(self.study, self.results, base, others)
+        others = [row for row in self.rows if row is not base and (row is other or row.row.base == other.row.base)]
+        judged = _against(self.study, self.results, base, others, family=1)
+        return judged[others.index(other)]
 
     def as_json(self, timed: bool = True) -> dict[str, Any]:
         """The table for scripts; `timed` adds measured times, which differ each time a study is repeated."""
@@ -224,18 +234,22 @@ def _against_bases(study: Study, frame: pd.DataFrame, rows: Sequence[TableRow]) 
     compared: dict[str, TableRow] = {}
     for base in (row for row in rows if row.row.is_base):
         others = [row for row in rows if row.row.base == base.row.label and row is not base]
-        compared |= {row.row.label: row for row in _against(study, frame, base, others)}
+        compared |= {row.row.label: row for row in _against(study, frame, base, others, study.family(base.row))}
     return [compared.get(row.row.label, row) for row in rows]
 
 
-def _against(study: Study, frame: pd.DataFrame, base: TableRow, others: Sequence[TableRow]) -> list[TableRow]:
+def _against(
+    study: Study, frame: pd.DataFrame, base: TableRow, others: Sequence[TableRow], family: int
+) -> list[TableRow]:
+    """The rows with their differences from base and verdicts, corrected for a family of rows."""
     if not others:
         return []
     deltas = scores_by_row(differences(frame, base.row.label))
     judged: list[dict[str, Verdict]] = [{} for _ in others]
     for name in base.scores:
         pairs = [_paired(name, row, base, deltas[row.row.label][name]) for row in others]
-        for row_verdicts, verdict in zip(judged, verdicts(study.task.metrics[name], pairs), strict=True):
+        found = verdicts(study.task.metrics[name], pairs, family=family, margin=study.margins.get(name))
+        for row_verdicts, verdict in zip(judged, found, strict=True):
             row_verdicts[name] = verdict
     return [
         replace(row, deltas=deltas[row.row.label], verdicts=row_verdicts)
@@ -247,7 +261,17 @@ def _paired(metric: str, row: TableRow, base: TableRow, delta: Scores) -> Paired
     ours, theirs = ({one.run.seed: one.resamples.get(metric) for one in each.runs} for each in (row, base))
     # A seed without cached resamples, of a run whose predictions are gone, has no part in the bootstrap.
     resamples = {seed: (a, b) for seed in delta.by_seed if (a := ours[seed]) and (b := theirs[seed])}
-    return PairedScores(delta.by_seed, resamples, list(row.states.values()).count("diverged"))
+    counts, of_base = Counter(row.states.values()), Counter(base.states.values())
+    return PairedScores(
+        delta.by_seed,
+        resamples,
+        diverged=counts["diverged"],
+        base_diverged=of_base["diverged"],
+        ended=counts["done"] + counts["diverged"],
+        base_ended=of_base["done"] + of_base["diverged"],
+        pending=len(row.runs) - counts["done"] - counts["diverged"],
+        same_training={one.run.id for one in row.runs} == {one.run.id for one in base.runs},
+    )
 
 
 def _remarks(study: Study, runs: Sequence[RunResult]) -> list[str]:

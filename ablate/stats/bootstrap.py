@@ -1,11 +1,12 @@
 """Paired bootstrap over test sentences.
 
-Source: Koehn, "Statistical Significance Tests for Machine Translation Evaluation" (2004); p value as in sacreBLEU.
+Source: Koehn, "Statistical Significance Tests for Machine Translation Evaluation" (2004), with a two-sided p value.
 Every run is scored on the same resampled test sets, so that two rows are compared resample by resample.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -21,13 +22,15 @@ class BootstrapTest:
 
     n: number of seeds in the mean difference.
     difference: on the test set itself.
-    low, high: 95 % interval, from the percentiles of the resampled differences.
-    p: p value of no difference. With s the absolute difference on a resample, it is (1 + number of resamples with
-        s - mean(s) > |difference|) / (1 + resamples), as in sacreBLEU; but 1 if row and base never differ.
+    std: standard deviation of the resampled differences: the noise of the test sentences in the mean difference.
+    low, high: 95 % interval, symmetric about the difference; it contains zero exactly if p >= 0.05.
+    p: two-sided p value of no difference. With d the difference on a resample, it is (1 + number of resamples with
+        |d - mean(d)| >= |difference|) / (1 + resamples).
     """
 
     n: int
     difference: float
+    std: float
     low: float
     high: float
     p: float
@@ -36,19 +39,24 @@ class BootstrapTest:
 def paired_bootstrap(difference: float, pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> BootstrapTest:
     """Paired bootstrap test of a difference between a row and base.
 
+    sacreBLEU counts the resamples with |d| - mean(|d|) > |difference|, which is a one-sided test; this one counts both
+    tails.
+
     Args:
         difference: on the test set, the mean over seeds of (row - base).
         pairs: for each seed, the scores of the row and of base on the resampled test sets.
     """
     n = len(pairs)
     differences = [sum(row - base for row, base in scores) / n for scores in _by_resample(pairs)]
-    sizes = [abs(value) for value in differences]
-    mean_size = sum(sizes) / len(sizes)
-    exceeding = sum(size - mean_size > abs(difference) for size in sizes)
-    p = (exceeding + 1) / (len(sizes) + 1) if difference or any(differences) else 1.0
-    differences.sort()
-    tail = int(len(differences) * LEVEL / 2)
-    return BootstrapTest(n, difference, differences[tail], differences[-1 - tail], p)
+    mean = statistics.fmean(differences)
+    deviations = sorted((abs(value - mean) for value in differences), reverse=True)
+    exceeding = sum(deviation >= abs(difference) for deviation in deviations)
+    p = (exceeding + 1) / (len(deviations) + 1)
+    # The largest number of deviations of at least |difference| with which p is below the level.
+    allowed = int(LEVEL * (len(deviations) + 1) - 1e-9) - 1
+    margin = deviations[max(0, allowed)]
+    std = statistics.pstdev(differences, mean)
+    return BootstrapTest(n, difference, std, difference - margin, difference + margin, p)
 
 
 def _by_resample(

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ablate.stats.tests import LEVEL, critical_t, holm, two_sided_p
+from ablate.stats.distributions import critical_t, two_sided_p
+from ablate.stats.tests import LEVEL
 
 Effect = frozenset[str]  # the factors of a main effect or of an interaction
 

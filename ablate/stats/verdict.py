@@ -1,28 +1,34 @@
-"""Verdict on each row: better or worse than base, or within noise.
+"""Verdict on each row: worse or better than base, as good as base within a margin, or not known.
 
-Two sources of noise are tested apart: another seed gives another score (paired t test over seeds), and other test
-sentences give another score (paired bootstrap). A row is better or worse only if both tests are significant after
-Holm's correction over the rows.
+Two sources of noise are added in one variance: another seed gives another score, and other test sentences give another
+score. A row is worse or better if its difference is significant (1) with the variance over seeds that the rows share,
+or the row's own if that is larger, after Holm's correction over all rows of the study, and (2) with the variance of the
+row's own seeds alone, uncorrected. (1) has many degrees of freedom; (2) protects rows that are noisier than others.
+docs/verdict.md gives the formulas, and benchmarks/verdicts.py the error and power of this rule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Literal
 
 from ablate.config.metrics import Metric
-from ablate.stats.bootstrap import RESAMPLES, BootstrapTest, paired_bootstrap
-from ablate.stats.tests import (
-    LEVEL,
-    PairedTTest,
-    holm,
-    holm_factors,
-    minimum_detectable_difference,
-    paired_t_test,
-)
+from ablate.formatting import plural
+from ablate.stats.bootstrap import BootstrapTest, paired_bootstrap
+from ablate.stats.distributions import critical_t, two_sided_p
+from ablate.stats.noise import SeedNoise, Variance, seed_noise
+from ablate.stats.tests import LEVEL, fisher_p, holm
 
-Word = Literal["worse", "better", "within noise", "no difference", "cannot tell", "diverged", ""]
+Word = Literal["worse", "better", "as good as base", "cannot tell", "no difference", "diverged", ""]
+
+MOST_SEEDS = 1000  # that a study can have
+_SMALLEST_P = 1e-15  # smaller p values are not told apart
+
+Levels = Callable[[int], float]  # nominal level of a test, given its factor in Holm's correction
 
 
 @dataclass(frozen=True)
@@ -31,12 +37,98 @@ class PairedScores:
 
     differences: row - base by seed, for the seeds that both have.
     resamples: scores of the row and of base on the resampled test sets, by seed; empty without them.
-    diverged: number of the row's seeds that diverged and have no score.
+    diverged, base_diverged: number of seeds with which the row and base diverged.
+    ended, base_ended: number of seeds with which the row and base have ended: scored or diverged.
+    pending: number of the row's seeds that have not ended.
+    same_training: whether the row evaluates base's trainings in another way; its noise is unlike that of other rows.
     """
 
     differences: Mapping[int, float] = field(default_factory=dict)
     resamples: Mapping[int, tuple[Sequence[float], Sequence[float]]] = field(default_factory=dict)
     diverged: int = 0
+    base_diverged: int = 0
+    ended: int = 0
+    base_ended: int = 0
+    pending: int = 0
+    same_training: bool = False
+
+    @property
+    def is_constant_zero(self) -> bool:
+        """Whether the row has exactly base's scores, as one that differs only in a setting without effect."""
+        return not any(self.differences.values())
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Noise of a mean difference: the variance of one seed, in independent parts, and that of the test sentences."""
+
+    seeds: tuple[Variance, ...]
+    sentences: float = 0.0
+
+    def error(self, n: int) -> float:
+        """Standard error of the mean over n seeds."""
+        return math.sqrt(sum(part.value for part in self.seeds) / n + self.sentences)
+
+    def half_width(self, level: float, n: int, more: float = 1.0) -> float:
+        """Half of the interval of the mean over n seeds: the smallest mean that is significant at this level.
+
+        Its square is the sum of t^2 variance over the parts, each with its own t. Such an interval never covers the
+        mean less often than 1 - level; Satterthwaite's approximation does with one or two degrees of freedom.
+
+        Source: Banerjee, "On Confidence Interval for Two-Means Problem Based on Separate Estimates of Variances and
+        Tabulated Values of t-Table", Sankhya A (1961).
+
+        Args:
+            level: of the two-sided test.
+            n: number of seeds.
+            more: factor of the degrees of freedom, for a number of seeds that was not run.
+        """
+        squares = sum(critical_t(level, part.df * more) ** 2 * part.value / n for part in self.seeds)
+        return math.sqrt(squares + critical_t(level, math.inf) ** 2 * self.sentences)
+
+    def p(self, distance: float, n: int) -> float:
+        """Two-sided p value of a mean of this size: the level at which it is half the width of the interval."""
+        if not distance or not self.error(n):
+            return 1.0
+        if len(self.seeds) == 1 and not self.sentences:
+            return two_sided_p(distance / self.error(n), self.seeds[0].df)
+        return _level_at(lambda level: self.half_width(level, n) - abs(distance))
+
+
+def _level_at(excess: Callable[[float], float]) -> float:
+    """The level at which a function that falls with the level is zero, to 6 digits: bisection of its logarithm."""
+    low, high = math.log(_SMALLEST_P), 0.0
+    if excess(_SMALLEST_P) < 0:
+        return _SMALLEST_P
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (middle, high) if excess(math.exp(middle)) > 0 else (low, middle)
+    return math.exp(high)
+
+
+@dataclass(frozen=True)
+class SeedTest:
+    """Test of a mean difference over n seeds, with the noise of seeds and of test sentences in one variance.
+
+    std: sample standard deviation of the differences over seeds.
+    error: standard error of the mean, from the variance that the rows share or the row's own.
+    p: two-sided p value, before Holm's correction.
+    p_own: two-sided p value from the row's own seeds alone.
+    level, own_level: the levels that p and p_own must reach.
+    low, high: interval of the mean at these levels, at least 95 %: it excludes zero if both are reached. The intervals
+        of all rows do not hold simultaneously.
+    """
+
+    n: int
+    mean: float
+    std: float
+    error: float
+    p: float
+    p_own: float
+    level: float
+    own_level: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -45,36 +137,72 @@ class Verdict:
 
     n: number of seeds that both have.
     mean: mean difference over these seeds; None without any.
-    seed_test: paired t test over seeds; None below two seeds.
-    p_seeds: its p value after Holm's correction over the rows.
-    minimum_detectable: smallest mean difference that is significant at this spread and correction.
-    bootstrap: paired bootstrap over test sentences; None without resampled scores.
+    seed_test: test of the mean; None below two seeds, or if the seeds show no spread.
+    p_seeds: its p value after Holm's correction over the rows of the study.
+    minimum_detectable: smallest mean difference that would be significant with this noise and correction.
+    bootstrap: paired bootstrap over test sentences, a statement of its own; None without resampled scores.
     p_bootstrap: its p value after Holm's correction over the rows.
-    diverged: number of the row's seeds that diverged.
+    diverged: number of the row's seeds that diverged; `ended`: of all its seeds that have ended.
+    margin: the study's margin of equivalence; None if it has none.
+    is_within_margin: whether the difference is significantly smaller than the margin.
     """
 
     metric: Metric
     word: Word
     n: int
     mean: float | None
-    seed_test: PairedTTest | None = None
+    seed_test: SeedTest | None = None
     p_seeds: float | None = None
     minimum_detectable: float | None = None
     bootstrap: BootstrapTest | None = None
     p_bootstrap: float | None = None
     diverged: int = 0
+    ended: int = 0
+    margin: float | None = None
+    is_within_margin: bool = False
+    needed: Callable[[], int | None] | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def more_seeds(self) -> int | None:
+        """Seeds to add so that the observed difference would be significant; None if no number would do."""
+        return self.needed() if self.needed and self.word == "cannot tell" else None
+
+    @property
+    def p(self) -> float | None:
+        """One p value for both tests of the difference: below 0.05 if both are significant."""
+        if self.p_seeds is None or self.seed_test is None:
+            return None
+        return max(self.p_seeds, min(1.0, self.seed_test.p_own * LEVEL / self.seed_test.own_level))
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether more seeds are not needed."""
+        return self.word in ("worse", "better", "as good as base", "no difference")
 
     @property
     def text(self) -> str:
         """The verdict as a sentence."""
         if self.word == "":
             return "no result yet"
-        if self.word == "diverged":
-            return "diverged"
-        parts = [self._over_seeds(), *self._over_sentences()]
+        if self.n == 0:
+            seeds = "its only seed" if self.ended == 1 else f"{self.diverged} of {plural(self.ended, 'seed')}"
+            return f"{self.word}: diverged with {seeds}" if self.word != "diverged" else f"diverged with {seeds}"
+        parts = [self._over_seeds()]
         if self.diverged:
-            parts.append(f"{self.diverged} more {'seed' if self.diverged == 1 else 'seeds'} diverged")
+            parts.append(f"{self.diverged} of {plural(self.ended, 'seed')} diverged")
+        if self.n == 1 and self.bootstrap is not None and self.p_bootstrap is not None:
+            noise = "beyond" if self.p_bootstrap < LEVEL else "within"
+            parts.append(f"{noise} the noise of the test sentences ({p_text(self.p_bootstrap)}), not the seeds' noise")
         return "; ".join(parts)
+
+    @property
+    def short(self) -> str:
+        """The verdict in a cell: `cannot tell (6.3)` with the minimum detectable difference, or with the margin."""
+        if self.word == "as good as base":
+            return f"{self.word} within {self.margin_text}"
+        if self.word == "cannot tell" and self.minimum_detectable is not None:
+            return f"{self.word} ({self.minimum_detectable_text})"
+        return self.word
 
     @property
     def minimum_detectable_text(self) -> str:
@@ -85,28 +213,31 @@ class Verdict:
             return ">100"
         return f"{self.minimum_detectable:.{self.metric.digits}f}"
 
-    def _over_seeds(self) -> str:
-        if self.seed_test is None:
-            return "cannot tell: one seed shows no spread"
-        if self.word == "within noise" and self.minimum_detectable is not None and not self.is_test_set_noise:
-            detectable = f"{self.minimum_detectable_text} {self.metric.title}"
-            return f"within noise (smallest difference this study could see: {detectable})"
-        return self.word
-
-    def _over_sentences(self) -> list[str]:
-        if self.bootstrap is None or self.p_bootstrap is None:
-            return []
-        if self.seed_test is None:
-            noise, p = "beyond" if self.p_bootstrap < LEVEL else "within", p_text(self.p_bootstrap)
-            return [f"{noise} the noise of the test sentences ({p}), which is not the seeds' noise"]
-        if self.is_test_set_noise:
-            return [f"steady over seeds, not over test sentences ({p_text(self.p_bootstrap)})"]
-        return []
-
     @property
-    def is_test_set_noise(self) -> bool:
-        """Whether the difference is significant over seeds, but not over test sentences."""
-        return self.word == "within noise" and self.p_seeds is not None and self.p_seeds < LEVEL
+    def margin_text(self) -> str:
+        """The margin: `±0.5`."""
+        return "" if self.margin is None else f"±{self.margin:g}"
+
+    def _over_seeds(self) -> str:
+        title = self.metric.title
+        if self.word == "as good as base":
+            return f"as good as base within {self.margin_text} {title}"
+        if self.word != "cannot tell":
+            within = f", but within {self.margin_text} {title} of base" if self.is_within_margin else ""
+            return f"{self.word}{within}"
+        if self.n == 1:
+            return "cannot tell: one seed shows no spread"
+        if self.seed_test is None or self.minimum_detectable is None:
+            return "cannot tell: the seeds show no spread"
+        if not self.seed_test.low <= 0 <= self.seed_test.high:
+            return "cannot tell: the difference is significant only over the seeds that did not diverge"
+        seen = f"smallest difference this study could see: {self.minimum_detectable_text} {title}"
+        return f"cannot tell ({seen}; {self._seeds_needed()})"
+
+    def _seeds_needed(self) -> str:
+        if self.more_seeds is None:
+            return "no number of seeds would see the observed one"
+        return f"about {plural(self.more_seeds, 'more seed')} would see the observed one"
 
 
 def p_text(p: float) -> str:
@@ -114,54 +245,253 @@ def p_text(p: float) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
 
 
-def verdicts(metric: Metric, rows: Sequence[PairedScores]) -> list[Verdict]:
-    """Verdict of each row. Holm's correction covers all the rows that can be tested."""
-    seed_tests = [paired_t_test(list(row.differences.values())) for row in rows]
+@dataclass(frozen=True)
+class _Comparison:
+    """A row with the variances of its mean difference: `shared` with the other rows, and `own`."""
+
+    row: PairedScores
+    bootstrap: BootstrapTest | None
+    shared: Noise | None = None
+    own: Noise | None = None
+    own_level: float = LEVEL
+
+    @property
+    def n(self) -> int:
+        return len(self.row.differences)
+
+    @property
+    def mean(self) -> float | None:
+        return statistics.fmean(self.row.differences.values()) if self.n else None
+
+    def p_own(self, distance: float) -> float:
+        """P value of a difference of this size from the row's own seeds."""
+        return 1.0 if self.own is None else self.own.p(distance, self.n)
+
+    def half_width(self, level: float, n: int) -> float:
+        """Smallest difference that both tests would see with n seeds, at the spread observed with `self.n`."""
+        assert self.shared is not None
+        assert self.own is not None
+        more = (n - 1) / (self.n - 1)
+        return max(self.shared.half_width(level, n, more), self.own.half_width(self.own_level, n, more))
+
+    def p_for_holm(self, metric: Metric) -> float:
+        """P value of the row in Holm's correction.
+
+        A row that diverges more often than base gains nothing from the seeds with which it trains: it is tested for
+        being worse by its scores, and by the number of its divergences. A row compared with a base that diverges more
+        often is only tested for being better.
+        """
+        row, mean = self.row, self.mean
+        p = 1.0 if self.shared is None or mean is None else self.shared.p(mean, self.n)
+        if row.diverged == row.base_diverged:
+            return p
+        diverges_more = row.diverged > row.base_diverged
+        if mean is not None and metric.is_better(mean) == diverges_more:
+            p = 1.0
+        if not diverges_more:
+            return p
+        if mean is not None and self.p_own(mean) >= self.own_level:
+            p = 1.0
+        p_diverged = fisher_p(row.diverged, row.ended, row.base_diverged, row.base_ended) if row.base_ended else 1.0
+        return min(1.0, 2 * min(p, p_diverged))  # two tests of one row
+
+
+def fixed_levels(factor: int) -> float:
+    """Holm's levels for a study that is judged once."""
+    return LEVEL / factor
+
+
+def verdicts(
+    metric: Metric,
+    rows: Sequence[PairedScores],
+    *,
+    family: int | None = None,
+    margin: float | None = None,
+    levels: Levels = fixed_levels,
+    settled: int = 0,
+) -> list[Verdict]:
+    """Verdict of each row.
+
+    Args:
+        metric: the metric of the differences.
+        rows: all rows of the study but base, also those without a score yet.
+        family: number of rows that Holm's correction covers: all that the study has from the beginning, whatever part
+            of it is printed or done; None for the rows given. 1 tests each row as if it were the only one.
+        margin: a difference within which a row counts as as good as base; None to make no such claim.
+        levels: nominal level for each factor of Holm's correction.
+        settled: rows of the family that are significant from an earlier look.
+    """
+    compared = _compare(rows)
+    size = max(family if family is not None else len(rows), 1)
+    tests = [_holm(compared, [one.p_for_holm(metric) for one in compared], size, levels, settled)]
+    if margin is not None:
+        tests.append(_holm(compared, [_equivalence(one, margin)[0] for one in compared], size, levels, settled))
+    bootstraps = [one.bootstrap for one in compared]
+    p_bootstraps = _adjusted([test.p if test else 1.0 for test in bootstraps], size)
+    return [
+        _verdict(metric, one, [test[index] for test in tests], margin, p_bootstraps[index])
+        for index, one in enumerate(compared)
+    ]
+
+
+def _compare(rows: Sequence[PairedScores]) -> list[_Comparison]:
+    """Each row with its variances. The noise of rows that share base's trainings is estimated apart."""
     bootstraps = [_bootstrap(row) for row in rows]
-    if sum(test is not None for test in bootstraps) >= LEVEL * RESAMPLES:
-        # With so many rows, even the smallest p value of the bootstrap, 1 / (RESAMPLES + 1), cannot be significant.
-        bootstraps = [None] * len(rows)
-    p_seeds = _adjusted([test.p if test else None for test in seed_tests])
-    p_bootstraps = _adjusted([test.p if test else None for test in bootstraps])
-    factors = iter(holm_factors([test.p for test in seed_tests if test]))
-    result = []
-    for row, seed_test, bootstrap, p_seed, p_bootstrap in zip(
-        rows, seed_tests, bootstraps, p_seeds, p_bootstraps, strict=True
-    ):
-        n = len(row.differences)
-        mean = sum(row.differences.values()) / n if n else None
-        detectable = minimum_detectable_difference(seed_test, LEVEL / next(factors)) if seed_test else None
-        word = _word(metric, row, mean, p_seed, p_bootstrap)
-        result.append(
-            Verdict(metric, word, n, mean, seed_test, p_seed, detectable, bootstrap, p_bootstrap, row.diverged)
-        )
-    return result
+    pooled = [row for row in rows if not row.same_training and not row.is_constant_zero]
+    noise = seed_noise([row.differences for row in pooled])
+    places = {id(row): index for index, row in enumerate(pooled, 1)}
+    compared = []
+    for row, bootstrap in zip(rows, bootstraps, strict=True):
+        if len(row.differences) < 2 or row.is_constant_zero:
+            compared.append(_Comparison(row, bootstrap))
+            continue
+        together = id(row) in places
+        of_row = noise if together else seed_noise([row.differences])
+        compared.append(_with_noise(row, bootstrap, of_row, places[id(row)] if together else 1))
+    return compared
+
+
+def _with_noise(row: PairedScores, bootstrap: BootstrapTest | None, noise: SeedNoise, index: int) -> _Comparison:
+    sentences = bootstrap.std**2 if bootstrap else 0.0
+    shared, own = noise.of_difference(index), noise.own_of_difference(index)
+    # No spread at all is no knowledge of the noise over seeds, whatever the test sentences say.
+    if not any(part.value for part in shared):
+        return _Comparison(row, bootstrap)
+    # Rows that are unlike the others cast doubt on the pool, so each makes the second test stricter.
+    own_level = LEVEL / (1 + len(noise.apart))
+    return _Comparison(row, bootstrap, Noise(shared, sentences), Noise((own,), sentences), own_level)
 
 
 def _bootstrap(row: PairedScores) -> BootstrapTest | None:
     """Bootstrap the mean over seeds; None unless every seed with a difference has resampled scores."""
     if not row.differences or row.resamples.keys() != row.differences.keys():
         return None
-    mean = sum(row.differences.values()) / len(row.differences)
+    mean = statistics.fmean(row.differences.values())
     return paired_bootstrap(mean, list(row.resamples.values()))
 
 
-def _adjusted(p_values: Sequence[float | None]) -> list[float | None]:
-    """Holm's correction of the p values that are not None."""
-    adjusted = iter(holm([p for p in p_values if p is not None]))
-    return [None if p is None else next(adjusted) for p in p_values]
+def _adjusted(p_values: Sequence[float], family: int) -> list[float]:
+    """Holm's correction over a family of which the p values are a part; the others count as 1."""
+    if family == 1:
+        return list(p_values)
+    return holm([*p_values, *[1.0] * (family - len(p_values))])[: len(p_values)]
 
 
-def _word(
-    metric: Metric, row: PairedScores, mean: float | None, p_seeds: float | None, p_bootstrap: float | None
-) -> Word:
-    if mean is None:
-        return "diverged" if row.diverged else ""
-    if p_seeds is None:
+def _holm(
+    compared: Sequence[_Comparison], p_values: Sequence[float], family: int, levels: Levels, settled: int
+) -> list[tuple[float, float]]:
+    """(adjusted p value, nominal level) of each row by Holm's step-down method.
+
+    The level of a row that is not significant is the one at which the method stops.
+    """
+    if family == 1:
+        return [(min(1.0, p * LEVEL / levels(1)), levels(1)) for p in p_values]
+    result = {}
+    highest, left, stopped = 0.0, max(1, family - settled), False
+    for index in sorted(range(len(p_values)), key=p_values.__getitem__):
+        level = levels(left)
+        highest = max(highest, min(1.0, p_values[index] * LEVEL / level))
+        stopped = stopped or p_values[index] >= level
+        result[index] = (highest, level)
+        left -= 0 if stopped else 1
+        left = max(1, left)
+    return [result[index] for index in range(len(compared))]
+
+
+def _equivalence(one: _Comparison, margin: float) -> tuple[float, float]:
+    """P values of two one-sided tests that the difference is at least the margin: shared variance, own variance.
+
+    Source: Schuirmann, "A Comparison of the Two One-Sided Tests Procedure and the Power Approach", J. Pharmacokinetics
+    and Biopharmaceutics (1987).
+    """
+    if one.shared is None or one.mean is None or one.row.diverged or one.row.base_diverged:
+        return 1.0, 1.0
+    distance = margin - abs(one.mean)
+    if distance <= 0:
+        return 1.0, 1.0
+    return one.shared.p(distance, one.n) / 2, one.p_own(distance) / 2
+
+
+def _verdict(
+    metric: Metric,
+    one: _Comparison,
+    tests: Sequence[tuple[float, float]],
+    margin: float | None,
+    p_bootstrap: float,
+) -> Verdict:
+    row, (adjusted, level) = one.row, tests[0]
+    seed_test, detectable = None, None
+    needed: Callable[[], int | None] | None = None
+    if one.shared is not None and one.mean is not None:
+        detectable = one.half_width(level, one.n)
+        seed_test = _seed_test(one, level, detectable)
+        needed = partial(_more_seeds, one, level)
+    within = margin is not None and tests[1][0] < LEVEL and _equivalence(one, margin)[1] < one.own_level
+    return Verdict(
+        metric,
+        _word(metric, one, adjusted, within),
+        one.n,
+        one.mean,
+        seed_test,
+        adjusted if seed_test else None,
+        detectable,
+        one.bootstrap,
+        p_bootstrap if one.bootstrap else None,
+        row.diverged,
+        row.ended or one.n + row.diverged,
+        margin,
+        within,
+        needed,
+    )
+
+
+def _seed_test(one: _Comparison, level: float, half: float) -> SeedTest:
+    assert one.shared is not None
+    assert one.mean is not None
+    return SeedTest(
+        n=one.n,
+        mean=one.mean,
+        std=statistics.stdev(one.row.differences.values()),
+        error=one.shared.error(one.n),
+        p=one.shared.p(one.mean, one.n),
+        p_own=one.p_own(one.mean),
+        level=level,
+        own_level=one.own_level,
+        low=one.mean - half,
+        high=one.mean + half,
+    )
+
+
+def _more_seeds(one: _Comparison, level: float) -> int | None:
+    """Seeds to add until the observed mean would be significant with the observed spread."""
+    assert one.mean is not None
+    size = abs(one.mean)
+    low, high = one.n, one.n + 1
+    while one.half_width(level, high) > size:
+        low, high = high, 2 * high
+        if low >= MOST_SEEDS:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if one.half_width(level, middle) > size else (low, middle)
+    return high - one.n
+
+
+def _word(metric: Metric, one: _Comparison, adjusted: float, within: bool) -> Word:
+    row = one.row
+    if one.mean is None:
+        if not row.diverged:
+            return ""
+        always = row.diverged == row.ended > 1 and not row.pending and row.base_ended and not row.base_diverged
+        return "worse" if always else "diverged"
+    if adjusted < LEVEL and row.diverged > row.base_diverged:
+        return "worse"  # by its scores or by its divergence
+    if one.n == 1:
         return "cannot tell"
-    # Equal scores for every seed, as for a row that differs only in a setting without effect on the metric.
-    if not any(row.differences.values()):
+    if row.is_constant_zero and not row.diverged:
         return "no difference"
-    if p_seeds >= LEVEL or (p_bootstrap is not None and p_bootstrap >= LEVEL):
-        return "within noise"
-    return "better" if metric.is_better(mean) else "worse"
+    if one.shared is None:
+        return "cannot tell"
+    if adjusted < LEVEL and one.p_own(one.mean) < one.own_level:
+        return "better" if metric.is_better(one.mean) else "worse"
+    return "as good as base" if within else "cannot tell"

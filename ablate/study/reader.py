@@ -37,7 +37,7 @@ from ablate.study.tuning import Candidate, Tune, Tuning, read_tune
 from ablate.study.yaml_nodes import Mark, Node, Report, parse_yaml, read_file
 from ablate.tasks import TASKS, Task, load_task
 
-SECTIONS = ("study", "task", "data", "base", "seeds", "metrics", "sizes", "match", "tune", "rows")
+SECTIONS = ("study", "task", "data", "base", "seeds", "metrics", "margin", "sizes", "match", "tune", "rows")
 MAX_PRINTED = 100  # errors in the message
 MAX_ERRORS = 1000  # errors after which reading stops
 _SIZE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,19}")
@@ -60,7 +60,8 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
         study = _Reader(path).read(root, selection.overrides)
     except StudyError as error:
         raise StudyError(*_blame_overrides(path, root, selection.overrides, error.lines)) from None
-    study = replace(study, text=text, total_runs=len(study.rows) * len(study.seeds))
+    families = {row.label: study.family(row) for row in study.rows if row.is_base}
+    study = replace(study, text=text, rows_of_bases=families, total_runs=len(study.rows) * len(study.seeds))
     return select(study, selection)
 
 
@@ -128,6 +129,7 @@ class _Reader:
             self.defaults, self.unused = task.defaults, task.unused_fields
         seeds = read_seeds(sections.get("seeds"), self.report)
         metrics = read_metrics(sections.get("metrics"), task, self.report) if task else ()
+        margins = read_margins(sections.get("margin"), task, metrics, self.report) if task else {}
         base = self.read_base(sections.get("base"))
         match = read_match(sections["match"], self.report) if "match" in sections else None
         tune = read_tune(sections["tune"], seeds, read_seeds, self.report) if "tune" in sections else None
@@ -159,6 +161,7 @@ class _Reader:
             seeds,
             dropped,
             metrics,
+            margins=margins,
             task=task,
             task_name=task_name,
             plugin_sources=self.plugins.sources,
@@ -574,6 +577,24 @@ def read_metrics(node: Node | None, task: Task, report: Report) -> tuple[str, ..
         else:
             metrics.append(value.value)
     return tuple(metrics)
+
+
+def read_margins(node: Node | None, task: Task, metrics: Sequence[str], report: Report) -> dict[str, float]:
+    """Read the margins of equivalence: a number for the first metric, or one for each metric. Errors are reported."""
+    if node is None:
+        return {}
+    measured = dict.fromkeys((*metrics, *_always_measured(task)))
+    one = [(metric, node.mark, node) for metric in metrics[:1]]
+    named = list(node.items()) if isinstance(node.value, dict) else one
+    margins = {}
+    for name, mark, value in named:
+        if name not in measured:
+            report(mark, unknown_name("metric", name, measured))
+        elif type(value.value) not in (int, float) or not 0 < value.value < math.inf:
+            report(value.mark, f"margin of {name}: {value.kind} is not a positive number, such as 0.5")
+        else:
+            margins[name] = float(value.value)
+    return margins
 
 
 def _always_measured(task: Task) -> tuple[str, ...]:

@@ -140,6 +140,13 @@ def sections() -> Schema:
             "uniqueItems": True,
             "items": seed,
         },
+        "margin": {
+            "description": "a row within this difference is as good as base; of the first metric, or by metric",
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0},
+                {"type": "object", "additionalProperties": {"type": "number", "exclusiveMinimum": 0}},
+            ],
+        },
         "metrics": {
             "description": "metrics of the predictions; verdicts use the first; unset: the task's, such as [bleu]",
             "anyOf": [metric, {"type": "array", "minItems": 1, "uniqueItems": True, "items": metric}],

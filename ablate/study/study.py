@@ -89,12 +89,14 @@ class Study:
     rows: base first.
     dropped: number of rows that `where` drops.
     metrics: beside perplexity; verdicts use the first.
+    margins: by metric, the difference within which a row counts as as good as base.
     task: of every run; task_name: as run ids have it, with the hash of a custom task's source.
     text: the file as read.
     is_modified: whether `--set`, `--rows` or `--seeds` changes the study of the file.
     plugin_sources: source code of custom classes, by its hash.
     tune: the section of the file; None without it.
     designs: groups whose rows are analyzed together.
+    rows_of_bases: number of rows of the file that are compared with each base, before `--rows`.
     total_runs: rows x seeds of the file, before `--rows` and `--seeds`; a shared run counts once for each row.
     """
 
@@ -105,11 +107,13 @@ class Study:
     seeds: tuple[int, ...]
     dropped: int = 0
     metrics: tuple[str, ...] = Translation.default_metrics
+    margins: Mapping[str, float] = field(default_factory=dict)
     task: Task = field(default=TASKS[Translation.name], compare=False)
     task_name: str = Translation.name
     text: str = field(default="", repr=False, compare=False)
     is_modified: bool = field(default=False, compare=False)
     plugin_sources: Mapping[str, bytes] = field(default_factory=dict, repr=False, compare=False)
+    rows_of_bases: Mapping[str, int] = field(default_factory=dict)
     total_runs: int = 1
     tune: Tune | None = None
     designs: tuple[Design, ...] = ()
@@ -118,6 +122,11 @@ class Study:
     def base(self) -> Row:
         """The first row, which every other row is compared with; of several sizes, that of the first."""
         return self.rows[0]
+
+    def family(self, base: Row) -> int:
+        """Number of rows that Holm's correction covers: all of the file that are compared with this base."""
+        here = sum(row.base == base.label and not row.is_base for row in self.rows)
+        return max(here, self.rows_of_bases.get(base.label, 0))
 
     def base_of(self, row: Row) -> Row:
         """The row that a row is compared with."""

@@ -161,7 +161,7 @@ def test_a_study_with_one_scored_row_has_no_equal_costs(fake):
 
 
 def test_a_verdict_has_its_own_marker_and_a_row_without_score_a_word():
-    words = {"worse": "v", "better": "^", "within noise": "o"}
+    words = {"worse": "v", "better": "^", "cannot tell": "o"}
     rows = [Interval(word, "G", word, word, 1.0, 0.5, 1.5) for word in words]
     (axes,) = draw_intervals([*rows, Interval("x", "G", "x", "diverged", None, None, None)], BLEU).axes
     dots = {

@@ -1,22 +1,53 @@
 """The paired bootstrap on resamples small enough to count by hand."""
 
+import random
+
+import pytest
+
 from ablate.stats.bootstrap import paired_bootstrap
+from ablate.stats.tests import LEVEL
 
 
 def test_the_mean_over_seeds_is_taken_on_each_resample():
     """Differences of the mean: -2 and 0 for one seed, 0 and -2 for the other, have the means -1 and -1."""
     test = paired_bootstrap(-1.0, [([1.0, 3.0], [3.0, 3.0]), ([3.0, 1.0], [3.0, 3.0])])
-    assert (test.low, test.high, test.n) == (-1.0, -1.0, 2)
-    assert test.p == 1 / 3  # no resample is further from the mean than the difference is from zero
+    assert (test.difference, test.std, test.n) == (-1.0, 0.0, 2)
+    assert test.p == 1 / 3  # no resample is as far from the mean as the difference is from zero
 
 
-def test_the_interval_omits_2_5_percent_of_the_resamples_on_each_side():
-    values = [float(value) for value in range(1000)]
-    test = paired_bootstrap(500.0, [(values, [0.0] * 1000)])
-    assert (test.low, test.high) == (25.0, 974.0)
+def test_p_counts_both_tails():
+    """Deviations from the mean 1 are -3, +3, 0 and 0: two of four are as large as the difference."""
+    test = paired_bootstrap(3.0, [([-2.0, 4.0, 1.0, 1.0], [0.0] * 4)])
+    assert test.p == (2 + 1) / (4 + 1)
+    assert test.std == (18 / 4) ** 0.5
+
+
+def test_p_is_below_the_level_in_5_percent_of_equal_systems():
+    """sacreBLEU's one-sided count, which judged both directions, gave 11 %."""
+    draw = random.Random(1)
+    studies = 400
+    positives = 0
+    for _ in range(studies):
+        difference = draw.gauss(0, 1)
+        resampled = [difference + draw.gauss(0, 1) for _ in range(400)]
+        positives += paired_bootstrap(difference, [(resampled, [0.0] * 400)]).p < LEVEL
+    assert abs(positives / studies - LEVEL) < 3 * (LEVEL * (1 - LEVEL) / studies) ** 0.5
+
+
+@pytest.mark.parametrize("resamples", [99, 100, 400, 999, 1000])
+def test_the_interval_contains_zero_exactly_if_p_is_not_below_the_level(resamples):
+    draw, seen = random.Random(resamples), set()
+    for step in range(60):
+        difference = 1.5 + step / 60
+        test = paired_bootstrap(
+            difference, [([difference + draw.gauss(0, 1) for _ in range(resamples)], [0.0] * resamples)]
+        )
+        assert (test.low <= 0 <= test.high) == (test.p >= LEVEL)
+        seen.add(test.p < LEVEL)
+    assert seen == {True, False}
 
 
 def test_equal_scores_on_every_resample_have_p_1():
     """sacreBLEU counts the resamples that exceed the difference, finds none, and gives 1 / 1001."""
     assert paired_bootstrap(0.0, [([20.0, 30.0], [20.0, 30.0])]).p == 1
-    assert paired_bootstrap(0.0, [([20.0, 30.0], [30.0, 20.0])]).p < 1
+    assert paired_bootstrap(1.0, [([20.0, 30.0], [10.0, 40.0])]).p == 1

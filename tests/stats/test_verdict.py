@@ -1,11 +1,15 @@
-"""Verdicts: which word and which sentence a row gets."""
+"""Verdicts: which word and which sentence a row gets, and the faults of former rules that they must not have."""
 
 import random
 
+import numpy as np
 import pytest
+from scipy import stats
+from statsmodels.stats.weightstats import ttost_paired
 
 from ablate.config.metrics import PPL, TRANSLATION_METRICS
-from ablate.stats.verdict import PairedScores, verdicts
+from ablate.stats.noise import Variance
+from ablate.stats.verdict import Noise, PairedScores, Verdict, verdicts
 
 BLEU, TER = (next(metric for metric in TRANSLATION_METRICS if metric.name == name) for name in ("bleu", "ter"))
 
@@ -21,85 +25,225 @@ def resampled(row, base, spread=0.3, count=1000):
     return [row + n + draw.gauss(0, spread) for n in noise], [base + n for n in noise]
 
 
-def one(metric=BLEU, **scores):
-    (verdict,) = verdicts(metric, [PairedScores(**scores)])
+def paired(*differences, spread=None, **others):
+    """Scores paired by seed; with a noise of the sentences if `spread` is given."""
+    resamples = {} if spread is None else {s: resampled(25 + d, 25, spread) for s, d in by_seed(*differences).items()}
+    ended = len(differences) + others.get("diverged", 0)
+    counts = {"ended": ended, "base_ended": ended, **others}
+    return PairedScores(by_seed(*differences), resamples, **counts)
+
+
+def one(*differences, metric=BLEU, margin=None, **others) -> Verdict:
+    (verdict,) = verdicts(metric, [paired(*differences, **others)], margin=margin)
     return verdict
 
 
+def noisy(rows, seeds=3, sd=1.0, seed=0):
+    """Rows without an effect."""
+    scores = np.random.default_rng(seed).normal(size=(rows + 1, seeds)) * sd
+    return [paired(*(scores[row] - scores[0]).tolist()) for row in range(1, rows + 1)]
+
+
+# --- words ---
+
+
 def test_a_significant_difference_is_worse_or_better_by_the_direction_of_the_metric():
-    down = by_seed(-2.0, -2.1, -1.9)
-    assert one(BLEU, differences=down).word == "worse"
-    assert one(PPL, differences=down).word == "better"
-    assert one(TER, differences=down).word == "better"
-    assert one(BLEU, differences=by_seed(2.0, 2.1, 1.9)).word == "better"
+    down = (-2.0, -2.1, -1.9)
+    assert one(*down).word == "worse"
+    assert one(*down, metric=PPL).word == "better"
+    assert one(*down, metric=TER).word == "better"
+    assert one(2.0, 2.1, 1.9).word == "better"
 
 
-def test_an_insignificant_difference_reports_the_minimum_detectable_one():
-    verdict = one(differences=by_seed(-1.0, 1.2, -0.5))
-    assert verdict.word == "within noise"
-    assert (
-        verdict.text
-        == f"within noise (smallest difference this study could see: {verdict.minimum_detectable:.1f} BLEU)"
+def test_an_insignificant_difference_reports_what_could_be_seen_and_the_seeds_that_would_see_it():
+    verdict = one(-1.0, 1.2, -1.5)
+    assert verdict.word == "cannot tell"
+    assert verdict.text == (
+        f"cannot tell (smallest difference this study could see: {verdict.minimum_detectable:.1f} BLEU; "
+        f"about {verdict.more_seeds} more seeds would see the observed one)"
     )
+    assert verdict.short == f"cannot tell ({verdict.minimum_detectable:.1f})"
     assert abs(verdict.mean) < verdict.minimum_detectable
 
 
-def test_one_seed_cannot_tell_and_reports_the_bootstrap_apart():
-    assert one(differences=by_seed(-5.0)).text == "cannot tell: one seed shows no spread"
-    resamples = {1: resampled(20, 25)}
-    verdict = one(differences=by_seed(-5.0), resamples=resamples)
-    assert verdict.word == "cannot tell"
-    assert verdict.text == (
-        "cannot tell: one seed shows no spread; beyond the noise of the test sentences (p < 0.001), which is not the "
-        "seeds' noise"
-    )
-    assert (
-        one(differences=by_seed(-0.01), resamples={1: resampled(24.99, 25)}).text.count("within the noise of the test")
-        == 1
-    )
+def test_the_seeds_needed_are_the_fewest_whose_t_test_sees_the_observed_mean():
+    differences = np.array([-1.0, 1.2, -1.5, -0.9])
+    mean, std = differences.mean(), differences.std(ddof=1)
+
+    def sees(n):
+        return abs(mean) >= stats.t.isf(0.025, n - 1) * std / n**0.5
+
+    n = 4 + one(*differences.tolist()).more_seeds
+    assert sees(n)
+    assert not sees(n - 1)
 
 
-def test_a_difference_significant_over_seeds_but_not_over_sentences_is_within_noise():
-    shaky = {seed: resampled(24, 25, spread=4) for seed in (1, 2, 3)}
-    verdict = one(differences=by_seed(-1.0, -1.01, -0.99), resamples=shaky)
-    assert verdict.p_seeds < 0.05 < verdict.p_bootstrap
-    assert verdict.word == "within noise"
-    assert "steady over seeds, not over test sentences" in verdict.text
-    assert "smallest difference" not in verdict.text
-    firm = {seed: resampled(24, 25, spread=0.1) for seed in (1, 2, 3)}
-    assert one(differences=by_seed(-1.0, -1.01, -0.99), resamples=firm).word == "worse"
+def test_no_number_of_seeds_sees_a_difference_below_the_noise_of_the_sentences():
+    verdict = one(-0.5, 0.3, -0.4, spread=2.0)
+    assert verdict.more_seeds is None
+    assert verdict.text.endswith("no number of seeds would see the observed one)")
+    assert one(-0.5, 0.3, -0.4).more_seeds is not None
 
 
-def test_the_bootstrap_needs_resampled_scores_of_every_seed():
-    assert one(differences=by_seed(-1.0, -2.0), resamples={1: resampled(24, 25)}).bootstrap is None
+def test_a_row_is_as_good_as_base_if_it_is_significantly_within_the_margin():
+    verdict = one(0.1, -0.1, 0.05, margin=0.5)
+    assert (verdict.word, verdict.short) == ("as good as base", "as good as base within ±0.5")
+    assert verdict.text == "as good as base within ±0.5 BLEU"
+    assert one(0.1, -0.1, 0.05).word == "cannot tell"
+    assert one(0.1, -0.1, 0.05, margin=0.05).word == "cannot tell"
+    assert one(-0.2, -0.21, -0.19, margin=0.5).text == "worse, but within ±0.5 BLEU of base"
+
+
+@pytest.mark.parametrize("margin", [0.2, 0.5, 1.0, 3.0])
+@pytest.mark.parametrize("differences", [(0.1, -0.3, 0.4, 0.2), (-0.6, 0.1, 0.2, -0.3, 0.0)])
+def test_equivalence_matches_the_two_one_sided_tests_of_statsmodels(differences, margin):
+    p, *_ = ttost_paired(np.array(differences), np.zeros(len(differences)), -margin, margin)
+    assert one(*differences, margin=margin).is_within_margin == (p < 0.05)
 
 
 def test_rows_without_a_result_diverged_rows_and_equal_rows_have_other_words():
     assert (one().word, one().text) == ("", "no result yet")
-    assert one(diverged=3).word == "diverged"
-    assert one(differences=by_seed(0.0, 0.0)).word == "no difference"
-    assert one(differences=by_seed(-5.0, -5.1), diverged=1).text.endswith("; 1 more seed diverged")
+    assert one(0.0, 0.0).word == "no difference"
+    assert one(-5.0, -5.1, -4.9, diverged=1).text == "worse; 1 of 4 seeds diverged"
 
 
-def test_holm_covers_the_rows_that_can_be_tested():
-    differences = by_seed(-1.0, -1.2, -1.4)
-    (alone,) = verdicts(BLEU, [PairedScores(differences)])
-    many = verdicts(
-        BLEU,
-        [
-            PairedScores(differences),
-            *[PairedScores(by_seed(1.0, -1.0, 0.5))] * 8,
-            PairedScores(),
-            PairedScores(by_seed(1)),
-        ],
+def test_one_seed_cannot_tell_and_reports_the_bootstrap_apart():
+    assert one(-5.0).text == "cannot tell: one seed shows no spread"
+    assert one(-5.0, spread=0.3).text == (
+        "cannot tell: one seed shows no spread; "
+        "beyond the noise of the test sentences (p < 0.001), not the seeds' noise"
     )
-    assert many[0].p_seeds == pytest.approx(9 * alone.p_seeds)
-    assert (alone.word, many[0].word) == ("worse", "within noise")
-    assert many[0].minimum_detectable > alone.minimum_detectable
-    assert many[-2].p_seeds is many[-1].p_seeds is None
+    assert "within the noise of the test sentences" in one(-0.01, spread=0.3).text
 
 
-def test_the_bootstrap_is_skipped_with_more_rows_than_its_p_values_can_resolve():
-    row = PairedScores(by_seed(-5.0), {1: resampled(20, 25)})
-    assert verdicts(BLEU, [row] * 49)[0].bootstrap is not None
-    assert verdicts(BLEU, [row] * 50)[0].bootstrap is None
+def test_the_bootstrap_needs_resampled_scores_of_every_seed():
+    assert verdicts(BLEU, [PairedScores(by_seed(-1.0, -2.0), {1: resampled(24, 25)})])[0].bootstrap is None
+
+
+# --- one row is the paired t test ---
+
+
+@pytest.mark.parametrize("differences", [(-1.0, -1.2, -1.4), (0.3, -0.8, 1.9, 0.4), (5.0, 4.0)])
+def test_a_single_row_without_noise_of_sentences_is_the_paired_t_test_of_scipy(differences):
+    verdict, expected = one(*differences), stats.ttest_1samp(differences, 0.0)
+    interval = expected.confidence_interval(0.95)
+    assert verdict.p_seeds == pytest.approx(expected.pvalue)
+    assert (verdict.seed_test.low, verdict.seed_test.high) == pytest.approx((interval.low, interval.high))
+    assert (verdict.word in ("worse", "better")) == (expected.pvalue < 0.05)
+
+
+def test_p_of_several_variances_is_the_level_at_which_the_interval_ends():
+    noise = Noise((Variance(2.0, 2), Variance(1.0, 20)), 0.3)
+    for distance in (0.5, 1.5, 3.0, 12.0):
+        level = noise.p(distance, 3)
+        squares = [stats.t.isf(level / 2, df) ** 2 * value / 3 for value, df in ((2.0, 2), (1.0, 20))]
+        assert (sum(squares) + stats.norm.isf(level / 2) ** 2 * 0.3) ** 0.5 == pytest.approx(distance, rel=1e-4)
+
+
+def test_rows_share_their_noise_and_a_row_noisier_than_others_counts_with_its_own():
+    rows = noisy(8)
+    clear = paired(-5.0, -5.6, -4.6)
+    assert verdicts(BLEU, [clear, *rows])[0].word == "worse"
+    wild = paired(-9.0, -1.0, -5.2)
+    assert verdicts(BLEU, [wild, *rows])[0].word == "cannot tell"
+
+
+def test_a_row_that_only_decodes_bases_trainings_otherwise_is_judged_by_its_own_differences():
+    beam = paired(-0.20, -0.21, -0.19, same_training=True)
+    assert verdicts(BLEU, [beam, *noisy(5, sd=5.0)])[0].word == "worse"
+    assert verdicts(BLEU, [paired(-0.20, -0.21, -0.19), *noisy(5, sd=5.0)])[0].word == "cannot tell"
+
+
+# --- faults of former rules, by their letters in the issue ---
+
+
+@pytest.mark.parametrize("spread", [0.1, 0.5, 2.0])
+def test_a_p_and_interval_of_the_test_set_never_contradict_each_other_in_either_direction(spread):
+    for difference in (-1.0, -0.2, 0.2, 1.0):
+        test = one(difference, difference + 0.1, spread=spread).bootstrap
+        assert (test.low <= 0 <= test.high) == (test.p >= 0.05)
+    up, down = one(0.3, 0.4, spread=spread).bootstrap, one(-0.3, -0.4, spread=spread).bootstrap
+    assert up.p == pytest.approx(down.p, abs=0.15)
+
+
+def test_b_the_smallest_detectable_difference_has_the_noise_of_the_sentences_in_it():
+    steady = one(0.64, 0.66, 0.62, spread=0.5)
+    assert steady.minimum_detectable > 0.9
+    assert steady.word == "cannot tell"
+    assert one(0.64, 0.66, 0.62).minimum_detectable < 0.1
+
+
+@pytest.mark.parametrize("others", [48, 49, 60])
+def test_c_the_test_set_counts_with_any_number_of_rows(others):
+    """The verdict uses the variance of the resamples, and so does not depend on how small their p value can be."""
+    row = paired(-1.0, -1.05, -0.95, spread=1.5)
+    quiet = noisy(others, sd=0.05)
+    judged = verdicts(BLEU, [row, *quiet])[0]
+    assert judged.word == "cannot tell"
+    assert judged.bootstrap is not None
+    assert verdicts(BLEU, [paired(-1.0, -1.05, -0.95), *quiet])[0].word == "worse"
+
+
+def test_d_divergence_counts_against_a_row():
+    survivors = one(2.0, 2.1, diverged=3, base_ended=5)
+    assert survivors.word == "cannot tell"
+    assert survivors.text.endswith("; 3 of 5 seeds diverged")
+    clear = one(2.0, 2.1, 1.9, diverged=1)
+    assert clear.word == "cannot tell"
+    assert "only over the seeds that did not diverge" in clear.text
+    assert one(0.01, -0.01, 0.0, margin=5.0, diverged=1).word == "cannot tell"
+    assert one(-2.0, -2.1, -1.9, diverged=1).word == "worse"
+
+
+def test_d_a_row_that_always_or_nearly_always_diverges_is_worse():
+    always = one(diverged=3, base_ended=3)
+    assert (always.word, always.text) == ("worse", "worse: diverged with 3 of 3 seeds")
+    assert one(0.1, diverged=9, base_ended=10).word == "worse"
+    assert one(diverged=1, base_ended=1).word == "diverged"  # one seed shows no more than it did
+    assert one(diverged=2, base_ended=3, pending=1).word == "diverged"  # a seed is missing
+    assert one(diverged=3, base_ended=3, base_diverged=1).word == "diverged"  # as base does
+
+
+def test_d_a_base_that_diverges_makes_no_row_worse_by_its_surviving_seeds():
+    assert one(-2.0, -2.1, -1.9, base_diverged=1, base_ended=4).word == "cannot tell"
+    assert one(2.0, 2.1, 1.9, base_diverged=1, base_ended=4).word == "better"
+
+
+def test_e_equal_differences_are_no_proof():
+    for differences in ((-2.0, -2.0), (-2.0, -2.0, -2.0)):
+        verdict = one(*differences)
+        assert (verdict.word, verdict.p_seeds) == ("cannot tell", None)
+        assert verdict.text == "cannot tell: the seeds show no spread"
+        assert one(*differences, spread=0.1).word == "cannot tell"
+    (among, *_) = verdicts(BLEU, [paired(-2.0, -2.0), *noisy(6, seeds=2)])
+    assert 0.001 < among.seed_test.p < 1
+
+
+def test_f_holm_covers_all_rows_from_the_beginning_so_that_filling_the_study_takes_nothing_back():
+    row = paired(-2.0, -2.4, -2.2)
+    first = verdicts(BLEU, [row, *[PairedScores()] * 8])[0]
+    alone = verdicts(BLEU, [row], family=9)[0]
+    assert first.p_seeds == alone.p_seeds == pytest.approx(9 * one(-2.0, -2.4, -2.2).p_seeds)
+    with_p_1 = [row, *[paired(1.0, -1.0, 0.0)] * 8]
+    assert verdicts(BLEU, with_p_1)[0].seed_test.level == first.seed_test.level
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_g_an_interval_excludes_zero_exactly_if_the_verdict_says_so(seed):
+    draw = np.random.default_rng(seed)
+    scores = draw.normal(size=(7, 3)) * np.exp(draw.normal(size=(7, 1)))
+    scores[1:] += draw.normal(size=(6, 1)) * 5
+    spread = None if seed % 2 else 0.5
+    found = verdicts(BLEU, [paired(*(row - scores[0]).tolist(), spread=spread) for row in scores[1:]])
+    for verdict in found:
+        excluded = not verdict.seed_test.low <= 0 <= verdict.seed_test.high
+        assert excluded == (verdict.word in ("worse", "better")) == (verdict.p < 0.05)
+        assert verdict.seed_test.low == pytest.approx(verdict.mean - verdict.minimum_detectable)
+        narrow = stats.t.isf(0.025, 12) * 2**0.5 * min(map(np.std, scores)) / 3**0.5
+        assert verdict.seed_test.high - verdict.seed_test.low > 2 * narrow
+
+
+@pytest.mark.parametrize("rows", [1, 13])
+def test_a_row_that_always_scores_far_below_base_is_worse(rows):
+    found = verdicts(BLEU, [paired(-43.0, -45.0, -41.5), *noisy(rows - 1, sd=2.0)])
+    assert found[0].word == "worse"

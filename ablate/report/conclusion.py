@@ -1,0 +1,153 @@
+"""The conclusion of a study in words: sentences made by rules from the verdicts, which say no more than the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ablate.config.metrics import Metric
+from ablate.formatting import interval_text, number, plural, signed
+from ablate.report.table import Table
+from ablate.stats.tests import LEVEL
+from ablate.stats.verdict import Verdict, Word
+
+MOST_NAMED = 6  # rows that a sentence names one by one
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A row's label, and its verdict in the main metric."""
+
+    label: str
+    verdict: Verdict
+
+
+def conclusion(table: Table) -> list[str]:
+    """The conclusion of a table: base, what each row does to the main metric, and what the study could not see."""
+    rows = [Judged(row.row.label, row.verdicts[table.main.name]) for row in table.rows if not row.row.is_base]
+    sizes = sum(row.row.is_base for row in table.rows)
+    unfinished = sum(any(state not in ("done", "diverged") for state in row.states.values()) for row in table.rows)
+    return [_base(table), *_sentences(table.main, rows, table.family, sizes), *_unfinished(unfinished, len(table.rows))]
+
+
+def _sentences(metric: Metric, rows: Sequence[Judged], family: int, sizes: int = 1) -> list[str]:
+    """A sentence for each kind of verdict among the rows.
+
+    Args:
+        metric: the main metric.
+        rows: all rows but base.
+        family: number of rows that Holm's correction covers.
+        sizes: number of bases; each has a family of its own.
+    """
+    if not rows:
+        return []
+    by_word: dict[Word, list[Judged]] = {}
+    for row in rows:
+        by_word.setdefault(row.verdict.word, []).append(row)
+    sentences = [
+        *(_different(metric, word, by_word[word]) for word in ("worse", "better") if word in by_word),
+        *_doubt(len(by_word.get("worse", [])) + len(by_word.get("better", [])), family, sizes),
+    ]
+    if not sentences and any(row.verdict.seed_test for row in rows):
+        sentences.append("No row is shown to be worse or better than base.")
+    if equal := by_word.get("as good as base"):
+        margin = f"{equal[0].verdict.margin_text} {metric.title}"
+        sentences.append(f"As good as base within {margin}: {_names(equal)}.")
+    if same := by_word.get("no difference"):
+        sentences.append(f"Exactly base's scores: {_names(same)}.")
+    if diverged := by_word.get("diverged"):
+        sentences.append(f"Diverged: {_names(diverged)}.")
+    sentences += _unknown(metric, by_word.get("cannot tell", []))
+    if empty := by_word.get(""):
+        sentences.append(f"No score yet: {_names(empty)}.")
+    return sentences
+
+
+def _base(table: Table) -> str:
+    scores = {metric: table.rows[0].scores[metric.name] for metric in (table.main, table.perplexity)}
+    texts = []
+    for metric, found in scores.items():
+        if found.mean is not None:
+            spread = f" ± {number(found.std, metric.digits)}" if found.std is not None else ""
+            texts.append(f"{number(found.mean, metric.digits)}{spread} {metric.title} ({metric.side})")
+    if not texts:
+        return "Base has no score yet."
+    return f"Base reaches {' and '.join(texts)} with {plural(scores[table.main].n, 'seed')}."
+
+
+def _different(metric: Metric, word: Word, rows: list[Judged]) -> str:
+    """`Worse than base: A h=1 (-4.1 BLEU [-7.0, -1.2]).`, the largest difference first."""
+    ordered = sorted(rows, key=lambda row: -abs(row.verdict.mean or 0.0))
+    scored = [row for row in ordered if row.verdict.mean is not None]
+    if len(rows) <= MOST_NAMED:
+        # Rows that diverged with every seed have no difference; they are worst.
+        named = [row for row in ordered if row.verdict.mean is None] + scored
+        return f"{word.capitalize()} than base: {', '.join(_named(metric, row) for row in named)}."
+    sizes = [abs(row.verdict.mean or 0.0) for row in scored]
+    span = _span(metric, min(sizes), max(sizes)) if sizes else ""
+    by = f", by {span} {metric.title}" if span else ""
+    lost = len(rows) - len(scored)
+    always = f"; {lost} diverged with every seed" if lost else ""
+    most = f"; most of all {_named(metric, scored[0])}" if scored else ""
+    return f"{word.capitalize()} than base: {len(rows)} rows{by}{most}{always}."
+
+
+def _named(metric: Metric, row: Judged) -> str:
+    verdict = row.verdict
+    if verdict.mean is None:
+        return f"{row.label} (diverged with all {plural(verdict.diverged, 'seed')})"
+    text = f"{signed(verdict.mean, metric.digits)} {metric.title}"
+    if verdict.seed_test:
+        text += f" {interval_text(verdict.seed_test.low, verdict.seed_test.high, metric.digits)}"
+    if verdict.is_within_margin:
+        text += f", within {verdict.margin_text}"
+    if verdict.diverged:
+        text += f", {verdict.diverged} of {plural(verdict.ended, 'seed')} diverged"
+    return f"{row.label} ({text})"
+
+
+def _doubt(named: int, family: int, sizes: int) -> list[str]:
+    """How sure the rows are that are said to be worse or better."""
+    if not named:
+        return []
+    if sizes > 1:
+        return [f"For each size, the probability that any row is named by chance is below {LEVEL:.0%}."]
+    which = "it" if named == 1 else "one of them"
+    over = f", corrected for the {family} rows of the study" if family > 1 else ""
+    return [f"The probability that {which} is named by chance is below {LEVEL:.0%}{over}."]
+
+
+def _unknown(metric: Metric, rows: list[Judged]) -> list[str]:
+    """What the study could not see, and how many seeds would."""
+    if not rows:
+        return []
+    seen = [size for row in rows if (size := row.verdict.minimum_detectable) is not None]
+    text = f"Not known: {_names(rows)}"
+    if not seen:
+        single = all(row.verdict.n == 1 for row in rows)
+        return [f"{text}, because {'one seed shows' if single else 'the seeds show'} no spread."]
+    which = "it" if len(rows) == 1 else "them"
+    span = _span(metric, min(seen), max(seen))
+    text += f"; the study could only have seen differences of at least {span} {metric.title} in {which}"
+    needed = [(more, row.label) for row in rows if (more := row.verdict.more_seeds) is not None]
+    if not needed:
+        return [f"{text}."]
+    count, label = min(needed)
+    return [f"{text}. The difference observed for {label} would take about {plural(count, 'more seed')}."]
+
+
+def _span(metric: Metric, low: float, high: float) -> str:
+    """`6.3`, or `6.3 to 22.1` where the ends print differently."""
+    return " to ".join(dict.fromkeys(number(end, metric.digits) for end in (low, high)))
+
+
+def _names(rows: list[Judged]) -> str:
+    if len(rows) > MOST_NAMED:
+        return f"{len(rows)} rows"
+    return ", ".join(row.label for row in rows)
+
+
+def _unfinished(count: int, rows: int) -> list[str]:
+    if not count:
+        return []
+    return [f"{count} of {plural(rows, 'row')} {'is' if count == 1 else 'are'} not finished."]

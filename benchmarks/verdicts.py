@@ -1,0 +1,290 @@
+"""Family-wise error and power of the verdicts, by simulation, beside the rule of revision 8c9acca.
+
+python benchmarks/verdicts.py [--draws 20000] [--seed 1]
+
+A study is drawn as score = row + seed + noise of the run + noise of the sentences, which all seeds of a row share. The
+family-wise error is the share of studies without any true difference in which some row is worse or better; the power is
+the share in which the first row is, when it is 3 geometric mean sds of a run away from base. Whole studies are drawn
+and judged as arrays; `judge` restates `ablate.stats.verdict` for that, and tests hold the two equal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ablate.config.metrics import TRANSLATION_METRICS
+from ablate.stats.distributions import critical_t, f_tail
+from ablate.stats.noise import APART_LEVEL
+from ablate.stats.tests import LEVEL
+from ablate.stats.verdict import PairedScores, verdicts
+
+Array = NDArray[Any]
+SEEDS, ROWS = (2, 3, 5, 8), (5, 13, 20)
+EFFECT = 3.0
+SENTENCES = 0.5  # sd of the noise of the sentences in a score, in the crossed null
+Z = critical_t(LEVEL, math.inf)
+
+_t = cache(critical_t)
+
+
+@cache
+def _f_threshold(level: float, df1: float, df2: float) -> float:
+    low, high = 0.0, 1e12
+    while high - low > 1e-9 * high:
+        middle = math.sqrt(max(low, 1e-12) * high)
+        low, high = (middle, high) if f_tail(middle, df1, df2) > level else (low, middle)
+    return high
+
+
+def residual_variances(scores: Array) -> tuple[Array, Array]:
+    """Each row's variance around the seeds' effects, and which rows are pooled: (studies, rows + base) each."""
+    studies, rows, n = scores.shape
+    pooled = np.ones((studies, rows), bool)
+    centered = scores - scores.mean(axis=2, keepdims=True)
+    while True:
+        count = pooled.sum(axis=1)
+        effects = (centered * pooled[:, :, None]).sum(axis=1) / count[:, None]
+        weights = (n - 1) * np.where(pooled, 1 - 1 / count[:, None], 1.0)
+        own = ((centered - effects[:, None]) ** 2).sum(axis=2) / weights
+        of_pool = np.where(pooled, own, -1.0)
+        noisiest = of_pool.argmax(axis=1)
+        largest = of_pool.max(axis=1)
+        rest = (np.where(pooled, own, 0.0).sum(axis=1) - largest) / np.maximum(count - 1, 1)
+        limits = [_f_threshold(LEVEL / k, n - 1, (n - 1) * (k - 1)) if k > 2 else math.inf for k in range(rows + 1)]
+        out = largest > np.array(limits)[count] * rest
+        if not out.any():
+            return own, pooled
+        pooled[np.arange(studies)[out], noisiest[out]] = False
+
+
+def _step_down(reaches: Callable[[Array], Array], studies: int, rows: int) -> Array:
+    """Holm's method: rows that reach the level / (rows not yet significant), until no more do."""
+    significant = np.zeros((studies, rows), bool)
+    for _ in range(rows):
+        left = rows - significant.sum(axis=1)
+        more = reaches(left) & ~significant
+        if not more.any():
+            break
+        significant |= more
+    return significant
+
+
+def judge(scores: Array, sentences: float = 0.0, gate: bool = True) -> Array:
+    """Which rows are worse or better than base, the first row: (studies, rows).
+
+    Args:
+        scores: (studies, rows + base, seeds).
+        sentences: variance of the difference of two rows over test sentences.
+        gate: whether the second test, of the row's own seeds, is made.
+    """
+    studies, rows, n = scores.shape[0], scores.shape[1] - 1, scores.shape[2]
+    mean = scores[:, 1:].mean(axis=2) - scores[:, :1].mean(axis=2)
+    own, pooled = residual_variances(scores)
+    count = pooled.sum(axis=1)
+    shared = np.where(pooled, own, 0.0).sum(axis=1) / count
+    larger = np.where(pooled, np.maximum(own, shared[:, None]), 0.0)
+    together = (larger[:, 1:] + larger[:, :1]) / n
+    alone = np.where(pooled, 0.0, own)
+    alone = (alone[:, 1:] + alone[:, :1]) / n
+
+    def reaches(left: Array) -> Array:
+        table = np.array([[0.0] * (rows + 2), *(
+            [0.0] + [_t(LEVEL / factor, max(1.0, (n - 1.0) * (k - 1))) for k in range(1, rows + 2)]
+            for factor in range(1, rows + 1)
+        )])  # fmt: skip
+        own_t = np.array([0.0] + [_t(LEVEL / factor, n - 1.0) for factor in range(1, rows + 1)])
+        z = np.array([0.0] + [_t(LEVEL / factor, math.inf) for factor in range(1, rows + 1)])
+        factor = np.maximum(left, 1)
+        squares = table[factor, count][:, None] ** 2 * together + own_t[factor][:, None] ** 2 * alone
+        return np.asarray(mean**2 > squares + z[factor][:, None] ** 2 * sentences)
+
+    significant = _step_down(reaches, studies, rows)
+    if not gate:
+        return significant
+    apart = rows + 1 - count
+    levels = [LEVEL / (1 + k) for k in range(rows + 2)]
+    t, z = np.array([_t(level, n - 1.0) for level in levels]), np.array([_t(level, math.inf) for level in levels])
+    squares = t[apart][:, None] ** 2 * (own[:, 1:] + own[:, :1]) / n + z[apart][:, None] ** 2 * sentences
+    return np.asarray(significant & (mean**2 > squares))
+
+
+def judge_at_8c9acca(scores: Array, sentences: float = 0.0) -> Array:
+    """The former rule: paired t tests, and the bootstrap with sacreBLEU's p value, each with Holm's correction."""
+    from scipy.stats import norm
+
+    studies, rows, n = scores.shape[0], scores.shape[1] - 1, scores.shape[2]
+    differences = scores[:, 1:] - scores[:, :1]
+    mean, error = differences.mean(axis=2), differences.std(axis=2, ddof=1) / math.sqrt(n)
+
+    def over_seeds(left: Array) -> Array:
+        t = np.array([0.0] + [_t(LEVEL / factor, n - 1.0) for factor in range(1, rows + 1)])
+        return np.asarray(abs(mean) > t[np.maximum(left, 1)][:, None] * error)
+
+    significant = _step_down(over_seeds, studies, rows)
+    if not sentences:
+        return significant
+    sd, size = math.sqrt(sentences), abs(mean)
+    expected = sd * math.sqrt(2 / math.pi) * np.exp(-(size**2) / (2 * sentences)) + size * (1 - 2 * norm.sf(size / sd))
+    # P(|d*| - mean |d*| > |d|) for a resampled difference d* around d, and at most 1000 resamples.
+    p = np.maximum(norm.sf(expected / sd) + norm.cdf((-2 * size - expected) / sd), 1 / 1001)
+    return np.asarray(significant & _step_down(lambda left: p < LEVEL / np.maximum(left, 1)[:, None], studies, rows))
+
+
+def judge_pooled(scores: Array, sentences: float = 0.0) -> Array:
+    """A simpler rule: residual variance of all rows with Holm's correction, and the paired t test of the row."""
+    studies, rows, n = scores.shape[0], scores.shape[1] - 1, scores.shape[2]
+    differences = scores[:, 1:] - scores[:, :1]
+    mean, own = differences.mean(axis=2), differences.var(axis=2, ddof=1) / n
+    centered = scores - scores.mean(axis=2, keepdims=True)
+    residual = centered - centered.mean(axis=1, keepdims=True)
+    df = (n - 1.0) * rows
+    pooled = 2 * (residual**2).sum(axis=(1, 2)) / df / n
+
+    def reaches(left: Array) -> Array:
+        t = np.array([0.0] + [_t(LEVEL / factor, df) for factor in range(1, rows + 1)])
+        return np.asarray(abs(mean) > t[np.maximum(left, 1)][:, None] * np.sqrt(pooled + sentences)[:, None])
+
+    return np.asarray(_step_down(reaches, studies, rows) & (mean**2 > _t(LEVEL, n - 1.0) ** 2 * own + Z**2 * sentences))
+
+
+Spread = Callable[[np.random.Generator, int, int], Array]
+
+
+def _equal(draw: np.random.Generator, studies: int, rows: int) -> Array:
+    return np.ones((studies, rows + 1, 1))
+
+
+def _log_normal(draw: np.random.Generator, studies: int, rows: int) -> Array:
+    return np.exp(draw.normal(size=(studies, rows + 1, 1)))
+
+
+def _noisy_base(draw: np.random.Generator, studies: int, rows: int) -> Array:
+    sds = np.ones((studies, rows + 1, 1))
+    sds[:, 0] = 3.0
+    return sds
+
+
+def _broken(draw: np.random.Generator, studies: int, rows: int) -> Array:
+    sds = np.ones((studies, rows + 1, 1))
+    sds[:, -1] = 10.0
+    return sds
+
+
+SPREADS: dict[str, Spread] = {
+    "equal": _equal,
+    "log sd spread by 1": _log_normal,
+    "base three times": _noisy_base,
+    "one row ten times": _broken,
+}
+
+
+def draw_study(
+    draw: np.random.Generator, studies: int, rows: int, n: int, sds: Array, seed_effect: float = 1.0
+) -> Array:
+    """Scores without a difference between rows: (studies, rows + base, seeds)."""
+    scores = draw.normal(size=(studies, rows + 1, n)) * sds
+    return np.asarray(scores + draw.normal(size=(studies, 1, n)) * seed_effect)
+
+
+def error_and_power(
+    rule: Callable[[Array, float], Array], scores: Array, sds: Array, sentences: float = 0.0
+) -> tuple[float, float]:
+    """Family-wise error, and power for a first row that is EFFECT away."""
+    error = float(rule(scores, sentences).any(axis=1).mean())
+    shifted = scores.copy()
+    shifted[:, 1] += EFFECT * np.exp(np.log(sds).mean(axis=(1, 2)))[:, None]
+    return error, float(rule(shifted, sentences)[:, 0].mean())
+
+
+RULES: dict[str, Callable[[Array, float], Array]] = {
+    "8c9acca": judge_at_8c9acca,
+    "pooled and paired": judge_pooled,
+    "now": judge,
+}
+
+
+def complete_studies(draws: int, seed: int) -> Iterator[str]:
+    """Error and power with complete studies, for every rule."""
+    yield "| noise of the rows | rows | seeds | " + " | ".join(f"{name}: error | power" for name in RULES) + " |"
+    yield "| --- | ---: | ---: |" + " ---: | ---: |" * len(RULES)
+    draw = np.random.default_rng(seed)
+    for name, spread in SPREADS.items():
+        for rows in ROWS:
+            for n in SEEDS:
+                sds = spread(draw, draws, rows)
+                scores = draw_study(draw, draws, rows, n, sds)
+                found = [error_and_power(rule, scores, sds) for rule in RULES.values()]
+                yield f"| {name} | {rows} | {n} | " + " | ".join(f"{e:.3f} | {p:.2f}" for e, p in found) + " |"
+
+
+def crossed_null(draws: int, seed: int) -> Iterator[str]:
+    """Error if seeds and sentences make noise and nothing is different."""
+    yield "| sd over seeds | seeds | " + " | ".join(f"{rows} rows: 8c9acca | now" for rows in (1, 10, 20)) + " |"
+    yield "| ---: | ---: |" + " ---: | ---: |" * 3
+    draw = np.random.default_rng(seed)
+    for sd in (0.1, 0.3, 0.5):
+        for n in (2, 3, 5, 10):
+            cells = []
+            for rows in (1, 10, 20):
+                scores = draw_study(draw, draws, rows, n, np.full((1, 1, 1), sd), 0.0)
+                scores += draw.normal(size=(draws, rows + 1, 1)) * SENTENCES
+                for rule in (judge_at_8c9acca, judge):
+                    cells.append(float(rule(scores, 2 * SENTENCES**2).any(axis=1).mean()))
+            yield f"| {sd} | {n} | " + " | ".join(f"{cell:.3f}" for cell in cells) + " |"
+
+
+def incomplete_studies(draws: int, seed: int) -> Iterator[str]:
+    """Error with missing and with diverged seeds, by the verdicts themselves."""
+    yield "| study | rows | seeds | error |"
+    yield "| --- | ---: | ---: | ---: |"
+    draw = np.random.default_rng(seed)
+    for rows in (5, 13):
+        for n in (3, 5):
+            for name, missing, diverged in (
+                ("a quarter of the runs pending", 0.25, 0.0),
+                ("5 % of the runs diverged", 0.0, 0.05),
+                ("20 % of the runs diverged", 0.0, 0.2),
+            ):
+                error = sum(_any_verdict(draw, rows, n, missing, diverged) for _ in range(draws)) / draws
+                yield f"| {name} | {rows} | {n} | {error:.3f} |"
+
+
+def _any_verdict(draw: np.random.Generator, rows: int, n: int, missing: float, diverged: float) -> bool:
+    scores = draw.normal(size=(rows + 1, n))
+    fate = draw.random(size=(rows + 1, n))
+    lost, pending = fate < diverged, (fate >= diverged) & (fate < diverged + missing)
+    ended = (~pending).sum(axis=1)
+    pairs = [
+        PairedScores(
+            {s: float(scores[row, s] - scores[0, s]) for s in range(n) if not (lost | pending)[[0, row], s].any()},
+            diverged=int(lost[row].sum()),
+            base_diverged=int(lost[0].sum()),
+            ended=int(ended[row]),
+            base_ended=int(ended[0]),
+            pending=int(pending[row].sum()),
+        )
+        for row in range(1, rows + 1)
+    ]
+    return any(one.word in ("worse", "better") for one in verdicts(TRANSLATION_METRICS[0], pairs))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--draws", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    assert APART_LEVEL == LEVEL
+    for table in (complete_studies, crossed_null):
+        print(*table(options.draws, options.seed), sep="\n", end="\n\n", flush=True)
+    print(*incomplete_studies(options.draws // 10, options.seed), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

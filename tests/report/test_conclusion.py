@@ -1,0 +1,133 @@
+"""The conclusion is grammatical for every combination of verdicts, and says no more than they do."""
+
+import itertools
+import re
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+
+from ablate.config.metrics import PPL, TRANSLATION_METRICS
+from ablate.report import conclusion as words
+from ablate.report.conclusion import MOST_NAMED, Judged, conclusion
+from ablate.stats.verdict import PairedScores, Verdict, Word, verdicts
+
+BLEU = TRANSLATION_METRICS[0]
+
+
+def judged(number, differences, margin=None, **counts):
+    scores = PairedScores(dict(enumerate(differences)), ended=len(differences) + counts.get("diverged", 0), **counts)
+    (verdict,) = verdicts(BLEU, [scores], margin=margin)
+    return Judged(f"A h={number}", verdict)
+
+
+KINDS = {
+    "worse": lambda n: judged(n, [-4.0, -4.2 - n / 10, -4.4], margin=0.5),
+    "better": lambda n: judged(n, [2.0, 2.1, 1.8 - n / 100]),
+    "as good as base": lambda n: judged(n, [0.1, -0.1, 0.0], margin=0.5),
+    "cannot tell": lambda n: judged(n, [-1.0, 1.3, -0.9 - n / 10]),
+    "no difference": lambda n: judged(n, [0.0, 0.0]),
+    "diverged": lambda n: judged(n, [], diverged=1, base_ended=1),
+    "": lambda n: judged(n, []),
+}
+
+
+def said(rows, family=None):
+    return words._sentences(BLEU, rows, len(rows) if family is None else family)
+
+
+def test_the_kinds_of_rows_here_are_all_verdicts():
+    assert set(KINDS) == set(get_args(Word))
+    for word, make in KINDS.items():
+        assert make(1).verdict.word == word
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_every_combination_of_verdicts_is_grammatical_and_names_each_row_once(first):
+    made = [[make(n) for n in range(2)] for make in KINDS.values()]
+    for others in itertools.product([0, 1, 2], repeat=len(KINDS) - 1):
+        check_grammar(made, (first, *others))
+
+
+def check_grammar(made, counts):
+    rows = [row for rows, count in zip(made, counts, strict=True) for row in rows[:count]]
+    rows = [replace(row, label=f"A h={place}") for place, row in enumerate(rows)]
+    sentences = said(rows)
+    for sentence in sentences:
+        assert re.fullmatch(r"[A-Z].*\.", sentence), sentence
+        assert not re.search(r"  |None|nan|\(\)|, ,|\.\.| ,|\b1 (seeds|rows)\b|\b1 more seeds", sentence), sentence
+    text = " ".join(sentences)
+    by_word = dict(zip(KINDS, counts, strict=True))
+    for row in rows:
+        once = re.sub(r"The difference observed for A h=\d+ ", "", text)
+        assert len(re.findall(rf"{row.label}\b", once)) == 1, (row.label, text)
+    assert ("Worse than base" in text) == bool(by_word["worse"])
+    assert ("Better than base" in text) == bool(by_word["better"])
+    assert ("by chance" in text) == bool(by_word["worse"] or by_word["better"])
+    assert ("No row is shown" in text) == (
+        not by_word["worse"] and not by_word["better"] and bool(by_word["as good as base"] or by_word["cannot tell"])
+    )
+    assert ("could only have seen" in text) == bool(by_word["cannot tell"])
+
+
+def test_a_difference_has_its_size_its_interval_and_its_doubt():
+    (row,) = rows = [judged(1, [-4.0, -4.2, -4.4])]
+    test = row.verdict.seed_test
+    assert said(rows) == [
+        f"Worse than base: A h=1 (-4.2 BLEU [{test.low:+.1f}, {test.high:+.1f}]).",
+        "The probability that it is named by chance is below 5%.",
+    ]
+    assert said(rows, family=12)[1].endswith("below 5%, corrected for the 12 rows of the study.")
+
+
+def test_many_rows_are_counted_with_the_span_of_their_differences():
+    rows = [judged(n, [-float(n), -n - 0.02, -n + 0.03]) for n in range(1, MOST_NAMED + 2)]
+    assert said(rows)[0].startswith("Worse than base: 7 rows, by 1.0 to 7.0 BLEU; most of all A h=7 (-7.0 BLEU [")
+    unknown = [KINDS["cannot tell"](n) for n in range(MOST_NAMED + 1)]
+    assert "Not known: 7 rows; the study could only have seen differences of at least" in " ".join(said(unknown))
+
+
+def test_divergence_and_the_margin_are_said_with_the_row():
+    always = judged(1, [], diverged=3, base_ended=3)
+    assert said([always])[0] == "Worse than base: A h=1 (diverged with all 3 seeds)."
+    partly = judged(2, [-4.0, -4.1, -4.2], diverged=1, base_ended=4)
+    assert said([partly])[0].endswith(", 1 of 4 seeds diverged).")
+    small = judged(3, [-0.2, -0.21, -0.19], margin=0.5)
+    assert said([small])[0].endswith("], within ±0.5).")
+
+
+def test_what_could_not_be_seen_comes_with_the_fewest_seeds_that_would():
+    rows = [judged(1, [-1.0, 1.3, -0.9]), judged(2, [-2.0, -0.1, -1.2])]
+    (_, text) = said(rows)
+    needed = rows[1].verdict.more_seeds
+    assert needed < rows[0].verdict.more_seeds
+    assert text.endswith(f" BLEU in them. The difference observed for A h=2 would take about {needed} more seeds.")
+    never = [judged(1, [])]
+    assert said(never) == ["No score yet: A h=1."]
+
+
+def test_one_seed_concludes_nothing(fake):
+    sentences = conclusion(fake(seeds="1").all_done().table())
+    assert sentences[0].endswith("with 1 seed.")
+    assert sentences[1:] == [
+        "Not known: A h=1, A h=2, D dropout=0.3, decoding beam=1, because one seed shows no spread."
+    ]
+
+
+def test_a_table_begins_with_base_and_ends_with_the_unfinished_rows(fake):
+    results = fake()
+    assert conclusion(results.table()) == [
+        "Base has no score yet.", "No score yet: A h=1, A h=2, D dropout=0.3, decoding beam=1.",
+        "5 of 5 rows are not finished.",
+    ]  # fmt: skip
+    results.all_done()
+    results.folder("A h=1", 2).result.unlink()
+    sentences = conclusion(results.table())
+    assert sentences[0].startswith("Base reaches 25.0 ± 0.0 BLEU (test) and 5.0")
+    assert sentences[-1] == "1 of 5 rows is not finished."
+
+
+def test_a_verdict_in_perplexity_has_its_own_direction_and_digits():
+    (verdict,) = verdicts(PPL, [PairedScores({1: -0.2, 2: -0.21, 3: -0.22})])
+    assert isinstance(verdict, Verdict)
+    assert words._sentences(PPL, [Judged("A h=1", verdict)], 1)[0].startswith("Better than base: A h=1 (-0.21 PPL [")

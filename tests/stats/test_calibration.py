@@ -1,0 +1,72 @@
+"""Family-wise error and power of the verdicts, in simulations with fixed seeds; benchmarks/verdicts.py has the rest.
+
+The studies are judged as arrays by a restatement of the rule, which must agree with the verdicts themselves.
+"""
+
+import numpy as np
+import pytest
+
+from ablate.config.metrics import PPL
+from ablate.stats.verdict import PairedScores, verdicts
+from benchmarks import verdicts as simulation
+
+STUDIES = 4000
+ERROR = 0.055 + 2 * (0.055 * 0.945 / STUDIES) ** 0.5  # the limit, and the noise of the simulation
+
+
+def drawn(spread, rows, n, seed, studies=STUDIES):
+    draw = np.random.default_rng(seed)
+    sds = simulation.SPREADS[spread](draw, studies, rows)
+    return simulation.draw_study(draw, studies, rows, n, sds), sds
+
+
+@pytest.mark.parametrize("spread", simulation.SPREADS)
+@pytest.mark.parametrize(("rows", "n"), [(1, 2), (2, 3), (6, 2), (9, 3), (5, 5)])
+def test_the_restatement_for_arrays_gives_the_verdicts(spread, rows, n):
+    scores, _ = drawn(spread, rows, n, 0, studies=30)
+    scores[:, 1:] += np.random.default_rng(1).normal(size=(30, rows, 1)) * 4
+    expected = simulation.judge(scores)
+    for study, significant in zip(scores, expected, strict=True):
+        pairs = [PairedScores(dict(enumerate((row - study[0]).tolist()))) for row in study[1:]]
+        found = [verdict.word in ("worse", "better") for verdict in verdicts(PPL, pairs)]
+        assert found == significant.tolist()
+
+
+@pytest.mark.parametrize(("rows", "n"), [(5, 3), (13, 3), (13, 5), (20, 8)])
+@pytest.mark.parametrize("spread", ["equal", "log sd spread by 1", "one row ten times"])
+def test_the_family_wise_error_is_at_most_5_percent_over_rows_of_equal_and_unequal_noise(spread, rows, n):
+    scores, _ = drawn(spread, rows, n, seed=rows * n)
+    assert simulation.judge(scores).any(axis=1).mean() < ERROR
+
+
+@pytest.mark.parametrize(("sd", "n", "rows"), [(0.1, 10, 1), (0.3, 5, 10), (0.5, 2, 1), (0.5, 5, 20), (0.5, 10, 1)])
+def test_the_family_wise_error_is_at_most_5_percent_if_seeds_and_sentences_make_noise(sd, n, rows):
+    draw = np.random.default_rng(rows + n)
+    scores = simulation.draw_study(draw, STUDIES, rows, n, np.full((1, 1, 1), sd), 0.0)
+    scores += draw.normal(size=(STUDIES, rows + 1, 1)) * simulation.SENTENCES
+    variance = 2 * simulation.SENTENCES**2
+    assert simulation.judge(scores, variance).any(axis=1).mean() < ERROR
+    if n > 3:
+        assert simulation.judge_at_8c9acca(scores, variance).any(axis=1).mean() > ERROR  # the rule that this one mends
+
+
+def test_without_the_test_of_the_rows_own_seeds_the_error_is_larger():
+    """So the limit above would find a rule that lacks it."""
+    scores, _ = drawn("log sd spread by 1", 20, 3, seed=60)
+    assert simulation.judge(scores, gate=False).any(axis=1).mean() > ERROR
+
+
+@pytest.mark.parametrize(("rows", "n", "least"), [(13, 3, 0.3), (13, 5, 0.8), (20, 5, 0.8)])
+def test_the_power_is_several_times_that_of_the_former_rule(rows, n, least):
+    scores, sds = drawn("equal", rows, n, seed=7)
+    _, power = simulation.error_and_power(simulation.judge, scores, sds)
+    _, former = simulation.error_and_power(simulation.judge_at_8c9acca, scores, sds)
+    assert power > least
+    assert power > 2 * former
+
+
+@pytest.mark.parametrize("diverged", [0.05, 0.2])
+def test_seeds_that_diverge_by_chance_make_no_row_worse_or_better(diverged):
+    draw, studies = np.random.default_rng(5), 300
+    error = sum(simulation._any_verdict(draw, 5, 4, 0.1, diverged) for _ in range(studies)) / studies
+    assert error < 0.05 + 3 * (0.05 * 0.95 / studies) ** 0.5

@@ -1,0 +1,55 @@
+"""Student's t and F against tables, elementary forms and scipy."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import special, stats
+
+from ablate.stats.distributions import critical_t, f_tail, incomplete_beta, two_sided_p
+
+# From a printed table of the t distribution: two-sided 5 % and 1 %.
+TABLE = {1: (12.706, 63.657), 2: (4.303, 9.925), 3: (3.182, 5.841), 4: (2.776, 4.604), 5: (2.571, 4.032),
+         10: (2.228, 3.169), 29: (2.045, 2.756), 30: (2.042, 2.750), 120: (1.980, 2.617),
+         math.inf: (1.960, 2.576)}  # fmt: skip
+
+
+@pytest.mark.parametrize("df", TABLE)
+def test_critical_values_match_the_printed_table(df):
+    assert tuple(round(critical_t(level, df), 3) for level in (0.05, 0.01)) == TABLE[df]
+
+
+def test_one_and_two_degrees_of_freedom_match_their_elementary_forms():
+    """df = 1 is Cauchy's distribution; for df = 2, P(|T| <= t) = t / sqrt(2 + t^2)."""
+    for t in (0.0, 0.3, 1.0, 4.0, 50.0):
+        assert two_sided_p(t, 1) == pytest.approx(1 - 2 / math.pi * math.atan(t), abs=1e-14)
+        assert two_sided_p(t, 2) == pytest.approx(1 - t / math.sqrt(2 + t * t), abs=1e-14)
+
+
+@given(st.floats(0.5, 2000), st.floats(-60, 60))
+def test_p_matches_scipy(df, t):
+    assert two_sided_p(t, df) == pytest.approx(2 * stats.t.sf(abs(t), df), rel=1e-9, abs=1e-15)
+
+
+@given(st.floats(1, 2000), st.floats(1e-6, 0.99))
+def test_the_critical_value_inverts_p_and_matches_scipy(df, level):
+    assert two_sided_p(critical_t(level, df), df) == pytest.approx(level, rel=1e-9)
+    assert critical_t(level, df) == pytest.approx(stats.t.isf(level / 2, df), rel=1e-8)
+
+
+@given(st.floats(0, 1e4), st.integers(1, 50), st.integers(1, 300))
+def test_the_tail_of_f_matches_scipy(f, df1, df2):
+    assert f_tail(f, df1, df2) == pytest.approx(stats.f.sf(f, df1, df2), rel=1e-8, abs=1e-200)
+
+
+@given(st.floats(-0.5, 1.5), st.floats(0.3, 100), st.floats(0.3, 100))
+def test_the_incomplete_beta_function_matches_scipy(x, a, b):
+    expected = special.betainc(a, b, min(1.0, max(0.0, x)))
+    assert incomplete_beta(x, a, b) == pytest.approx(expected, rel=1e-9, abs=1e-14)
+
+
+@pytest.mark.parametrize(("level", "df"), [(0.0, 2), (1.0, 2), (0.05, 0)])
+def test_invalid_levels_and_degrees_of_freedom_are_errors(level, df):
+    with pytest.raises(ValueError, match="is not"):
+        critical_t(level, df)

@@ -1,0 +1,90 @@
+"""Variances over seeds against ordinary least squares of statsmodels, and closed forms."""
+
+import numpy as np
+import pytest
+import statsmodels.api as sm
+
+from ablate.stats.noise import Variance, seed_noise
+
+
+def draw(rows, seeds, seed=0, sds=1.0, missing=0.0):
+    """Differences of rows from base; rows keep at least two seeds."""
+    generator = np.random.default_rng(seed)
+    scores = generator.normal(size=(rows + 1, seeds)) * np.broadcast_to(sds, (rows + 1,))[:, None]
+    absent = generator.random((rows, seeds)) < missing
+    absent[:, :2] = False
+    return [
+        {s: float(scores[row + 1, s] - scores[0, s]) for s in range(seeds) if not absent[row, s]} for row in range(rows)
+    ]
+
+
+def least_squares(rows):
+    """Residuals, leverages and rows of the two-way layout, by statsmodels; base has zeros."""
+    seeds = sorted({seed for row in rows for seed in row})
+    cells = [(0, seed, 0.0) for seed in seeds]
+    cells += [(index, seed, value) for index, row in enumerate(rows, 1) for seed, value in row.items()]
+    design = [[*np.eye(len(rows) + 1)[row], *np.eye(len(seeds))[seeds.index(seed)][1:]] for row, seed, _ in cells]
+    fit = sm.OLS([value for *_, value in cells], design).fit()
+    return fit, np.array([row for row, *_ in cells])
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.4])
+@pytest.mark.parametrize(("rows", "seeds"), [(1, 2), (2, 3), (5, 4), (7, 5)])
+def test_variances_match_statsmodels_with_and_without_missing_seeds(rows, seeds, missing):
+    differences = draw(rows, seeds, missing=missing)
+    noise, (fit, row_of) = seed_noise(differences), least_squares(differences)
+    assert not noise.apart
+    leverage = fit.get_influence().hat_matrix_diag
+    for row in range(rows + 1):
+        ours = row_of == row
+        expected = (fit.resid[ours] ** 2).sum() / (1 - leverage[ours]).sum()
+        assert noise.own[row].value == pytest.approx(expected)
+        assert noise.own[row].df == ours.sum() - 1
+    assert noise.pooled.df == fit.df_resid
+    if not missing:
+        assert noise.pooled.value == pytest.approx(fit.mse_resid)
+
+
+def test_one_row_gives_the_variance_of_the_paired_t_test():
+    differences = [{1: -1.0, 2: -2.0, 3: -4.5}]
+    (variance,) = seed_noise(differences).of_difference(1)
+    assert variance.value == pytest.approx(np.var([-1.0, -2.0, -4.5], ddof=1))
+    assert variance.df == 2
+    assert seed_noise(differences).own_of_difference(1) == variance
+
+
+def test_what_a_seed_adds_to_every_row_is_no_noise():
+    """Differences from a noisy base share its noise, which is base's variance and no other row's."""
+    rows = draw(4, 3)
+    shifted = [{seed: value + 10 * seed for seed, value in row.items()} for row in rows]
+    plain, moved = seed_noise(rows), seed_noise(shifted)
+    assert moved.own[0].value > 50 > plain.own[0].value
+    assert max(own.value for own in moved.own[1:]) < 50
+
+
+def test_a_broken_row_is_set_apart_and_does_not_blind_the_others():
+    sds = [1.0] * 9 + [100.0]
+    noise = seed_noise(draw(9, 4, sds=sds))
+    assert noise.apart == {9}
+    assert noise.pooled.value < 3
+    assert noise.pooled.df == 3 * 8
+    row, pool = noise.of_difference(9)
+    assert (row, pool.df) == (noise.own[9], noise.pooled.df)
+    others = seed_noise(draw(9, 4, sds=sds)[:8])
+    assert noise.pooled == pytest.approx(others.pooled)  # as if the study did not have the row
+
+
+def test_a_row_quieter_than_the_pool_counts_with_the_pool_and_a_noisier_one_with_its_own_variance():
+    noise = seed_noise(draw(6, 5, seed=3))
+    pooled = noise.pooled.value
+    base = max(noise.own[0].value, pooled)
+    for row in range(1, 7):
+        (variance,) = noise.of_difference(row)
+        assert variance.value == pytest.approx(max(noise.own[row].value, pooled) + base)
+    assert {own.value > pooled for own in noise.own} == {True, False}
+
+
+def test_equal_differences_have_no_noise_in_spite_of_rounding():
+    row = dict.fromkeys(range(3), 0.1 + 0.2)
+    assert seed_noise([row]).pooled == Variance(0.0, 2)
+    assert seed_noise([{1: 5.0}]).own == (None, None)
