@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,6 +56,16 @@ def command(
         GPUName | None,
         typer.Option("--device", help="Estimate the time for one such GPU instead of this machine; not measured."),
     ] = None,
+    to_see: Annotated[
+        float | None,
+        typer.Option("--to-see", metavar="DIFFERENCE", help="Show how many seeds a difference of this size takes."),
+    ] = None,
+    spread: Annotated[
+        float | None,
+        typer.Option(
+            "--spread", metavar="SD", help="Standard deviation over seeds, if no runs exist to estimate it from."
+        ),
+    ] = None,
     format: Format = OutputFormat.rich,
     on: On = None,
     workers: Workers = None,
@@ -63,19 +74,26 @@ def command(
     gpus_per_node: GpusPerNode = None,
     sbatch: SbatchOptions = None,
 ) -> None:
-    """Show every row with its parameters, FLOPs, memory, disk and time."""
+    """Show every row with its parameters, FLOPs, memory, disk and time, and the differences that the study can find."""
     from ablate.data.resolve_sources import source_faults
     from ablate.report.budget import Budget, fit
     from ablate.report.plan import plan_of
+    from ablate.report.power import power_of
     from ablate.store.machine import visible_gpus
 
     if device is not None and on is not None:
         raise UsageError("--device estimates for one GPU here, and --on for a cluster; give one of them")
+    for option, value in (("--to-see", to_see), ("--spread", spread)):
+        if value is not None and not 0 < value < math.inf:
+            raise UsageError(f"{option}: {value:g} is not a positive number, such as 0.5")
     limit = None if budget is None else Budget.parse(budget)
     profile = ClusterOptions(on, workers, partition, time_limit, gpus_per_node, tuple(sbatch or ())).profile()
     content, root = study_and_results(study, results, set, rows, seeds, may_be_new=True)
     warn_of_changed_data(content, root)
     plan = plan_of(content, root, None if device is None else device.value)
+    power = power_of(content, root, spread)
+    if to_see is not None and not power:
+        raise UsageError("--to-see: no row has finished with two seeds, so the spread is unknown; give --spread SD")
     submission = None
     if profile is not None and on is not None:
         check(profile, content)
@@ -87,6 +105,9 @@ def command(
         typer.echo(f"data: {fault}", err=True)
     if format is OutputFormat.json:
         output = plan.as_json()
+        output["power"] = {one.metric.name: one.as_json() for one in power}
+        if to_see is not None:
+            output["to_see"] = {"difference": to_see, "seeds": power[0].seeds_to_see(to_see)}
         if limit is not None:
             output["budget"] = {"seconds": limit.seconds, "fits": None if fitting is None else fitting.as_json()}
         if submission is not None:
@@ -94,6 +115,10 @@ def command(
         typer.echo(json.dumps(output, indent=1))
     else:
         _print(plan, limit, fitting)
+        for one in power:
+            typer.echo(one.text)
+        if to_see is not None:
+            typer.echo(power[0].seeds_text(to_see))
         if submission is not None:
             typer.echo(submission)
     if faults:

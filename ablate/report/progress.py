@@ -294,6 +294,8 @@ LEAST_LABEL = 12  # minimum width of row labels
 ENOUGH_LABEL = 28  # labels are this wide before other columns get their longer forms
 ROOM_FOR_LEGEND = 6  # rows; with fewer, the legend's line is used for a row
 LEGEND = '~ still training; "vs base": difference in PPL, @ last step that both evaluated'
+# Wen et al., "Fantastic Pretraining Optimizers and Where to Find Them" (2025), arXiv 2509.02046.
+DECAY_WARNING = "@ rankings at a common step can still flip while the learning rate decays"
 # State shown for a row with runs in several states; the first match wins.
 _FIRST: tuple[State, ...] = ("running", "failed", "diverged", "interrupted", "pending", "done")
 _WORDS = {"pending": "waiting"}
@@ -305,7 +307,10 @@ def lines(progress: StudyProgress, width: int, height: int) -> list[Text]:
     room = height - len(head) - 1  # under the columns' heads
     if room < 2:
         return head[:height]
-    legend = [_cut(Text(LEGEND, style="dim"), width)] if room > ROOM_FOR_LEGEND else []
+    notes = [LEGEND] if room > ROOM_FOR_LEGEND else []
+    if room > ROOM_FOR_LEGEND + 1 and any(row.against_base and row.against_base.step for row in progress.rows):
+        notes.append(DECAY_WARNING)
+    legend = [_cut(Text(note, style="dim"), width) for note in notes]
     rows, left_out = _visible(progress.rows, room - len(legend))
     return [*head, *_table(progress.study, rows, width), *(_cut(line, width) for line in left_out), *legend]
 

@@ -232,7 +232,7 @@ def curve_figures(labels):
 
 
 def forests(labels):
-    words = ("worse", "better", "within noise", "")
+    words = ("worse", "better", "cannot tell", "")
     rows = [
         Interval(name, f"G{i % 3}", name.removeprefix("G "), words[i % 4], i - 5.0, i - 9.0, i - 2.0)
         for i, name in enumerate(labels)

@@ -1,10 +1,12 @@
 """Progress as lines: always within the terminal, always with the active rows, in columns that do not move."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ablate.report.progress import PerplexityDifference, RowProgress, StudyProgress, lines
+from ablate.report.progress import DECAY_WARNING, PerplexityDifference, RowProgress, StudyProgress, lines
 from ablate.report.scores import Scores
 from ablate.store.records import Progress
 from ablate.store.status import STATES
@@ -220,3 +222,12 @@ def test_the_step_of_an_interrupted_run_is_whole_at_80_columns(tmp_path, step):
     ]
     assert all(line.endswith(f"interrupted at {step}") for line in shown(standing(small, rows))[3:-1] if "=" in line)
     assert sum(f"interrupted at {step}" in line for line in shown(standing(small, rows))) == len(rows)
+
+
+def test_a_comparison_at_a_common_step_warns_once_that_rankings_can_flip(study):
+    at_a_step, at_the_end = PerplexityDifference(0.5, 500), PerplexityDifference(0.5, None)
+    rows = [replace(row, against_base=at_a_step) for row in all_rows(study)]
+    assert shown(standing(study, rows)).count(DECAY_WARNING) == 1
+    ended = [replace(row, against_base=at_the_end) for row in all_rows(study)]
+    assert DECAY_WARNING not in shown(standing(study, ended))
+    assert DECAY_WARNING not in shown(standing(study, all_rows(study)))

@@ -36,3 +36,31 @@ def test_invalid_metrics_are_reported_at_their_position(faults, text, line):
 def test_metrics_do_not_change_run_ids(read):
     plain, more = read(HEAD), read(HEAD + "metrics: [ter, bleu]")
     assert [run.id for run in plain.runs()] == [run.id for run in more.runs()]
+
+
+@pytest.mark.parametrize(
+    ("text", "margins"),
+    [
+        ("", {}),
+        ("margin: 0.5\n", {"bleu": 0.5}),
+        ("metrics: [chrf, bleu]\nmargin: 1\n", {"chrf": 1.0}),
+        ("margin: {bleu: 0.5, ppl: 0.1}\n", {"bleu": 0.5, "ppl": 0.1}),
+    ],
+)
+def test_the_margin_is_of_the_first_metric_or_of_each(read, text, margins):
+    assert read(HEAD + text).margins == margins
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("margin: 0", 'margin of bleu: "0" is not a positive number, such as 0.5'),
+        ("margin: true", 'margin of bleu: "true" is not a positive number, such as 0.5'),
+        ("margin: {ter: 1}", 'unknown metric "ter"'),
+        ("margin: {ppl: [1]}", "margin of ppl: a list is not a positive number, such as 0.5"),
+    ],
+)
+def test_another_margin_is_an_error_with_its_position(faults, text, message):
+    (line,) = faults(HEAD + text)
+    assert line.startswith("table3.yaml:3:")
+    assert message in line

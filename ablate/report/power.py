@@ -1,0 +1,149 @@
+"""What a study will be able to tell, for `ablate plan`: from runs that exist, or from a stated spread."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ablate.config.metrics import Metric
+from ablate.formatting import plural
+from ablate.report.results import RunResult, read_runs
+from ablate.stats.bootstrap import paired_bootstrap
+from ablate.stats.noise import seed_noise
+from ablate.stats.power import POWER, detectable, seeds_to_see
+from ablate.store import Results
+from ablate.study import Row, Study
+
+OTHER_SEEDS = (2, 3, 5, 8)  # numbers of seeds that are shown beside the study's
+
+
+@dataclass(frozen=True)
+class Power:
+    """Power of a study in one metric.
+
+    sd: of a score over seeds; `sentences`: of a difference over test sentences, 0 if unknown.
+    is_stated: whether the sd was given, and not estimated from runs.
+    seeds, rows: of the study; rows without base.
+    """
+
+    metric: Metric
+    sd: float
+    sentences: float
+    is_stated: bool
+    seeds: int
+    rows: int
+
+    def detectable(self, seeds: int) -> float | None:
+        """Smallest difference that is found with 80 % probability; None with a single seed."""
+        return detectable(seeds, self.rows, self.sd, self.sentences) if seeds > 1 else None
+
+    def seeds_to_see(self, difference: float) -> int | None:
+        """Number of seeds that find this difference with 80 % probability; None if 1000 are not enough."""
+        return seeds_to_see(difference, self.rows, self.sd, self.sentences)
+
+    def as_json(self) -> dict[str, Any]:
+        """For scripts; `detectable` by number of seeds."""
+        numbers = sorted({self.seeds, *OTHER_SEEDS})
+        return {
+            "sd": self.sd,
+            "sentences": self.sentences,
+            "stated": self.is_stated,
+            "detectable": {str(n): self.detectable(n) for n in numbers},
+        }
+
+    @property
+    def text(self) -> str:
+        """One sentence: what the study's seeds find, and what other numbers of seeds would."""
+        digits, title = self.metric.digits, self.metric.title
+        ours = self.detectable(self.seeds)
+        found = "nothing (one seed shows no spread)" if ours is None else f"{ours:.{digits}f} {title}"
+        others = ", ".join(
+            f"{n} seeds {value:.{digits}f}"
+            for n in OTHER_SEEDS
+            if n != self.seeds and (value := self.detectable(n)) is not None
+        )
+        origin = "stated" if self.is_stated else "in the runs that exist"
+        sentences = f", over test sentences {self.sentences:.{digits}f}" if self.sentences else ""
+        return (
+            f"With {plural(self.seeds, 'seed')} and {plural(self.rows, 'row')} the study finds {found} "
+            f"with {POWER:.0%} probability ({others}); sd over seeds {self.sd:.{digits}f}{sentences}, {origin}."
+        )
+
+    def seeds_text(self, difference: float) -> str:
+        """How many seeds a difference takes."""
+        what = f"A difference of {difference:g} {self.metric.title}"
+        needed = self.seeds_to_see(difference)
+        if needed is None:
+            why = ", because of the test sentences" if self.sentences else ""
+            return f"{what}: 1000 seeds are not enough{why}."
+        return f"{what} takes {plural(needed, 'seed')}."
+
+
+def power_of(study: Study, results: Results, spread: float | None = None) -> list[Power]:
+    """Power in the study's main metric and in perplexity, where a spread is known.
+
+    Args:
+        study: to plan.
+        results: with the runs that exist.
+        spread: a stated sd over seeds of the main metric; None to estimate it from runs.
+
+    Raises:
+        StoreError: a result is damaged.
+    """
+    rows = study.family(study.base)
+    main = study.task.metrics[study.metrics[0]]
+    if not rows:
+        return []
+    if spread is not None:
+        return [Power(main, spread, 0.0, True, len(study.seeds), rows)]
+    runs = read_runs(study, results)
+    found = []
+    for metric in dict.fromkeys((main, study.task.model_metrics[0])):
+        sd = _sd_over_seeds(study, runs, metric.name)
+        if sd:
+            found.append(Power(metric, sd, _sd_over_sentences(study, runs, metric.name), False, len(study.seeds), rows))
+    return found
+
+
+def _sd_over_seeds(study: Study, runs: Sequence[RunResult], metric: str) -> float | None:
+    """Standard deviation that rows share over seeds: around the layout row x seed, or of base alone."""
+    scores = _scores(study, runs, metric)
+    base = scores[study.base.label]
+    compared = [scores[row.label] for row in _compared(study)]
+    differences = [{s: value - base[s] for s, value in row.items() if s in base} for row in compared]
+    several = [row for row in differences if len(row) > 1 and any(row.values())]
+    if several:
+        return math.sqrt(seed_noise(several).pooled.value)
+    return statistics.stdev(base.values()) if len(base) > 1 else None
+
+
+def _sd_over_sentences(study: Study, runs: Sequence[RunResult], metric: str) -> float:
+    """Median over rows of the standard deviation of the difference from base over test sentences; 0 if unknown."""
+    resamples = {(run.row.label, run.run.seed): run.resamples[metric] for run in runs if run.resamples.get(metric)}
+    found = []
+    for row in _compared(study):
+        pairs = [
+            (ours, resamples[study.base.label, seed])
+            for seed in study.seeds
+            if (ours := resamples.get((row.label, seed))) and (study.base.label, seed) in resamples
+        ]
+        if pairs:
+            found.append(paired_bootstrap(0.0, pairs).std)
+    return statistics.median(found) if found else 0.0
+
+
+def _compared(study: Study) -> list[Row]:
+    """The rows that are compared with the first base."""
+    return [row for row in study.rows if row.base == study.base.label and not row.is_base]
+
+
+def _scores(study: Study, runs: Sequence[RunResult], metric: str) -> dict[str, dict[int, float]]:
+    """Scores by row and seed."""
+    scores: dict[str, dict[int, float]] = {row.label: {} for row in study.rows}
+    for run in runs:
+        if metric in run.scores:
+            scores[run.row.label][run.run.seed] = run.scores[metric].value
+    return scores

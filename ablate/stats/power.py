@@ -1,0 +1,65 @@
+"""Power of the verdicts: the smallest difference that a study can detect, and the seeds that a difference takes."""
+
+from __future__ import annotations
+
+import math
+import random
+from functools import cache
+
+from ablate.stats.distributions import critical_t
+from ablate.stats.tests import LEVEL
+from ablate.stats.verdict import MOST_SEEDS
+
+POWER = 0.8  # probability with which a difference should be found
+_DRAWS = 4000
+
+
+@cache
+def detectable(seeds: int, rows: int, sd: float, sentences: float = 0.0) -> float:
+    """Smallest true difference from base that a verdict finds with a probability of 80 %.
+
+    The rule of `ablate.stats.verdict` is simulated with fixed random numbers, for rows of equal noise and for Holm's
+    first step, in which the level is divided by all rows. With one row and without noise of sentences, it is the
+    difference at which the paired t test has this power.
+
+    Args:
+        seeds: at least 2.
+        rows: number of rows besides base.
+        sd: standard deviation of a score over seeds.
+        sentences: standard deviation of a difference from base over test sentences.
+    """
+    draw, n = random.Random(0), seeds
+    df = (n - 1) * rows
+    shared_t, own_t, z = critical_t(LEVEL / rows, df), critical_t(LEVEL, n - 1), critical_t(LEVEL, math.inf)
+    shared_z = critical_t(LEVEL / rows, math.inf)
+    found = []
+    for _ in range(_DRAWS):
+        row = _variance(draw, n - 1)
+        base = row if rows == 1 else _variance(draw, n - 1)  # residuals of two rows mirror each other
+        others = _variance(draw, (n - 1) * (rows - 1)) if rows > 1 else 0.0
+        pooled = (row + base + (rows - 1) * others) / (rows + 1)
+        together = max(row, pooled) + max(base, pooled)
+        shared_limit = math.hypot(shared_t * sd * math.sqrt(together / n), shared_z * sentences)
+        own_limit = math.hypot(own_t * sd * math.sqrt((row + base) / n), z * sentences)
+        noise = draw.gauss(0, 1) * math.hypot(sd * math.sqrt(2 / n), sentences)
+        found.append(max(shared_limit, own_limit) - noise)
+    return sorted(found)[int(POWER * _DRAWS)]
+
+
+def _variance(draw: random.Random, df: int) -> float:
+    """An estimate of a variance of 1 with these degrees of freedom."""
+    return draw.gammavariate(df / 2, 2 / df)
+
+
+def seeds_to_see(difference: float, rows: int, sd: float, sentences: float = 0.0) -> int | None:
+    """Smallest number of seeds with which `detectable` is at most a difference; None if not even 1000 are enough."""
+    low, high = 1, 2
+    while detectable(high, rows, sd, sentences) > difference:
+        if high == MOST_SEEDS:
+            return None
+        low, high = high, min(2 * high, MOST_SEEDS)
+    while high - low > 1:
+        middle = (low + high) // 2
+        enough = detectable(middle, rows, sd, sentences) <= difference
+        low, high = (low, middle) if enough else (middle, high)
+    return high

@@ -1,0 +1,55 @@
+"""The power section of a plan: its spread from runs or as stated, its words and its JSON."""
+
+import json
+
+import numpy as np
+import pytest
+
+from ablate.report.power import power_of
+from ablate.stats.power import detectable
+from tests.cli.inside import inside
+
+
+def test_the_spread_is_that_of_the_layout_of_rows_and_seeds(fake):
+    results = fake(rows=["A"])
+    draw = np.random.default_rng(0)
+    scores = draw.normal(size=(3, 3)) + np.array([[0.0, 5.0, -3.0]])  # the seeds' effect is no noise
+    for row, values in zip(("base", "A h=1", "A h=2"), scores, strict=True):
+        for seed, value in enumerate(values, 1):
+            results.done(row, seed, 5.0, 25.0 + value)
+    (bleu,) = power_of(results.study, results.results)
+    centered = scores - scores.mean(axis=0) - scores.mean(axis=1, keepdims=True) + scores.mean()
+    assert bleu.sd == pytest.approx(((centered**2).sum() / 4) ** 0.5)
+    assert (bleu.metric.name, bleu.seeds, bleu.rows, bleu.is_stated) == ("bleu", 3, 4, False)
+    assert f"With 3 seeds and 4 rows the study finds {detectable(3, 4, bleu.sd):.1f} BLEU with 80%" in bleu.text
+
+
+def test_base_alone_gives_a_spread_and_one_seed_gives_none(fake):
+    results = fake()
+    results.done("base", 1, 5.0, 25.0)
+    assert power_of(results.study, results.results) == []
+    results.done("base", 2, 5.0, 27.0)
+    assert power_of(results.study, results.results)[0].sd == pytest.approx(2**0.5)
+
+
+def test_a_stated_spread_needs_no_runs_and_one_seed_finds_nothing(fake):
+    results = fake(seeds="1")
+    (power,) = power_of(results.study, results.results, spread=0.5)
+    assert "finds nothing (one seed shows no spread)" in power.text
+    assert power.as_json()["detectable"]["1"] is None
+    assert power.seeds_text(50.0) == "A difference of 50 BLEU takes 2 seeds."
+
+
+def test_plan_shows_it_and_refuses_what_it_cannot_know(fake):
+    results = fake()
+    given = [str(results.study.path), "--results", str(results.results.root)]
+    done = inside("plan", *given, "--spread", "0.5", "--to-see", "1")
+    assert "the study finds" in done.out
+    assert "A difference of 1 BLEU takes" in done.out
+    content = json.loads(inside("plan", *given, "--spread", "0.5", "--to-see", "1", "--format", "json").out)
+    assert content["power"]["bleu"]["stated"] is True
+    assert content["to_see"]["seeds"] > 2
+    refused = inside("plan", *given, "--to-see", "1")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "give --spread SD" in refused.err
+    assert inside("plan", *given, "--spread", "-1").code == 2

@@ -1,0 +1,44 @@
+"""Power against the noncentral t distribution of scipy and statsmodels, and against the simulated verdicts."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+from statsmodels.stats.power import TTestPower
+
+from ablate.stats.power import POWER, detectable, seeds_to_see
+from benchmarks import verdicts as simulation
+
+
+@pytest.mark.parametrize("n", [3, 5, 8])
+def test_the_power_with_one_row_is_that_of_the_paired_t_test(n):
+    """The sd of a difference is sqrt(2) times that of a score."""
+    effect = detectable(n, 1, 1.0) / math.sqrt(2)
+    assert TTestPower().power(effect, n, 0.05) == pytest.approx(POWER, abs=0.02)
+    critical = stats.t.isf(0.025, n - 1)
+    assert stats.nct.sf(critical, n - 1, effect * math.sqrt(n)) == pytest.approx(POWER, abs=0.02)
+
+
+@pytest.mark.parametrize(("rows", "n", "sentences"), [(5, 3, 0.0), (13, 3, 0.0), (13, 5, 0.0), (13, 3, 1.0)])
+def test_the_verdicts_find_the_detectable_difference_in_80_percent_of_simulated_studies(rows, n, sentences):
+    draw, studies = np.random.default_rng(rows + n), 4000
+    scores = simulation.draw_study(draw, studies, rows, n, np.ones((1, 1, 1)))
+    scores += draw.normal(size=(studies, rows + 1, 1)) * sentences / math.sqrt(2)
+    scores[:, 1] += detectable(n, rows, 1.0, sentences)
+    found = simulation.judge(scores, sentences**2)[:, 0].mean()
+    assert found == pytest.approx(POWER, abs=0.04)
+
+
+def test_h_two_seeds_are_known_beforehand_to_see_almost_nothing():
+    assert detectable(2, 13, 1.0) > 10
+    assert detectable(3, 13, 1.0) < 6
+    assert detectable(8, 13, 1.0) < 2.5
+
+
+def test_the_smallest_number_of_seeds_is_found():
+    n = seeds_to_see(2.0, 13, 1.0)
+    assert detectable(n, 13, 1.0) <= 2.0 < detectable(n - 1, 13, 1.0)
+    assert seeds_to_see(1000.0, 13, 1.0) == 2
+    assert seeds_to_see(0.5, 1, 0.01, sentences=5.0) is None
+    assert detectable(5, 4, 3.0, 1.5) == pytest.approx(3 * detectable(5, 4, 1.0, 0.5))
