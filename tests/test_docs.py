@@ -13,7 +13,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Literal, get_args, get_origin
 
+import kubernetes_validate
 import pytest
+import yaml
 
 from ablate.config import PRESETS, ModelConfig, TrainingConfig
 from ablate.config.data import RowDataConfig
@@ -27,6 +29,7 @@ from tests.config.test_inactive import INACTIVE
 from tests.fields import SECTIONS
 
 ROOT = Path(__file__).parent.parent
+KUBERNETES = "1.31"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
 DOCUMENTS = [page for page in PAGES if page.name not in ("LOG.md", "CHANGELOG.md")]  # without names of earlier versions
 PUBLIC_OF_TASKS = (
@@ -357,3 +360,13 @@ def test_the_live_table_in_the_guide_has_the_current_legend():
     from ablate.report.progress import LEGEND
 
     assert f"\n{LEGEND}\n" in (ROOT / "docs/getting-started.md").read_text()
+
+
+def test_the_kubernetes_manifest_fits_the_schema_of_kubernetes():
+    text = (ROOT / "docs/clusters.md").read_text()
+    (manifest,) = [block for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "kind: Job" in block]
+    job = yaml.safe_load(manifest)
+    kubernetes_validate.validate(job, KUBERNETES, strict=True)
+    job["spec"]["completion_mode"] = job["spec"].pop("completionMode")
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(job, KUBERNETES, strict=True)

@@ -485,12 +485,18 @@ def _match_columns(table: Table, form: _Form) -> list[Column]:
 
 
 def _match_legend(table: Table, form: _Form) -> list[str]:
-    rules = dict.fromkeys((one.cost, one.within) for row in table.rows if (one := row.row.matched) is not None)
+    rules = dict.fromkeys(
+        (one.cost, one.within, one.tokens if one.cost == "flops" else None)
+        for row in table.rows
+        if (one := row.row.matched) is not None
+    )
     names = {"params": "parameters", "flops": "training FLOPs"}
+    # The column FLOPs counts the corpus's real lengths, with which the difference may be larger than the tolerance.
     return [
-        f"matched: the field that brings the row's {names[cost]} within {100 * within:g} % of base's."
-        for cost, within in rules
-    ]  # fmt: skip
+        f"matched: the field that brings the row's {names[cost]} within {100 * within:g} % of base's"
+        + ("." if tokens is None else f", counted for sentences of {tokens} tokens.")
+        for cost, within, tokens in rules
+    ]
 
 
 def _tuning_columns(table: Table, form: _Form) -> list[Column]:

@@ -70,6 +70,7 @@ class Matched:
     """A field that was chosen so that a row costs what base costs.
 
     target, reached: cost of base and of the row, in parameters or in FLOPs of one training.
+    tokens: tokens per sentence that FLOPs were counted with.
     """
 
     cost: Cost
@@ -78,6 +79,7 @@ class Matched:
     target: float
     reached: float
     within: float
+    tokens: int
 
     @property
     def difference(self) -> float:
@@ -97,7 +99,7 @@ class Matched:
         """The match for scripts."""
         return {
             "cost": self.cost, "field": self.field, "value": self.value, "base": self.target, "row": self.reached,
-            "within": self.within,
+            "within": self.within, "tokens": self.tokens,
         }  # fmt: skip
 
 
@@ -188,7 +190,7 @@ def match_row(
         raise NoMatch(f"no value of {match.field} is valid here")
     value, config = found
     reached = match.of(config, vocab_sizes(config))
-    matched = Matched(match.cost, match.field, value, search.target, reached, match.within)
+    matched = Matched(match.cost, match.field, value, search.target, reached, match.within, match.tokens)
     if abs(matched.difference) > match.within:
         raise NoMatch(
             f"no {match.field} gives base's {matched.amount(search.target)} within {100 * match.within:g} %; "

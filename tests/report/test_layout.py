@@ -151,6 +151,26 @@ def test_mixed_corpora_bring_a_warning(fake):
         assert re.search(r"WARNING: these results mix corpora\s0123456789ab,\sba9876543210", text)
 
 
+@pytest.mark.parametrize(
+    ("match", "words"),
+    [
+        (
+            "{flops: train_steps, tokens: 12}",
+            "training FLOPs within 1 % of base's, counted for sentences of 12 tokens.",
+        ),
+        ("{params: d_model, within: 0.2}", "parameters within 20 % of base's."),
+    ],
+)
+def test_matched_flops_name_the_length_that_they_are_counted_for(fake, match, words):
+    table = fake(f"""\
+study: matched
+data: {{corpus: toy, vocab_size: 350}}
+base: {{N: 2, d_model: 64, d_ff: 256, h: 4, train_steps: 300, batch_tokens: 1024}}
+rows: {{C: {{match: {match}, each: {{d_ff: [512]}}}}}}
+""").table()
+    assert f"matched: the field that brings the row's {words}" in paper_layout(table, starred, False).legend
+
+
 def test_legend_has_every_signature(fake):
     results = fake(seeds="1").all_done()
     other = SIGNATURE.replace("2.6.0", "2.5.1")
