@@ -175,4 +175,5 @@ def _sign(effect: Effect, cell: dict[str, int]) -> int:
 
 
 def _p(value: float, error: float, df: int) -> float:
-    return two_sided_p(value / error, df) if error else float(value == 0)
+    # Without any spread the noise is unknown, and no value is evidence.
+    return two_sided_p(value / error, df) if error else 1.0

@@ -86,7 +86,7 @@ def test_effects_are_in_markdown_json_and_the_page_and_only_for_designs(tmp_path
     assert "### P: add-one-in and leave-one-out" in text
     assert "| norm_position, in all others | +4.0 [+4.0, +4.0] |" in text
     (design,) = json.loads(as_json(table))["designs"]
-    assert design["effects"][2]["bleu"] == {"value": 4.0, "low": 4.0, "high": 4.0, "p_holm": 0.0}
+    assert design["effects"][2]["bleu"] == {"value": 4.0, "low": 4.0, "high": 4.0, "p_holm": 1.0}
     html = page(table, fake.results, [], [])
     assert '<h2 id="design-1">P: add-one-in and leave-one-out</h2>' in html
     assert "effect on BLEU (test)" in html
