@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -87,11 +88,12 @@ def _stored(study: Study, results: Results) -> int:
     from ablate.store.corpora import known_corpus
     from ablate.store.records import CorpusManifest
 
-    report, runs = Audit(), 0
+    report, runs, unfinished = Audit(), 0, 0
     for run in study.all_runs():
         folder = results.run(run.id)
         if folder.path.is_dir():
             runs += 1
+            unfinished += not folder.result.exists()
             audit(folder, report)
     # A set, because most rows share one corpus.
     known = {known_corpus(run.data, results.corpora) for run in study.runs()}
@@ -99,11 +101,15 @@ def _stored(study: Study, results: Results) -> int:
     for corpus in sorted(path for path in known if path is not None):
         manifest = report.read(functools.partial(CorpusManifest.read, corpus))
         corpora += manifest is not None
+        if not os.path.lexists(corpus):
+            report.faults.append(f"{corpus}: is missing")
         for name, expected in (manifest.files if manifest else {}).items():
             report.file(corpus.parent / name, expected)
     for line in report.faults:
         typer.echo(line)
-    checked = f"{report.files} files of {plural(runs, 'run')} and {corpora} {'corpus' if corpora == 1 else 'corpora'}"
+    ended = f", of which {unfinished} not finished," if unfinished else ""
+    prepared = f"{corpora} {'corpus' if corpora == 1 else 'corpora'}"
+    checked = f"{report.files} files of {plural(runs, 'run')}{ended} and {prepared}"
     typer.echo(f"stored: {checked}: {f'{len(report.faults)} damaged' if report.faults else 'all unchanged'}")
     return len(report.faults)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,7 +69,11 @@ def read_records(folder: RunFolder, into: Audit) -> RunRecords:
 
 def audit(folder: RunFolder, into: Audit) -> None:
     """Verify everything that a run has stored: records, checkpoints, metrics log and predictions."""
-    result = read_records(folder, into).result
+    records = read_records(folder, into)
+    result = records.result
+    if result is not None:  # a run has these from its beginning
+        into.faults += [f"{path}: is missing" for path in (folder.run, folder.execution, folder.provenance)
+                        if not os.path.lexists(path)]  # fmt: skip
     try:
         valid = {checkpoint.manifest: checkpoint for checkpoint in checkpoints.valid(folder.checkpoints)}
     except StoreError:  # recorded below, when each manifest is read

@@ -38,7 +38,10 @@ QUICK_FILES = ("result.json", "metrics.jsonl", "translations/", "test.target.txt
 QUICK_DAMAGES = ("other content", "folder")
 QUICK_VERBS = ("status", "table csv", "compare")
 # How an output may say that something is not as it was.
-WORDS = ("damaged", "missing", "cannot be read", "interrupted", "pending", "failed", "not a prepared corpus", "no run")
+WORDS = (
+    "damaged", "missing", "cannot be read", "interrupted", "pending", "failed", "not prepared", "no run", "not finished",
+    "not a prepared corpus", "leftover",
+)  # fmt: skip
 
 
 class Outcome(NamedTuple):

@@ -10,7 +10,7 @@ from ablate.store.cleaning import removable_files, remove
 from ablate.store.files import write_bytes
 from ablate.store.lease import Lease
 from ablate.store.records import Result
-from tests.records import RUN, a_decoding, a_provenance, a_result, a_run, change, save_checkpoint
+from tests.records import RUN, a_decoding, a_provenance, a_result, a_run, an_execution, change, save_checkpoint
 
 METRICS, TEXT = b'{"step": 1}\n', b"kana uno\n"
 
@@ -33,6 +33,7 @@ def run(tmp_path):
 
 def finish(run):
     write_bytes(run.predictions("abc"), TEXT)
+    an_execution().write(run.execution)
     checkpoints.prune(run.checkpoints, {8}, finished=True)
     decodings = {"abc": a_decoding(sha256=digest(TEXT))}
     a_result(kept_steps=(8,), decodings=decodings, metrics_sha256=digest(METRICS)).write(run.result)
@@ -102,7 +103,7 @@ def test_an_intact_run_has_no_faults(run):
     assert (result.files, result.faults) == (8, [])  # run, provenance, and twice manifest, weights and state
     result = Audit()
     audit(finish(run), result)
-    assert (result.files, result.faults) == (7, [])
+    assert (result.files, result.faults) == (8, [])
 
 
 @pytest.mark.parametrize("name", [
@@ -119,6 +120,22 @@ def test_a_flipped_bit_in_any_file_is_a_fault_that_names_the_file(run, name, at)
     audit(run, result)
     assert result.faults
     assert str(path) in result.faults[0]
+
+
+@pytest.mark.parametrize("name", ["run.json", "execution.json", "provenance.json"])
+def test_a_missing_record_of_a_finished_run_is_a_fault(run, name):
+    path = finish(run).path / name
+    path.unlink()
+    result = Audit()
+    audit(run, result)
+    assert result.faults == [f"{path}: is missing"]
+
+
+def test_weights_without_a_manifest_are_a_fault(run):
+    (finish(run).checkpoints / "000000008.json").unlink()
+    result = Audit()
+    audit(run, result)
+    assert result.faults == [f"{run.checkpoints}: the weights of step 8 are missing"]
 
 
 def test_missing_weights_are_a_fault(run):
