@@ -39,7 +39,8 @@ QUICK_DAMAGES = ("other content", "folder")
 QUICK_VERBS = ("status", "table csv", "compare")
 # How an output may say that something is not as it was.
 WORDS = (
-    "damaged", "missing", "cannot be read", "interrupted", "pending", "failed", "not prepared", "no run", "not finished",
+    "damaged", "missing", "cannot be read", "interrupted", "pending", "failed", "not prepared", "no run",
+    "not finished",
     "not a prepared corpus", "leftover",
 )  # fmt: skip
 
