@@ -89,11 +89,14 @@ def test_verify_finds_damage_and_exits_with_1(fake, given):
     fake.done("base", 1, 5.0, 25.0)
     folder.result.unlink()
     whole = inside("verify", *given, "--stored")
-    assert (whole.code, whole.out) == (0, "stored: 3 files of 1 run and 0 corpora: all unchanged\n")
+    assert (whole.code, whole.out) == (
+        0,
+        "stored: 3 files of 1 run, of which 1 not finished, and 0 corpora: all unchanged\n",
+    )
     folder.run.write_bytes(folder.run.read_bytes()[:-1])
     hurt = inside("verify", *given, "--stored")
     assert hurt.code == 1
     assert hurt.out == (
         f"{folder.run}: does not end with its hash: it was changed by hand, or written by an ablate before 0.2\n"
-        "stored: 3 files of 1 run and 0 corpora: 1 damaged\n"
+        "stored: 3 files of 1 run, of which 1 not finished, and 0 corpora: 1 damaged\n"
     )
