@@ -386,7 +386,8 @@ def _difference_columns(table: Table, form: _Form) -> list[Column]:
 
 
 def _differences(table: Table, metric: Metric) -> Column:
-    seeds, head = len(table.study.seeds), f"Δ{metric.title}\n{'[95 %]' if _has_verdicts(table) else '(n = 1)'}"
+    seeds = len(table.study.seeds)
+    head = f"Δ{metric.title}\n{'[95 %]' if _has_verdicts(table) else f'(n = {_most_seeds(table)})'}"
     return _verdict_column(table, head, metric, lambda verdict: _interval(verdict, seeds), numeric=True)
 
 
@@ -413,7 +414,10 @@ def _difference_legend(table: Table, form: _Form) -> list[str]:
             "mean difference from base, paired by seed, with an interval of at least 95 % for each row alone; it "
             "excludes 0 exactly if the verdict is worse or better"
         )
-        lines.append(f"Δ: {paired if several else 'difference from base with one seed'}.")
+        # With several seeds, intervals are missing only where all scores of all rows are equal over the seeds.
+        no_spread = "mean difference from base; the seeds show no spread, so that it has no interval"
+        alone = "difference from base with one seed" if _most_seeds(table) == 1 else no_spread
+        lines.append(f"Δ: {paired if several else alone}.")
     if several:
         several_bases = sum(row.row.is_base for row in table.rows) > 1
         rows = "the rows of each size" if several_bases else plural(table.family, "row")
@@ -460,6 +464,11 @@ def _verdict_column(
 def verdicts_of(table: Table, metric: Metric) -> list[Verdict]:
     """The verdicts in a metric on every row but base."""
     return [row.verdicts[metric.name] for row in table.rows if metric.name in row.verdicts]
+
+
+def _most_seeds(table: Table) -> int:
+    """Largest number of seeds that a row shares with base; 1 if no row has any."""
+    return max((verdict.n for verdict in verdicts_of(table, table.main) if verdict.n), default=1)
 
 
 def _has_verdicts(table: Table) -> bool:

@@ -136,4 +136,4 @@ def test_results_that_cannot_be_written_are_shown_without_new_scores(given, whol
     done = inside("table", *given)
     assert done.code == 0
     assert "BLEU" in done.out
-    assert done.err.endswith("Permission denied; new scores are left out\n")
+    assert "Permission denied; new scores are left out\n" in done.out

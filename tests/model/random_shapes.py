@@ -35,9 +35,11 @@ FIELDS = {
     "attention_scale": st.sampled_from(["1/sqrt(d_k)", 1]),
     "attention_bias": st.booleans(),
     "activation": st.sampled_from(["relu", "gelu", "swiglu"]),
+    "feed_forward_bias": st.booleans(),
     "norm": st.sampled_from(["layernorm", "rmsnorm"]),
     "norm_position": st.sampled_from(["post", "pre", "none"]),
     "residual": st.booleans(),
+    "embedding_scale": st.sampled_from(["sqrt(d_model)", 1]),
     "tied_embeddings": st.sampled_from(["all", "decoder", "none"]),
 }
 
