@@ -32,7 +32,8 @@ def test_help_names_every_command_once_in_its_group():
     found = {
         title: re.findall(r"^│ (\w+)", panel, re.M) for title, panel in zip(groups[::2], groups[1::2], strict=True)
     }
-    assert [title for title in found if title != "Options"] == ["Study", "Clusters", "Results", "Trained runs", "Housekeeping"]
+    titles = ["Study", "Clusters", "Results", "Trained runs", "Housekeeping"]
+    assert [title for title in found if title != "Options"] == titles
     assert sorted(name for names in found.values() for name in names) == sorted([*VERBS, "data"])
 
 

@@ -61,7 +61,8 @@ def test_a_failed_run_is_listed_and_runs_again_only_with_retry_failed(copy, calm
     found = statuses(copy)
     assert [key for key, status in found.items() if status["state"] != "done"] == [(LABEL, 1)]
     detail = found[LABEL, 1]["detail"]
-    assert re.search(r"checkpoints/\S+: \w.*; the run resumes from its last checkpoint; see .*log\.txt; --retry-f", detail)
+    remedy = r"the run resumes from its last checkpoint; see .*log\.txt; --retry-f"
+    assert re.search(rf"checkpoints/\S+: \w.*; {remedy}", detail)
     assert str(run.log) in detail
     assert "Traceback" in run.log.read_text()
 
