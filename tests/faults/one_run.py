@@ -150,7 +150,9 @@ def out_of_memory(small: Small, quick: bool) -> Tally:
             begun = like.read_execution()
             assert begun is not None
         else:
-            begun = Execution(training=small.corpus.training, device="cpu", threads=1, micro_batch_tokens=FITTING)
+            begun = Execution(
+                training=small.corpus.training, device="cpu", threads=1, micro_batch_tokens=FITTING, precision="fp32"
+            )
             a_provenance(threads=1).write(like.provenance)
         begun.halved().write(like.execution)
         small.attempt(like)
