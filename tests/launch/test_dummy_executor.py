@@ -134,7 +134,7 @@ def test_a_failure_in_another_executor_is_recorded_and_the_other_runs_end(tmp_pa
     study, results = read_study(path, Selection(seeds="1")), Results(tmp_path / "results")
     broken = study.runs_of(study.base)[0].id
     (results.run(broken).path / "checkpoints").parent.mkdir(parents=True)
-    (results.run(broken).path / "checkpoints").write_text("a file where a folder must be")
+    (results.run(broken).path / "checkpoints").symlink_to("/proc")  # a folder that takes no files
     watcher = Outcomes()
     outcome = launch(study, results, watcher, executor_for=two_processes)
     assert outcome.states == {"failed": 1, "done": 1}
