@@ -33,7 +33,8 @@ KUBERNETES = "1.31"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
 DOCUMENTS = [page for page in PAGES if page.name not in ("LOG.md", "CHANGELOG.md")]  # without names of earlier versions
 PUBLIC_OF_TASKS = (
-    "Task", "Batch", "OutputTerms", "Sample", "CorpusConfig", "DataConfig", "Metric", "PPL", "Measurement", "Score",
+    "Task", "SequenceToSequence", "Batch", "OutputTerms", "Sample", "CorpusConfig", "DataConfig", "Metric", "PPL",
+    "Measurement", "Score",
 )  # fmt: skip
 COMMANDS = (
     "init", "plan", "run", "status", "stop", "logs", "work", "table", "compare", "report", "translate", "generate",

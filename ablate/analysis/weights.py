@@ -9,7 +9,6 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from ablate.config import DecodingConfig
 from ablate.config.plugins import without_digest
 from ablate.data.tokenizer import BOS, EOS
 from ablate.decoding import translate_ids
@@ -18,6 +17,7 @@ from ablate.model import Transformer
 from ablate.model.attention import MultiHeadAttention
 from ablate.model.encoder_decoder import EncoderDecoder
 from ablate.run.inference import LoadedRun, refuse_too_long
+from ablate.tasks import SequenceToSequence
 
 SHOWN_TOKENS = 24  # of the test split of a language model
 STRONGEST = 3  # number of largest weights that are reported per head
@@ -72,16 +72,18 @@ def attention_weights(
     Args:
         run: the trained model with its tokenizers.
         sentence: in the source language, or a text; None for the first of the test split.
-        translation: the text that the decoder reads; None for the run's own translation, by the paper's beam search.
+        translation: the text that the decoder reads; None for the run's own prediction, by the task's beam search.
         layers: the attention layers of interest.
 
     Raises:
         UsageError: a text is empty, or no layer reports its weights.
         DataError: a text has more tokens than the model has positions.
     """
-    if "source" in run.corpus.fields:
-        text = run.corpus.text("test", "source")[0] if sentence is None else sentence
-        source, target = _token_ids(run, text, translation)
+    task, of_source = run.task, run.corpus.tokenizer
+    if isinstance(task, SequenceToSequence):
+        of_source = run.corpus.tokenizer_of(task.source)
+        text = run.corpus.text("test", task.source)[0] if sentence is None else sentence
+        source, target = _token_ids(run, task, text, translation)
     elif translation is not None:
         raise UsageError("--translation: a language model reads one text; give it as --sentence")
     else:
@@ -89,7 +91,7 @@ def attention_weights(
     recorded = record_weights(run.model, source, target, layers)
     is_one_sequence = not run.config.has_encoder
     target_pieces = run.corpus.tokenizer.pieces
-    source_pieces = run.corpus.tokenizer_of("source").pieces if source else target_pieces
+    source_pieces = of_source.pieces
     query_ids = {"encoder": source, "cross": target, "decoder": source + target if is_one_sequence else target}
     key_ids = {**query_ids, "cross": source}
     pieces = {
@@ -152,16 +154,18 @@ def _text_ids(run: LoadedRun, text: str | None) -> list[int]:
     return [BOS, *ids]
 
 
-def _token_ids(run: LoadedRun, sentence: str, translation: str | None) -> tuple[list[int], list[int]]:
+def _token_ids(
+    run: LoadedRun, task: SequenceToSequence, sentence: str, translation: str | None
+) -> tuple[list[int], list[int]]:
     """Return the source with its end mark and the target with its begin mark."""
-    tokenizer, config = run.corpus.tokenizer, run.config
-    (source,) = run.corpus.tokenizer_of("source").encode([sentence.strip()])
+    tokenizer, config = run.corpus.tokenizer_of(task.target), run.config
+    (source,) = run.corpus.tokenizer_of(task.source).encode([sentence.strip()])
     if not source:
         raise UsageError("--sentence: is empty")
     refuse_too_long(config, "--sentence", len(source))
     if translation is None:
         device = run.model.output_matrix.device
-        (target,) = translate_ids(run.model, [source], DecodingConfig(), device)
+        (target,) = translate_ids(run.model, [source], task.decoding, device)
     else:
         (target,) = tokenizer.encode([translation.strip()])
         if not target:

@@ -1,4 +1,4 @@
-"""`ablate translate`: translate standard input with a trained run."""
+"""`ablate translate`: translate or parse standard input with a trained run."""
 
 from __future__ import annotations
 
@@ -19,18 +19,33 @@ def command(
     row: RowOfStudy = None,
     results: ResultsRoot = DEFAULT_RESULTS,
     seed: SeedOfRow = None,
-    beam: Annotated[int, typer.Option("--beam", metavar="K", min=1, max=1024, help="Beam size.")] = 4,
+    beam: Annotated[
+        int | None,
+        typer.Option("--beam", metavar="K", min=1, max=1024, help="Beam size.", show_default="the task's: 4, or 21"),
+    ] = None,
     alpha: Annotated[
-        float, typer.Option("--alpha", metavar="A", min=0.0, max=10.0, help="Exponent of the length penalty.")
-    ] = 0.6,
+        float | None,
+        typer.Option(
+            "--alpha",
+            metavar="A",
+            min=0.0,
+            max=10.0,
+            help="Exponent of the length penalty.",
+            show_default="the task's: 0.6, or 0.3",
+        ),
+    ] = None,
 ) -> None:
-    """Translate standard input, one sentence per line."""
+    """Translate standard input, or parse it, one sentence per line."""
     folder = find_finished_run(Results(results), run, row, seed)
     sentences = _read_lines()  # all of them, since batches are sorted by length
+    given = {"beam": beam, "alpha": alpha}
     from ablate.run.inference import translate_text
 
-    for line in translate_text(folder, Results(results), sentences, beam, alpha):
-        print(line)
+    settings = {name: value for name, value in given.items() if value is not None}
+    for number, line in enumerate(translate_text(folder, Results(results), sentences, settings), 1):
+        if line is None:
+            typer.echo(f"standard input:{number}: the prediction is not valid; the line is empty", err=True)
+        print(line or "")
 
 
 def _read_lines() -> list[str]:

@@ -1,4 +1,4 @@
-"""Use a trained run: load it, translate text with it, or generate text."""
+"""Use a trained run: load it, predict texts from texts with it, or generate text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ablate.config import DecodingConfig, ModelConfig, RowConfig
+from ablate.config import ModelConfig, RowConfig
 from ablate.config.plugins import without_digest
 from ablate.data.corpus import Corpus
 from ablate.decoding import translate
@@ -20,7 +20,7 @@ from ablate.model import Transformer
 from ablate.run.pipeline import load_model
 from ablate.store import Results, RunFolder
 from ablate.store.records import Result, RunRecord
-from ablate.tasks import LanguageModel, Task, Translation, task_of
+from ablate.tasks import TASKS, LanguageModel, SequenceToSequence, Task, task_of
 
 CPU = torch.device("cpu")
 
@@ -63,34 +63,38 @@ def _corpus(results: Results, result: Result) -> Path:
     return results.corpus(next(filter(results.has_corpus, names), names[0]))
 
 
-def translation_run(folder: RunFolder, results: Results, device: torch.device = CPU) -> LoadedRun:
-    """Load a finished run of translation.
+def sequence_run(folder: RunFolder, results: Results, device: torch.device = CPU) -> LoadedRun:
+    """Load a finished run that predicts one text from another.
 
     Raises:
-        UsageError: the run has another task.
+        UsageError: the run has another kind of task.
         StoreError: the run is not finished, or the run or its corpus is damaged.
     """
-    _refuse_other_tasks(folder, Translation.name)
+    _refuse_other_tasks(folder, SequenceToSequence)
     return load_run(folder, results, device)
 
 
 def language_model_run(folder: RunFolder, results: Results, device: torch.device = CPU) -> LoadedRun:
-    """Load a finished run of a language model; errors as for `translation_run`."""
-    _refuse_other_tasks(folder, LanguageModel.name)
+    """Load a finished run of a language model; errors as for `sequence_run`."""
+    _refuse_other_tasks(folder, LanguageModel)
     return load_run(folder, results, device)
 
 
 def attention_run(folder: RunFolder, results: Results, device: torch.device = CPU) -> LoadedRun:
-    """Load a finished run whose attention can be shown; errors as for `translation_run`."""
-    _refuse_other_tasks(folder, Translation.name, LanguageModel.name)
+    """Load a finished run whose attention can be shown; errors as for `sequence_run`."""
+    _refuse_other_tasks(folder, SequenceToSequence, LanguageModel)
     return load_run(folder, results, device)
 
 
-def _refuse_other_tasks(folder: RunFolder, *tasks: str) -> None:
+def _refuse_other_tasks(folder: RunFolder, *classes: type[Task]) -> None:
+    """Refuse a run whose task is not of these classes; before its corpus and weights are read."""
     record = folder.read_run()
-    if record is not None and record.task not in tasks:
-        task = without_digest(record.task)
-        raise UsageError(f"run {folder.id} has the task {task}; only {listed(tasks)} is supported here")
+    if record is None or isinstance(task_of(record.task, folder.sources), classes):
+        return
+    supported = [name for name, task in TASKS.items() if isinstance(task, classes)]
+    raise UsageError(
+        f"run {folder.id} has the task {without_digest(record.task)}; only {listed(supported)} is supported here"
+    )
 
 
 def generate(
@@ -116,23 +120,39 @@ def generate(
         yield prompt + generate_text(run.model, run.corpus.tokenizer, prompt, config, number)
 
 
-def translate_text(folder: RunFolder, results: Results, sentences: Sequence[str], beam: int, alpha: float) -> list[str]:
-    """Translate sentences with the weights of the chosen step; empty sentences stay empty.
+def translate_text(
+    folder: RunFolder, results: Results, sentences: Sequence[str], settings: Mapping[str, Any]
+) -> list[str | None]:
+    """Predict a text from each sentence with the weights of the chosen step; empty sentences stay empty.
+
+    Args:
+        folder: of the run, whose task predicts one text from another.
+        results: the results root.
+        sentences: one per line of standard input.
+        settings: decoding fields that replace those of the task.
+
+    Returns:
+        The texts; None for a prediction that is not valid.
 
     Raises:
+        UsageError: the run has another kind of task.
         StoreError: the run is not finished, or the run or its corpus is damaged.
         DataError: a sentence is longer than the model's positions.
     """
-    run = translation_run(folder, results)
-    ids = run.corpus.tokenizer_of("source").encode([sentence.strip() for sentence in sentences])
+    run = sequence_run(folder, results)
+    task = run.task
+    assert isinstance(task, SequenceToSequence)
+    ids = run.corpus.tokenizer_of(task.source).encode([sentence.strip() for sentence in sentences])
     for number, sentence in enumerate(ids, 1):
         refuse_too_long(run.config, f"standard input:{number}", len(sentence))
     # A source without tokens leaves the model nothing to attend to.
     filled = [i for i, sentence in enumerate(ids) if sentence]
-    decoding = DecodingConfig(beam=beam, alpha=alpha)
-    texts = translate(run.model, run.corpus.tokenizer, [ids[i] for i in filled], decoding, CPU)
-    by_index = dict(zip(filled, texts, strict=True))
-    return [by_index.get(i, "") for i in range(len(ids))]
+    decoding = task.decoding.model_copy(update=dict(settings))
+    texts = translate(run.model, run.corpus.tokenizer_of(task.target), [ids[i] for i in filled], decoding, CPU)
+    shown: list[str | None] = [""] * len(ids)
+    for i, text in zip(filled, texts, strict=True):
+        shown[i] = task.readable(text, sentences[i])
+    return shown
 
 
 def refuse_too_long(config: ModelConfig, where: str, source: int, target: int | None = None) -> None:

@@ -13,6 +13,7 @@ from ablate.errors import StoreError, StudyError, listed
 from ablate.store.records import Measurement, Score
 from ablate.tasks.base import Batch, OutputTerms, Sample, Task
 from ablate.tasks.language_model import LanguageModel
+from ablate.tasks.sequence_to_sequence import SequenceToSequence
 from ablate.tasks.translation import Translation
 
 TASKS: dict[str, Task] = {task.name: task for task in (Translation(), LanguageModel())}
@@ -66,6 +67,8 @@ def _faults(task: Task) -> Iterator[str]:
     data = getattr(task, "data_config", None)
     if not (isinstance(data, type) and issubclass(data, CorpusConfig)):
         yield "data_config is not a subclass of ablate.tasks.DataConfig"
+    elif isinstance(task, SequenceToSequence) and len(data.fields) < 2:
+        yield "data_config has one text field; a SequenceToSequence task reads one and predicts another"
     elif PPL not in task.model_metrics:
         yield "model_metrics does not have PPL, which early stopping and learning curves use"
     elif not task.default_metrics:
@@ -88,6 +91,7 @@ __all__ = [
     "OutputTerms",
     "Sample",
     "Score",
+    "SequenceToSequence",
     "Task",
     "Translation",
     "load_task",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ablate.config import RowConfig, TranslationData, resolve_data
@@ -10,23 +10,20 @@ from ablate.config.data import CorpusConfig
 from ablate.config.metrics import PPL, PPL_CHAR, TRANSLATION_METRICS, Metric
 from ablate.paper import TABLE_3
 from ablate.store.records import Measurement, Score
-from ablate.tasks.base import OutputTerms, Sample, Task
+from ablate.tasks.sequence_to_sequence import SequenceToSequence
 
 if TYPE_CHECKING:
     import torch
 
-    from ablate.data.corpus import Corpus, Split
-    from ablate.data.seq2seq import Batch
+    from ablate.data.corpus import Corpus
     from ablate.model import Transformer
-    from ablate.tasks.base import Indices
 
 
-class Translation(Task):
+class Translation(SequenceToSequence):
     """Translate sentences; score them with sacreBLEU on detokenized text."""
 
     name = "translation"
     data_config = TranslationData
-    architectures = ("encoder-decoder", "decoder-only")
     model_metrics = (PPL, PPL_CHAR)
     prediction_metrics = TRANSLATION_METRICS
     default_metrics = ("bleu",)
@@ -64,21 +61,6 @@ class Translation(Task):
             return f"per character, dev={data.dev}, V={sizes}, plain negative log-likelihood"
         return super().describe(metric, data, vocab_sizes)
 
-    def n_targets(self, split: Split, items: Indices) -> int:
-        """Target tokens, end marks included."""
-        return int(split["target"].lengths[items].sum())
-
-    def collate(self, split: Split, items: Indices) -> Batch:
-        """Pad source and target."""
-        from ablate.data.seq2seq import collate
-
-        return collate(split, items, "source", "target")
-
-    def output_terms(self, model: Transformer, batch: Batch) -> OutputTerms:
-        """Run encoder and decoder; keep the states of target tokens."""
-        states = batch.at_targets(model(batch.source, batch.target_in))
-        return OutputTerms(states, model.output_matrix, batch.targets)
-
     def evaluate(self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device) -> dict[str, Score]:
         """Perplexity per subword token, and per character for comparing vocabularies."""
         from ablate.metrics.perplexity import per_character
@@ -87,21 +69,6 @@ class Translation(Task):
         tokens = int(corpus.split("dev")["target"].lengths.sum())
         characters = sum(len(text) + 1 for text in corpus.text("dev", "target"))  # the end of a sentence counts as one
         return {**scores, PPL_CHAR.name: Score(value=per_character(scores[PPL.name].value, tokens, characters))}
-
-    def predict(
-        self,
-        model: Transformer,
-        corpus: Corpus,
-        config: RowConfig,
-        device: torch.device,
-        after_batch: Callable[[], None] = lambda: None,
-    ) -> list[str]:
-        """Translate the source side of the test split."""
-        from ablate.decoding import translate
-
-        test = corpus.split("test")["source"]
-        sources = [test[i].tolist() for i in range(len(test))]
-        return translate(model, corpus.tokenizer, sources, config, device, after_batch)
 
     def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
         """Score translations with sacreBLEU, also on resampled test sets."""
@@ -114,9 +81,3 @@ class Translation(Task):
         from ablate.metrics.sacrebleu import sentence_scores
 
         return sentence_scores(metric, predictions, corpus.text("test", "target"))
-
-    def samples(self, corpus: Corpus, items: Sequence[int]) -> Iterator[Sample]:
-        """Source sentences and their references."""
-        sources, references = corpus.text("test", "source"), corpus.text("test", "target")
-        for i in items:
-            yield Sample(i + 1, (("source", sources[i]), ("reference", references[i])))

@@ -142,7 +142,7 @@ def test_faults_are_found_when_the_study_is_read(folder, tmp_path, old, new, mes
 def test_a_task_that_lacks_a_method_is_refused_when_the_study_is_read(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "faulty", ignore=shutil.ignore_patterns("results"))
     path = tmp_path / "faulty" / "classification.py"
-    path.write_text(path.read_text().replace("def n_targets", "def other"))
+    path.write_text(path.read_text().replace("SequenceToSequence", "Task"))
     with pytest.raises(StudyError, match=r"colors\.yaml:2:7: classification:Classification: TypeError: .*n_targets"):
         read_study(tmp_path / "faulty" / "colors.yaml")
 
@@ -158,6 +158,7 @@ def test_a_task_that_lacks_a_method_is_refused_when_the_study_is_read(folder, tm
             "default_metrics has acuracy, which is not",
         ),
         ('default_metrics = ("accuracy",)', "default_metrics = ()", "default_metrics is empty"),
+        ('fields = ("text", "label")', 'fields = ("text",)', "data_config has one text field"),
         ("model_metrics = (PPL,)", "model_metrics = ()", "model_metrics does not have PPL"),
         ("import numpy as np", "import numpy as np\n1 / 0", r"classification.py:4: .*: ZeroDivisionError"),
         ("import numpy as np", "import sys\nsys.exit(3)", r"classification.py:4: .*: SystemExit"),
@@ -173,14 +174,25 @@ def test_an_incomplete_task_is_one_error_when_the_study_is_read(folder, tmp_path
     assert len(error.value.lines) == 1  # its data and metrics are not judged by another task
 
 
-@pytest.mark.parametrize("command", ["translate", "attention", "export"])
-def test_commands_for_translation_refuse_its_runs(folder, trained, command, tmp_path):
+def test_it_is_not_exported(trained, tmp_path):
     run = next((trained / "runs").iterdir()).name
-    words = (tmp_path / "exported", "--to", "huggingface") if command == "export" else ()
-    done = ablate(command, run, *words, "--results", trained, check=2)
-    supported = "translation" if command == "translate" else "translation or language-model"
-    assert f"has the task classification:Classification; only {supported} is supported" in done.stderr
+    done = ablate("export", run, tmp_path / "exported", "--to", "huggingface", "--results", trained, check=2)
+    assert "has the task classification:Classification; only translation or language-model is" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_new_texts_are_labelled_by_translate(folder, trained):
+    study = folder / "colors.yaml"
+    done = ablate("translate", study, "base", "--results", trained, input="the house is red today\n\nthe car is blue\n")
+    assert done.stdout == "red\n\nblue\n"
+
+
+def test_its_attention_is_shown_with_its_own_fields(folder, trained):
+    words = ("--sentence", "the door is green", "--format", "json")
+    done = ablate("attention", folder / "colors.yaml", "base", "--results", trained, *words)
+    shown = json.loads(done.stdout)
+    assert "".join(shown["source"]).replace("▁", " ").startswith(" the door is green")
+    assert "".join(shown["target"]).replace("▁", " ") == "<s> green"
 
 
 def test_a_run_of_a_task_that_this_version_does_not_know_is_refused(trained, tmp_path):

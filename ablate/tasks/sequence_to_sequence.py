@@ -1,0 +1,86 @@
+"""The common part of tasks that read one text and predict another: batches, the loss, beam search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ablate.config import DecodingConfig, RowConfig
+from ablate.tasks.base import OutputTerms, Sample, Task
+
+if TYPE_CHECKING:
+    import torch
+
+    from ablate.data.corpus import Corpus, Split
+    from ablate.data.seq2seq import Batch
+    from ablate.model import Transformer
+    from ablate.tasks.base import Indices
+
+
+class SequenceToSequence(Task):
+    """Read one text field and predict another, by default the first and the second of the data settings.
+
+    `ablate translate` and `ablate attention` work with the runs of every task that derives from this class.
+    """
+
+    architectures = ("encoder-decoder", "decoder-only")
+
+    @property
+    def source(self) -> str:
+        """The text field that the model reads."""
+        return self.data_config.fields[0]
+
+    @property
+    def target(self) -> str:
+        """The text field that the model predicts."""
+        return self.data_config.fields[1]
+
+    @property
+    def decoding(self) -> DecodingConfig:
+        """Decoding of new texts: the task's defaults."""
+        return DecodingConfig(**{k: v for k, v in self.defaults.items() if k in DecodingConfig.model_fields})
+
+    def n_targets(self, split: Split, items: Indices) -> int:
+        """Target tokens, end marks included."""
+        return int(split[self.target].lengths[items].sum())
+
+    def collate(self, split: Split, items: Indices) -> Batch:
+        """Pad source and target."""
+        from ablate.data.seq2seq import collate
+
+        return collate(split, items, self.source, self.target)
+
+    def output_terms(self, model: Transformer, batch: Batch) -> OutputTerms:
+        """Run encoder and decoder; keep the states of target tokens."""
+        states = batch.at_targets(model(batch.source, batch.target_in))
+        return OutputTerms(states, model.output_matrix, batch.targets)
+
+    def predict(
+        self,
+        model: Transformer,
+        corpus: Corpus,
+        config: RowConfig,
+        device: torch.device,
+        after_batch: Callable[[], None] = lambda: None,
+    ) -> list[str]:
+        """Predict the target of each item of the test split by beam search."""
+        from ablate.decoding import translate
+
+        test = corpus.split("test")[self.source]
+        sources = [test[i].tolist() for i in range(len(test))]
+        return translate(model, corpus.tokenizer_of(self.target), sources, config, device, after_batch)
+
+    def readable(self, prediction: str, text: str) -> str | None:
+        """Return a prediction as `ablate translate` prints it; None if it is not valid.
+
+        Args:
+            prediction: as decoded.
+            text: that it was predicted from.
+        """
+        return prediction
+
+    def samples(self, corpus: Corpus, items: Sequence[int]) -> Iterator[Sample]:
+        """Sources and references."""
+        sources, references = corpus.text("test", self.source), corpus.text("test", self.target)
+        for i in items:
+            yield Sample(i + 1, ((self.source, sources[i]), ("reference", references[i])))
