@@ -33,7 +33,7 @@ from ablate.errors import DataError, StoreError
 from ablate.store.corpora import MANIFEST, fields_entry, fields_of, is_prepared
 from ablate.store.files import remove_temporaries, sha256, sync_file, write_bytes
 from ablate.store.machine import cores
-from ablate.store.records import CorpusCounts, CorpusManifest, EncodingState, TrainingText
+from ablate.store.records import CorpusCounts, CorpusManifest, EncodingState, Origin, TrainingText
 
 CHUNK = 10_000  # records
 COMMIT_EVERY = 50  # chunks: 500,000 records
@@ -53,7 +53,7 @@ class CorpusBuilder:
         folder: Path,
         data: DataConfig,
         sources: dict[str, TextSource],
-        about: dict[str, Any],
+        origins: dict[str, Origin],
         log: Callable[[str], None],
     ) -> None:
         """Store the arguments; `build` does the work.
@@ -62,10 +62,10 @@ class CorpusBuilder:
             folder: the working folder; it need not exist.
             data: the study's data settings.
             sources: by split.
-            about: by split, the manifest's entry on the source: its origin and the hashes of its text.
+            origins: by split, with the hashes of its text.
             log: receives a line at the start of each phase.
         """
-        self.folder, self.data, self.sources, self.about, self.log = folder, data, sources, about, log
+        self.folder, self.data, self.sources, self.origins, self.log = folder, data, sources, origins, log
         separate = data.separate_vocabularies
         self._models = [folder / (f"{field}.{TOKENIZER}" if field in separate else TOKENIZER) for field in data.fields]
 
@@ -124,7 +124,7 @@ class CorpusBuilder:
         return None
 
     def _differs_in_test_only(self, manifest: CorpusManifest) -> bool:
-        same_text = all(manifest.sources[split]["sha256"] == self.about[split]["sha256"] for split in ("train", "dev"))
+        same_text = all(manifest.sources[split].sha256 == self.origins[split].sha256 for split in ("train", "dev"))
         settings = _preparation(manifest.data, fields_of(manifest))
         return same_text and settings == _preparation(self.data.model_dump(mode="json"), self.data.fields)
 
@@ -176,7 +176,7 @@ class CorpusBuilder:
     def _check(self, split: str, records: list[Record], warnings: CorpusWarnings) -> None:
         """Add warnings about dev or test; each line begins with the split's name."""
         warnings.check(split, records, self.data.labels)
-        if self.about[split]["sha256"] == self.about["train"]["sha256"]:
+        if self.origins[split].sha256 == self.origins["train"].sha256:
             warnings.add(f"{split} is the same text as the training split: scores on it do not apply to other text")
 
     def _learn(self, records: list[Record], total: int) -> None:
@@ -256,7 +256,7 @@ class CorpusBuilder:
             training=self._training_id(hashes),
             data=_in_order(self.data.model_dump(mode="json", exclude={"folder"})),
             fields=tuple(fields_entry(self.data.fields).get("fields", ())) or None,
-            sources=self.about,
+            sources=self.origins,
             **counts.model_dump(exclude={"overlap"}),
             overlap=count_overlap(self.folder, self.data.fields),
             types={"ids": IDS.str, "offsets": OFFSETS.str},
@@ -270,7 +270,7 @@ class CorpusBuilder:
 
     def _training_id(self, hashes: dict[str, str]) -> str:
         """Hash of all but the test split. The ids of the training split follow from its text and the vocabulary."""
-        content = {split: self.about[split]["sha256"] for split in ("train", "dev")}
+        content = {split: self.origins[split].sha256 for split in ("train", "dev")}
         vocabulary = [hashes[path.name] for path in self._models]
         settings = _preparation(self.data.model_dump(mode="json"), self.data.fields)
         named = json.dumps([FORMAT, content, vocabulary, settings], sort_keys=True)

@@ -120,8 +120,8 @@ def _build(
     check_lease: Callable[[], None],
 ) -> None:
     """Build the corpus in a working folder and move it to `path`; `check_lease` raises if the lease was lost."""
-    about = {split: {**source.about(), "sha256": content[split]} for split, source in sources.items()}
-    builder = kind.builder(path.with_name(f".{path.name}.work"), data, sources, about, log)
+    origins = {split: source.origin().updated(sha256=tuple(content[split])) for split, source in sources.items()}
+    builder = kind.builder(path.with_name(f".{path.name}.work"), data, sources, origins, log)
     try:
         builder.build()
     except DataError:  # trying again with the same text would fail again

@@ -15,6 +15,7 @@ from ablate.data.hub import Repository
 from ablate.data.readers import Record
 from ablate.data.sources import Aligned, Tables, TextSource
 from ablate.errors import DataError, did_you_mean, listed
+from ablate.store.records import Origin
 
 SACREBLEU = "sacrebleu:"
 
@@ -64,13 +65,11 @@ class HubSplit(_Downloaded):
         paths = self.repository.download(files)
         return Tables(paths, self.fields)
 
-    def about(self) -> dict[str, Any]:
+    def origin(self) -> Origin:
         """The data set, its commit, its license as stated, and the files' names."""
         record = self.repository.record()
         files = self.repository.files(self.prefix)
-        return {
-            "hub": record.repository, "commit": record.commit, "licence": record.licence, "files": files,
-        }  # fmt: skip
+        return Origin(hub=record.repository, commit=record.commit, licence=record.licence, files=tuple(files))
 
     def signature(self) -> list[Any]:
         """The commit, which determines every file's content, and the columns."""
@@ -122,9 +121,9 @@ class SacrebleuSet(_Downloaded):
             raise DataError(f"{self.display_name}: sacreBLEU could not download it: {why}") from None
         return Aligned(((source,), (reference,)))
 
-    def about(self) -> dict[str, Any]:
+    def origin(self) -> Origin:
         """The test set's name."""
-        return {"test set": self.display_name, **self._source.about()}
+        return self._source.origin().updated(test_set=self.display_name)
 
     def signature(self) -> list[Any]:
         """Signatures of the files in sacreBLEU's cache."""

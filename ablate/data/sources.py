@@ -15,6 +15,7 @@ from ablate.data import toy
 from ablate.data.io import signature, text_hash
 from ablate.data.readers import Record, read_lines, read_rows, suffix_of
 from ablate.errors import DataError
+from ablate.store.records import Origin
 
 
 class TextSource(Protocol):
@@ -41,7 +42,7 @@ class TextSource(Protocol):
     def files(self) -> tuple[str, ...]:
         """Paths of the files, for messages."""
 
-    def about(self) -> dict[str, Any]:
+    def origin(self) -> Origin:
         """Origin of the text for the manifest, without paths of this machine."""
 
 
@@ -72,9 +73,9 @@ class Generated:
         """No files."""
         return ()
 
-    def about(self) -> dict[str, Any]:
+    def origin(self) -> Origin:
         """The generator's version."""
-        return {"generated": f"toy {toy.VERSION}"}
+        return Origin(generated=f"toy {toy.VERSION}")
 
 
 @dataclass
@@ -124,9 +125,9 @@ class Aligned:
         """The files of all fields."""
         return tuple(chain(*self.paths))
 
-    def about(self) -> dict[str, Any]:
+    def origin(self) -> Origin:
         """Names of the files."""
-        return {"files": [_name(file) for file in self.files()]}
+        return Origin(files=tuple(_name(file) for file in self.files()))
 
 
 @dataclass
@@ -177,9 +178,9 @@ class Tables:
         """The files."""
         return tuple(self.paths)
 
-    def about(self) -> dict[str, Any]:
+    def origin(self) -> Origin:
         """Names of the files."""
-        return {"files": [_name(file) for file in self.paths]}
+        return Origin(files=tuple(_name(file) for file in self.paths))
 
 
 def _name(path: str) -> str:

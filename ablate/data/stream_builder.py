@@ -21,7 +21,7 @@ from ablate.data.tokenizer import EOS, ByteTokenizer, ReservoirSample, Tokenizer
 from ablate.errors import DataError
 from ablate.store.corpora import MANIFEST, is_prepared
 from ablate.store.files import remove_temporaries, sha256, sync_file, write_bytes
-from ablate.store.records import CorpusManifest
+from ablate.store.records import CorpusManifest, Origin
 
 # The hash of the text already identifies these settings.
 _BY_CONTENT = ("corpus", "train", "dev", "test", "column", "rows", "max_bytes", "folder")
@@ -42,7 +42,7 @@ class StreamBuilder:
         folder: Path,
         data: LanguageData,
         sources: Mapping[str, StreamSource],
-        about: Mapping[str, Any],
+        origins: Mapping[str, Origin],
         log: Callable[[str], None],
     ) -> None:
         """Store the arguments; `build` does the work.
@@ -51,10 +51,10 @@ class StreamBuilder:
             folder: the working folder; it need not exist.
             data: the study's data settings.
             sources: by split.
-            about: by split, the manifest's entry on the source: its origin and the hash of its text.
+            origins: by split, with the hashes of its text.
             log: receives a line at the start of each phase.
         """
-        self.folder, self.data, self.sources, self.about, self.log = folder, data, sources, about, log
+        self.folder, self.data, self.sources, self.origins, self.log = folder, data, sources, origins, log
 
     def build(self) -> None:
         """Build the corpus; afterwards the folder holds a prepared one.
@@ -122,15 +122,15 @@ class StreamBuilder:
         training = [
             *stream_settings(values),
             hashes[TOKENIZER],
-            *(self.about[one]["sha256"] for one in ("train", "dev")),
+            *(self.origins[one].sha256 for one in ("train", "dev")),
         ]
-        same = self.about["dev"]["sha256"] == self.about["train"]["sha256"]
+        same = self.origins["dev"].sha256 == self.origins["train"].sha256
         manifest = CorpusManifest(
             format=FORMAT,
             training=hashlib.sha256(json.dumps(training, sort_keys=True).encode()).hexdigest()[:12],
             data={name: value for name, value in values.items() if name != "folder"},
             fields=self.data.fields,
-            sources=dict(self.about),
+            sources=dict(self.origins),
             pairs={split: each.records for split, each in sums.items()},
             left_out={},
             noticed=["dev is the same text as the training split: scores on it do not apply to other text"] * same,

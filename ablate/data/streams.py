@@ -21,6 +21,7 @@ from ablate.data.hub import DOWNLOADS, Repository
 from ablate.data.io import BLOCK, files_in, is_address, is_file, joined, open_bytes, readable, signature
 from ablate.data.readers import SUFFIXES, read_values, suffix_of
 from ablate.errors import DataError, did_you_mean, listed
+from ablate.store.records import Origin
 
 TEXT_SUFFIX = ".txt"
 _ROUNDING = 1e-9  # of sums of shares
@@ -53,7 +54,7 @@ class StreamSource(Protocol):
     def files(self) -> tuple[str, ...]:
         """Paths of the files, for messages."""
 
-    def about(self) -> dict[str, Any]:
+    def origin(self) -> Origin:
         """Origin of the text for the manifest, without paths of this machine."""
 
 
@@ -90,9 +91,9 @@ class GeneratedStream(_Hashed):
         """No files."""
         return ()
 
-    def about(self) -> dict[str, Any]:
+    def origin(self) -> Origin:
         """The generator's version."""
-        return {"generated": f"toy {toy.VERSION}"}
+        return Origin(generated=f"toy {toy.VERSION}")
 
 
 @dataclass
@@ -118,9 +119,9 @@ class FileStream(_Hashed):
         """The files."""
         return tuple(self.paths)
 
-    def about(self) -> dict[str, Any]:
+    def origin(self) -> Origin:
         """Names of the files."""
-        return {"files": [path.rpartition("/")[2] for path in self.paths]}
+        return Origin(files=tuple(path.rpartition("/")[2] for path in self.paths))
 
 
 @dataclass
@@ -146,12 +147,10 @@ class HubStream(_Hashed):
         """The name of the data set."""
         return (self.repository.display_name,)
 
-    def about(self) -> dict[str, Any]:
+    def origin(self) -> Origin:
         """The data set, its commit, its licence as stated, and the files' names."""
         record, files = self.repository.record(), self.repository.files(self.prefix)
-        return {
-            "hub": record.repository, "commit": record.commit, "licence": record.licence, "files": files,
-        }  # fmt: skip
+        return Origin(hub=record.repository, commit=record.commit, licence=record.licence, files=tuple(files))
 
 
 @dataclass
@@ -211,10 +210,10 @@ class Part(_Hashed):
         """The files of the whole."""
         return self.whole.files()
 
-    def about(self) -> dict[str, Any]:
+    def origin(self) -> Origin:
         """The origin of the whole, and the part."""
         limit = {} if self.max_bytes is None else {"max_bytes": self.max_bytes}
-        return {**self.whole.about(), "part": [round(self.first, 6), round(self.last, 6)], **limit}
+        return self.whole.origin().updated(part=(round(self.first, 6), round(self.last, 6)), **limit)
 
 
 def resolve_streams(

@@ -408,6 +408,44 @@ class CorpusCounts(Record):
     overlap: Overlap | None = None
 
 
+class Origin(Record):
+    """Origin of a split's text. Only the fields that were set are written.
+
+    test_set: name of a test set of sacreBLEU.
+    generated: name and version of the generator.
+    hub, commit, licence: data set on the Hub, the commit that was read, and its license as stated.
+    files: names, without their folders.
+    part: shares of the text's characters at which the split begins and ends.
+    max_bytes: only so many bytes of the text were used.
+    sha256: of the texts.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+
+    test_set: str | None = Field(None, alias="test set")
+    generated: str | None = None
+    hub: str | None = None
+    commit: str | None = None
+    licence: str | None = None
+    files: tuple[str, ...] | None = None
+    part: tuple[float, float] | None = None
+    max_bytes: int | None = None
+    sha256: tuple[str, ...] | None = None
+
+    def updated(self, **fields: Any) -> Origin:
+        """This origin with more fields set."""
+        return self.model_copy(update=fields)
+
+    @model_serializer
+    def _set_fields(self) -> dict[str, JsonValue]:
+        fields = {
+            info.alias or name: getattr(self, name)
+            for name, info in type(self).model_fields.items()
+            if name in self.model_fields_set
+        }
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
+
+
 class CorpusManifest(CorpusCounts):
     """corpus.json: makes a prepared corpus valid.
 
@@ -415,7 +453,7 @@ class CorpusManifest(CorpusCounts):
     training: hash of all that training and dev scores depend on.
     data: the settings that prepared it, without `folder`.
     fields: text fields; None for source and target, which the first version did not name.
-    sources: origin of each split, which depends on its kind, and the SHA-256 of its texts.
+    sources: origin of each split.
     types: of the arrays.
     files, sizes: SHA-256 and bytes of each file.
     """
@@ -424,7 +462,7 @@ class CorpusManifest(CorpusCounts):
     training: str
     data: dict[str, JsonValue]
     fields: tuple[str, ...] | None = None
-    sources: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
+    sources: dict[str, Origin] = Field(default_factory=dict)
     types: dict[str, str] = Field(default_factory=dict)
     files: dict[str, str]
     sizes: dict[str, int] = Field(default_factory=dict)

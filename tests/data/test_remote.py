@@ -22,7 +22,7 @@ settings, folder, corpora = json.loads(sys.argv[1])
 try:
     corpus = prepare(resolve_data(settings), Path(folder), Path(corpora))
     texts = [corpus.text("test", field) for field in corpus.fields]
-    print(json.dumps([*texts, corpus.manifest.sources["test"]]))
+    print(json.dumps([*texts, corpus.manifest.sources["test"].model_dump(mode="json")]))
 except DataError as error:
     print(json.dumps(list(error.lines)))
 """
