@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+
+Value = int | float | str  # of a field in a table of the paper
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class PaperRow:
     group: str
     scores: dict[str, float]
     params_millions: float | None = None
-    changed: dict[str, Any] = field(default_factory=dict)
+    changed: dict[str, Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -35,14 +36,14 @@ class PaperTable:
 
     title: str
     rows: tuple[PaperRow, ...]
-    base: dict[str, Any]
+    base: dict[str, Value]
     recipe: tuple[str, ...]
     corpus: str
     measured_on: str
 
 
 def _row(
-    group: str, ppl: float, bleu: float, params: float | None = None, changed: dict[str, Any] | None = None
+    group: str, ppl: float, bleu: float, params: float | None = None, changed: dict[str, Value] | None = None
 ) -> PaperRow:
     return PaperRow(group, {"ppl": ppl, "bleu": bleu}, params, changed or {})
 
