@@ -24,9 +24,8 @@ from pydantic import Field
 from ablate.errors import StoreError, UsageError
 from ablate.store.files import write_bytes
 from ablate.store.layout import Results
-from ablate.store.machine import start_time
+from ablate.store.machine import is_working
 from ablate.store.records import ProcessMark, Record, Setting
-from ablate.store.status import CLOCK_SECONDS, HEARTBEAT_SECONDS
 
 REPORT_SECONDS = 10.0  # between two reports of a pilot
 
@@ -111,12 +110,7 @@ class PilotReport(ProcessMark):
     @property
     def is_alive(self) -> bool:
         """Whether the pilot still works, by its process on this host and by the age of its report on others."""
-        if self.phase == "left":
-            return False
-        if self.host != socket.gethostname():
-            return time.time() - self.time < HEARTBEAT_SECONDS
-        born = start_time(self.pid)
-        return born is not None and self.born is not None and abs(born - self.born) < CLOCK_SECONDS
+        return self.phase != "left" and is_working(self, self.time)
 
 
 class JobEnd(Record):

@@ -7,6 +7,7 @@ import math
 import os
 import platform
 import socket
+import time
 from pathlib import Path
 
 from ablate.store.records import Machine, ProcessMark
@@ -16,6 +17,10 @@ CPU_INFO = Path("/proc/cpuinfo")  # Linux only
 CGROUPS = Path("/sys/fs/cgroup")
 PROCESS_CGROUPS = Path("/proc/self/cgroup")
 VMSTAT = Path("/proc/vmstat")
+
+# A process on another host counts as dead if its last report is older than this. On this host it is looked up.
+HEARTBEAT_SECONDS = 120.0
+CLOCK_SECONDS = 2.0  # tolerance for start times: the system derives them from a clock that may be set
 
 # Idle threads of OpenMP sleep rather than spin. On an older Xeon, two spinning threads lost three quarters of their
 # speed beside a busy neighbour, and were slower without one, too (benchmarks/LOG.md, 2026-11-22, threads that sleep).
@@ -169,6 +174,20 @@ def start_time(pid: int) -> float | None:
         return float(psutil.Process(pid).create_time())
     except (psutil.Error, ValueError):
         return None
+
+
+def is_working(process: ProcessMark, last_report: float) -> bool:
+    """Whether a process still works: on this host by its start time, on another by the age of its last report.
+
+    Args:
+        process: as it marked itself.
+        last_report: time of its last report, in seconds since the epoch.
+    """
+    if process.host != socket.gethostname():
+        return time.time() - last_report < HEARTBEAT_SECONDS
+    # The system reuses ids: a process that started at another time is another process.
+    born = start_time(process.pid)
+    return born is not None and process.born is not None and abs(born - process.born) < CLOCK_SECONDS
 
 
 def _processor() -> str:

@@ -10,7 +10,7 @@ from typing import Literal
 from ablate.errors import Damaged, StoreError
 from ablate.formatting import printable
 from ablate.store.layout import RunFolder
-from ablate.store.machine import start_time
+from ablate.store.machine import is_working
 from ablate.store.records import Failure, Progress, Provenance
 
 State = Literal["pending", "running", "interrupted", "failed", "diverged", "done"]
@@ -18,9 +18,6 @@ STATES: tuple[State, ...] = ("done", "running", "interrupted", "pending", "faile
 
 NO_DECODING = ""  # in place of a decoding id: only the training counts
 
-# A process on another host counts as dead if its last report is older than this. On this host it is looked up.
-HEARTBEAT_SECONDS = 120.0
-CLOCK_SECONDS = 2.0  # tolerance for start times: the system derives them from a clock that may be set
 # Bytes read from the end of a log, which may be long.
 _TAIL_BYTES = 16_384
 
@@ -120,10 +117,4 @@ def last_lines(log: Path, count: int) -> list[str]:
 
 def is_alive(progress: Progress) -> bool:
     """Whether the process that wrote this report still works on the run."""
-    if progress.phase == "left":
-        return False
-    if progress.host != socket.gethostname():
-        return time.time() - progress.time < HEARTBEAT_SECONDS
-    # The system reuses ids: a process that started at another time is another process.
-    born = start_time(progress.pid)
-    return born is not None and progress.born is not None and abs(born - progress.born) < CLOCK_SECONDS
+    return progress.phase != "left" and is_working(progress, progress.time)

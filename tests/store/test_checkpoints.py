@@ -309,3 +309,33 @@ def test_a_process_that_loses_the_run_while_it_saves_writes_nothing_more(folder,
         checkpoints.save(folder, WEIGHTS[2], STATE[2], a_training_state(2), True, check_lease)
     assert len(list(folder.glob("000000002.*"))) == written
     assert [c.step for c in checkpoints.valid(folder)] == [1]
+
+
+@pytest.mark.parametrize("calls", range(4))
+def test_the_lease_is_checked_before_anything_is_removed_or_written(folder, calls):
+    save(folder, 1)
+    leftover = folder / ".000000002.json.tmp"
+    leftover.write_text("of a killed process")
+    made = []
+
+    def check_lease():
+        made.append(sorted(path.name for path in folder.glob("*2.*")))
+        if len(made) > calls:
+            raise LeaseLost("lease.json")
+
+    with pytest.raises(LeaseLost):
+        checkpoints.save(folder, WEIGHTS[2], STATE[2], a_training_state(2), True, check_lease)
+    weights, state = "000000002.weights.safetensors", "000000002.state.safetensors"
+    before = [[leftover.name], [], [weights], sorted([state, weights])]
+    assert made == before[: calls + 1]
+
+
+def test_of_several_unreadable_checkpoints_the_newest_is_named(folder, monkeypatch):
+    save(folder, 1, 2)
+
+    def refuse(path):
+        raise StoreError(f"{path.name}: cannot be read")
+
+    monkeypatch.setattr(checkpoints, "_read", refuse)
+    with pytest.raises(StoreError, match=r"^000000002.json: cannot be read, and there is no checkpoint before it$"):
+        checkpoints.newest(folder)

@@ -1,10 +1,12 @@
 """Pointers from data settings to the corpus that was made from them."""
 
+import hashlib
+import json
 from dataclasses import asdict
 
 from ablate.config import resolve_data
 from ablate.config.cost import Lengths
-from ablate.store.corpora import known_lengths, lengths_in, remember, remembered
+from ablate.store.corpora import known_corpus, known_lengths, lengths_in, remember, remembered
 from tests.records import a_manifest
 
 LENGTHS = Lengths(2, 30, 34, 36, 500, 520, 600)
@@ -56,3 +58,20 @@ def test_a_corpus_is_remembered_for_the_files_and_the_format_that_it_was_made_fr
     assert remembered(DATA, tmp_path, [["train.en", 11, 20]]) is None
     made = a_manifest().format
     assert [remembered(DATA, tmp_path, signature, format) for format in (made, made + 1)] == [id, None]
+
+
+def test_the_manifest_of_the_corpus_prepared_last_is_named_even_if_it_is_gone(tmp_path):
+    assert known_corpus(DATA, tmp_path) is None
+    remember(DATA, tmp_path, "0123456789ab")
+    assert known_corpus(DATA, tmp_path) == tmp_path / "0123456789ab" / "corpus.json"
+
+
+def test_settings_introduced_later_do_not_change_the_pointer_unless_they_are_set(tmp_path):
+    """The first version hashed all of its settings, at their defaults too."""
+    names = ("corpus", "direction", "vocab_size", "max_length", "train", "dev", "test")
+    first = {name: value for name, value in DATA.model_dump().items() if name in names}
+    hashed = hashlib.sha256(json.dumps(first, sort_keys=True).encode()).hexdigest()[:12]
+    remember(DATA, tmp_path, "0123456789ab")
+    assert [path.name for path in tmp_path.iterdir()] == [f"{hashed}.json"]
+    remember(DATA.model_copy(update={"max_ratio": 2.0}), tmp_path, "0123456789ab")
+    assert len(list(tmp_path.iterdir())) == 2

@@ -70,3 +70,10 @@ def test_the_result_of_another_run_is_damage(results):
     result.write(results.run("f" * 12).result)
     with pytest.raises(Damaged, match=f"is the result of run {ID}"):
         results.run("f" * 12).read_result()
+
+
+def test_the_folders_in_which_writers_leave_temporary_files(results):
+    run = results.run(ID)
+    written = {run.path, run.checkpoints, run.predictions("ba9876543210").parent, run.scores("ba9876543210").parent}
+    assert len(run.folders) == len(written) == 4
+    assert set(run.folders) == written

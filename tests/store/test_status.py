@@ -10,9 +10,9 @@ import pytest
 
 from ablate.store import RunFolder, state_of
 from ablate.store.files import read_json, write_json
-from ablate.store.machine import process_mark
+from ablate.store.machine import CLOCK_SECONDS, HEARTBEAT_SECONDS, process_mark
 from ablate.store.records import ProcessMark, Progress
-from ablate.store.status import HEARTBEAT_SECONDS, STATES, damage_of, is_alive, read_progress
+from ablate.store.status import STATES, damage_of, is_alive, last_lines, read_failure, read_progress, record_failure
 from tests.records import a_decoding, a_failure, a_progress, a_result, a_run
 
 BEAM, GREEDY = "0123456789ab", "ba9876543210"
@@ -179,3 +179,33 @@ def test_the_mark_of_this_process_is_alive_and_survives_json():
     mark = ProcessMark.model_validate_json(process_mark().model_dump_json())
     assert is_alive(Progress(**mark.model_dump(), phase="training"))
     assert mark.born == pytest.approx(psutil.Process().create_time())
+
+
+@pytest.mark.parametrize(("off", "state"), [(0, "running"), (0.5, "running"), (1.5, "interrupted")])
+def test_start_times_may_differ_by_a_clock_that_was_set(folder, other, off, state):
+    mark = mark_of(other)
+    for sign in (-1, 1):
+        born = mark.born + sign * off * CLOCK_SECONDS
+        write(folder, a_progress(mark.model_copy(update={"born": born})))
+        assert state_of(folder, BEAM) == state
+    write(folder, a_progress(mark.model_copy(update={"born": None})))
+    assert state_of(folder, BEAM) == "interrupted"
+
+
+def test_a_failure_lists_every_host_on_which_the_run_failed_once(folder, monkeypatch):
+    before = None
+    for host in ("sick", "well", "sick"):
+        monkeypatch.setattr("socket.gethostname", lambda host=host: host)
+        record_failure(folder, f"reason on {host}", before, killed=host == "well")
+        before = read_failure(folder)
+    assert (before.hosts, before.reason, before.killed) == (("sick", "well"), "reason on sick", False)
+
+
+def test_the_end_of_a_log_is_read_without_its_beginning(tmp_path):
+    log = tmp_path / "log.txt"
+    assert last_lines(log, 3) == []
+    log.write_bytes(b"first\n" + "\u20ac".encode() * 20_000 + b"\n\n  \nnext\x1b[31m\nlast\n")
+    assert [line.replace("\ufffd", "") for line in last_lines(log, 2)] == ["next\\x1b[31m", "last"]
+    euros, *_ = last_lines(log, 3)
+    assert 5_000 < euros.count("\u20ac") < 6_000  # of a block of 16,384 bytes
+    assert last_lines(log, 9)[1:] == last_lines(log, 2)
