@@ -12,7 +12,6 @@ results/<study>/jobs/<id>/
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
