@@ -20,6 +20,7 @@ from pathlib import Path
 EXIT_RUN_FAILED = 1
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
+EXIT_READER_GONE = 141  # as if SIGPIPE had ended the process
 
 
 class AblateError(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 
@@ -84,9 +85,34 @@ def interval_text(low: float, high: float, digits: int) -> str:
     return f"[{ends[0]}, {ends[1]}]"
 
 
+# Control characters but tab and line feed (C0, C1 and DEL), line separators, bidirectional marks, lone surrogates.
+_HARMFUL = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff]|\r(?!\n)"
+)
+
+
+def visible(text: str) -> str:
+    r"""Text for a terminal or a page: characters that could act on it are escaped, such as `\x1b` and `\u202e`.
+
+    These are control characters but tabs and line breaks, bidirectional marks, which reorder the text around them, and
+    surrogates. Letters of every script stay.
+    """
+    return _HARMFUL.sub(lambda match: _escape(match[0]), text)
+
+
 def printable(text: str) -> str:
-    r"""Text for a terminal: control and other unprintable characters escaped as Python writes them, such as `\x1b`."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    r"""Text of one line, such as a message or a label: everything but printable characters is escaped, such as `\n`."""
+    return "".join(c if c.isprintable() else _escape(c) for c in text)
+
+
+def json_text(value: object, *, ascii_only: bool = False) -> str:
+    r"""JSON, indented. Characters that are not `visible` have JSON's escapes, so that the value stays the same."""
+    text = json.dumps(value, indent=1, ensure_ascii=ascii_only)
+    return _HARMFUL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def _escape(character: str) -> str:
+    return repr(character)[1:-1]
 
 
 def ellipsis(text: str, width: int) -> str:

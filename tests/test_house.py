@@ -15,7 +15,7 @@ MODULES = {path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."): 
 
 FLOORS = (
     ("errors", "paper", "formatting", "interpreter"),
-    ("config",),
+    ("config", "streams"),
     ("stats", "kernels"),
     ("store",),
     ("data", "model", "plotting"),

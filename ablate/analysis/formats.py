@@ -110,13 +110,13 @@ def print_weights(weights: AttentionWeights, console: Console) -> None:
         for line in heat_maps(layer, console.width, colors):
             console.print(line, soft_wrap=True)
     for reason in weights.hidden:
-        console.print(reason, markup=False, highlight=False)
+        console.print(reason)
     if weights.layers:
         for line in _legend(colors):
             console.print(line, soft_wrap=True)
         console.print()
         console.print(_table(weights))
-        console.print(_meanings(weights), style="dim", markup=False)
+        console.print(_meanings(weights), style="dim")
 
 
 def heat_maps(weights: LayerWeights, width: int, colors: bool) -> Iterator[Text]:
@@ -277,7 +277,7 @@ def print_importances(importances: Importances, console: Console) -> None:
         f"when the head is masked. {useless} of {len(importances.heads)} heads are at 0 or below (light bars).",
         "One head is masked at a time: two that do the same work both look unimportant.",
     ):
-        console.print(line, style="dim", markup=False, soft_wrap=True)
+        console.print(line, style="dim", soft_wrap=True)
 
 
 def _loss(nats: float) -> tuple[str, str]:

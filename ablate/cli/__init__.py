@@ -2,34 +2,54 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
+from contextlib import suppress
 from types import FrameType
 
-from ablate.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, AblateError, Interrupted
+from ablate import streams
+from ablate.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_READER_GONE, AblateError, Interrupted
+from ablate.formatting import printable
 
 
 def main() -> None:
-    """Run the command line and exit: 0 done, 1 a run failed or diverged, 2 bad usage or input, 130 interrupted."""
+    """Run the command line and exit.
+
+    0 done, 1 a run failed or diverged, 2 bad usage or input, 130 interrupted, 141 the reader of a pipe has ended.
+    """
+    streams.prepare()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
+    code = _exit_code()
+    streams.finish()
+    sys.exit(code)
+
+
+def _exit_code() -> int:
     try:
         from ablate.cli.app import run_command
 
-        sys.exit(run_command())
+        code = run_command()
+        sys.stdout.flush()  # so that an error of the last write is reported here
+        return code
     except AblateError as error:
-        for line in error.lines:
-            print(line, file=sys.stderr)
-        sys.exit(EXIT_BAD_INPUT)
+        return _refused(*error.lines)
     except Interrupted:
-        sys.exit(EXIT_INTERRUPTED)
+        return EXIT_INTERRUPTED
     except BrokenPipeError:  # the reader of a pipe has ended, as `| head` does
-        # Python flushes standard output at exit, and would report the error once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_READER_GONE
+    except UnicodeEncodeError as error:  # of a file's name: text that is printed is escaped instead
+        return _refused(f'"{error.object}": is not a file name in the encoding {error.encoding} of this process')
     except OSError as error:  # a folder without write permission, a full disk
-        print(f"{error.filename or 'ablate'}: {error.strerror or error}", file=sys.stderr)
-        sys.exit(EXIT_BAD_INPUT)
+        return _refused(f"{error.filename or 'ablate'}: {error.strerror or error}")
+
+
+def _refused(*lines: str) -> int:
+    """Print a line for each error, and return the exit code for them."""
+    with suppress(OSError):  # standard error is closed or full, too
+        for line in lines:
+            streams.echo(printable(line), err=True)
+    return EXIT_BAD_INPUT
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

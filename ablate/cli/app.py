@@ -30,6 +30,7 @@ from ablate.cli import (
 )
 from ablate.cli.usage import ClickException, Command, CommandGroup, usage_error
 from ablate.store.machine import set_default_environment
+from ablate.streams import echo
 
 GROUPS = {
     "Study": (init, plan, run, status),
@@ -52,7 +53,7 @@ app = typer.Typer(
 
 def _print_version(requested: bool) -> None:
     if requested:
-        typer.echo(f"ablate {ablate.__version__}")
+        echo(f"ablate {ablate.__version__}")
         raise typer.Exit
 
 
@@ -81,6 +82,7 @@ def run_command() -> int:
 
     Raises:
         UsageError: the command, an option or an argument is wrong or missing.
+        BrokenPipeError: the reader of standard output has ended.
     """
     set_default_environment()
     try:
@@ -88,4 +90,8 @@ def run_command() -> int:
         code = app(sys.argv[1:] or ["--help"], prog_name="ablate", standalone_mode=False)
     except ClickException as error:
         raise usage_error(error) from None
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # for which click exits with 1
+            raise end.__context__ from None
+        raise
     return code if isinstance(code, int) else 0

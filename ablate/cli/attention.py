@@ -21,6 +21,7 @@ from ablate.cli.options import (
 )
 from ablate.errors import UsageError
 from ablate.store import Results
+from ablate.streams import echo, new_console, print_data
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -126,15 +127,13 @@ def _weights(
 
         _save(draw_weights(weights, run), out)
     if format is Format.json:
-        typer.echo(formats.weights_json(weights, run), nl=False)
+        print_data(formats.weights_json(weights, run))
     elif format is Format.csv:
-        typer.echo(formats.weights_csv(weights), nl=False)
+        print_data(formats.weights_csv(weights))
     else:
-        from rich.console import Console
-
         from ablate.analysis.formats import print_weights
 
-        print_weights(weights, Console(highlight=False))
+        print_weights(weights, new_console())
 
 
 def _save(figure: Figure, paths: list[Path]) -> None:
@@ -143,7 +142,7 @@ def _save(figure: Figure, paths: list[Path]) -> None:
 
     save(figure, paths)
     for path in paths:
-        typer.echo(f"Wrote {path}", err=True)
+        echo(f"Wrote {path}", err=True)
 
 
 def _importance(run: str, importances: Importances, format: Format, out: list[Path]) -> None:
@@ -155,27 +154,24 @@ def _importance(run: str, importances: Importances, format: Format, out: list[Pa
 
         _save(draw_importances(importances, run), out)
     if format is Format.json:
-        typer.echo(formats.importances_json(importances, run), nl=False)
+        print_data(formats.importances_json(importances, run))
     elif format is Format.csv:
-        typer.echo(formats.importances_csv(importances), nl=False)
+        print_data(formats.importances_csv(importances))
     else:
-        from rich.console import Console
-
         from ablate.analysis.formats import print_importances
 
-        print_importances(importances, Console(highlight=False))
+        print_importances(importances, new_console())
 
 
 def _measure(opened: LoadedRun, among: list[AttentionLayer], pairs: int | None) -> Importances:
     """Measure the importance of heads; a terminal shows a progress bar."""
-    from rich.console import Console
     from rich.progress import Progress
 
     from ablate.analysis.importance import count_passes, measure_importances
 
     dev = opened.task.items(opened.corpus, "dev", opened.config)
     dev = dev if pairs is None else dev.first(pairs)
-    console = Console(stderr=True)
+    console = new_console(err=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("passes over the dev split", total=count_passes(among))
         device = opened.model.output_matrix.device

@@ -8,6 +8,7 @@ import typer
 
 from ablate.cli.options import DEFAULT_RESULTS, Overrides, ResultsRoot, Rows, Seeds, StudyFile, study_and_results
 from ablate.formatting import plural, size
+from ablate.streams import echo
 
 EXAMPLE = "ablate clean study.yaml --weights --yes"
 
@@ -41,11 +42,11 @@ def command(
         line = f"{removable.folder.path}: {', '.join(kinds)}, {size(size_of(removable.paths))}"
         if not yes:
             freed += size_of(removable.paths)
-            typer.echo(line)
+            echo(line)
             continue
         removed = remove(removable, weights)  # None: a worker holds the run's lease
         freed += removed or 0
-        typer.echo(f"{line}: {'kept, a worker is using it' if removed is None else 'removed'}")
+        echo(f"{line}: {'kept, a worker is using it' if removed is None else 'removed'}")
     done = "freed" if yes else "can be freed with --yes"
     more = "" if weights else " --weights includes the weights of finished runs."
-    typer.echo(f"{size(freed)} {done}.{more}" if freed or yes else f"Nothing to clean.{more}")
+    echo(f"{size(freed)} {done}.{more}" if freed or yes else f"Nothing to clean.{more}")

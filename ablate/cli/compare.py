@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
@@ -24,6 +23,7 @@ from ablate.cli.options import (
 )
 from ablate.errors import Damaged
 from ablate.store import Results
+from ablate.streams import echo, print_json
 
 if TYPE_CHECKING:
     from ablate.report.compare import Comparison
@@ -60,7 +60,7 @@ def command(
     found = compare(table, rows[before.label], rows[after.label], root)
     found = _with_sentences(found, root, sentences) if sentences else found
     if format is OutputFormat.json:
-        typer.echo(json.dumps(found.as_json(), indent=1, ensure_ascii=False))
+        print_json(found.as_json())
         return
     from ablate.report.compare import print_comparison
 
@@ -82,7 +82,7 @@ def _with_sentences(found: Comparison, root: Results, count: int) -> Comparison:
             try:
                 return _of_seed(found, root, seed, count, (before, after))
             except Damaged as error:
-                typer.echo(f"{error}; `ablate run` prepares the corpus again", err=True)
+                echo(f"{error}; `ablate run` prepares the corpus again", err=True)
                 return found
     return found
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import typer
 
 from ablate.cli.options import (
@@ -20,6 +18,7 @@ from ablate.cli.options import (
 )
 from ablate.cli.usage import Command, CommandGroup
 from ablate.store import Results
+from ablate.streams import echo, print_json
 
 app = typer.Typer(help="List, describe and prepare corpora.", cls=CommandGroup, rich_markup_mode="rich")
 
@@ -35,7 +34,7 @@ def list_corpora(results: ResultsRoot = DEFAULT_RESULTS, format: Format = Output
     prepared = prepared_corpora(Results(results).corpora)
     if format is OutputFormat.json:
         lists = {"named": [one.as_json() for one in named], "prepared": [one.as_json() for one in prepared]}
-        typer.echo(json.dumps(lists, indent=1))
+        print_json(lists)
         return
     from ablate.report.data_text import print_list
 
@@ -59,7 +58,7 @@ def show(
     corpus = prepare(content.data_of(content.base), content.data_folder, root.corpora, _print_note)
     shown = describe(corpus)
     if format is OutputFormat.json:
-        typer.echo(json.dumps(shown.as_json(), indent=1, ensure_ascii=False))
+        print_json(shown.as_json())
         return
     from ablate.report.data_text import print_description
 
@@ -83,8 +82,8 @@ def prepare(
     for data in dict.fromkeys(content.data_of(row) for row in content.rows):
         corpus = prepare(data, content.data_folder, root.corpora, _print_note)
         corpus.verify(every=True)
-        typer.echo(f"{corpus.folder}: {corpus.manifest.pairs['train']:,} records, V={data.vocab_size:,}")
+        echo(f"{corpus.folder}: {corpus.manifest.pairs['train']:,} records, V={data.vocab_size:,}")
 
 
 def _print_note(line: str) -> None:
-    typer.echo(line, err=True)
+    echo(line, err=True)

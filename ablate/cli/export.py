@@ -11,6 +11,7 @@ import typer
 from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, SeedOfRow, find_finished_run
 from ablate.errors import UsageError
 from ablate.store import Results
+from ablate.streams import echo
 
 EXAMPLE = "ablate export 3f2a model --to huggingface"
 
@@ -46,4 +47,4 @@ def command(
     from ablate.export import export_run
 
     name = export_run(source, Results(results), to.value, folder)
-    typer.echo(f"Wrote {folder} for {name}; docs/export.md shows how to load it.")
+    echo(f"Wrote {folder} for {name}; docs/export.md shows how to load it.")

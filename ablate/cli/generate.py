@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
@@ -18,6 +17,7 @@ from ablate.cli.options import (
     find_finished_run,
 )
 from ablate.store import Results
+from ablate.streams import print_data, print_json
 
 EXAMPLE = "ablate generate study.yaml base --prompt 'The ' --tokens 200"
 
@@ -58,9 +58,9 @@ def command(
     texts = generate(folder, root, prompt, count, draw, settings)
     if format is OutputFormat.json:
         lines = [{"draw": draw + index, "text": text} for index, text in enumerate(texts)]
-        typer.echo(json.dumps({"run": folder.id, "texts": lines}, indent=1, ensure_ascii=False))
+        print_json({"run": folder.id, "texts": lines})
         return
     for index, text in enumerate(texts):
         if index:
-            typer.echo("---")
-        typer.echo(text)
+            print_data("---\n")
+        print_data(f"{text}\n")

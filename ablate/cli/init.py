@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from ablate.errors import UsageError
+from ablate.streams import echo
 
 EXAMPLE = "ablate init captions.yaml --template own-data"
 TEMPLATES = Path(__file__).parent / "templates"
@@ -45,7 +46,7 @@ def command(
         raise UsageError(f"{file} already exists; choose another name") from None
     except OSError as error:
         raise UsageError(f"{error.filename}: cannot be written: {error.strerror}") from None
-    typer.echo(f"Wrote {file}. Next: ablate plan {file}")
+    echo(f"Wrote {file}. Next: ablate plan {file}")
 
 
 def _write_schema(file: Path) -> None:

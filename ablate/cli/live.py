@@ -169,7 +169,7 @@ class LiveView:
     def log(self, line: str) -> None:
         """Print a line, above the table in a terminal. Any thread may call this."""
         self.last_line = time.monotonic()
-        self.console.print(line, soft_wrap=True, markup=False)
+        self.console.print(line, soft_wrap=True)
 
     def _scores(self, run: str) -> str:
         result = self.results.run(run).read_result()

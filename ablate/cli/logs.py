@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, StudyFile, study_and_results
+from ablate.streams import echo
 
 EXAMPLE = "ablate logs study.yaml base"
 
@@ -37,7 +38,7 @@ def command(
         ]
     shown = [_show(title, log, lines) for title, log in logs]
     if not any(shown):
-        typer.echo(f"{content.name}: no logs yet under {root.root}")
+        echo(f"{content.name}: no logs yet under {root.root}")
 
 
 def _changed(log: Path) -> float:
@@ -50,6 +51,6 @@ def _show(title: str, log: Path, count: int) -> bool:
 
     found = last_lines(log, count)
     if found:
-        typer.echo(f"{title}: {log}")
-        typer.echo("\n".join(f"  {line}" for line in found))
+        echo(f"{title}: {log}")
+        echo("\n".join(f"  {line}" for line in found))
     return bool(found)

@@ -11,6 +11,7 @@ import typer
 
 from ablate.errors import StoreError, UsageError, did_you_mean_path
 from ablate.store import Results, RunFolder
+from ablate.streams import echo, new_console
 
 if TYPE_CHECKING:
     import torch
@@ -101,7 +102,7 @@ def study_and_results(
     if results != DEFAULT_RESULTS and not results.exists():
         near = did_you_mean_path(results, Path.is_dir)
         if near or not may_be_new:
-            typer.echo(f"note: --results {results} does not exist{near or ' yet'}", err=True)
+            echo(f"note: --results {results} does not exist{near or ' yet'}", err=True)
     root = Results(results)
     return settle(content, root), root
 
@@ -119,7 +120,7 @@ def warn_of_changed_data(study: Study, results: Results) -> None:
             continue
         used |= {decoding.corpus for decoding in result.decodings.values()} if result else set()
     if used and is_other_text(study.data_of(study.base), study.data_folder, results.corpora, used):
-        typer.echo(
+        echo(
             f"note: the files in {study.data_folder} may have changed since these results were made; "
             "`ablate run` compares their content",
             err=True,
@@ -205,7 +206,7 @@ def go_offline(requested: bool) -> None:
 def print_faults(table: Table) -> None:
     """Print the files that a table could not use, on standard error."""
     for line in table.faults:
-        typer.echo(line, err=True)
+        echo(line, err=True)
 
 
 def score_missing(study: Study, results: Results) -> list[str]:
@@ -220,10 +221,9 @@ def score_missing(study: Study, results: Results) -> list[str]:
 
     def report(done: int, total: int) -> None:
         if not bar:  # created with the first score: most commands have none to compute
-            from rich.console import Console
             from rich.progress import Progress
 
-            console = Console(stderr=True)
+            console = new_console(err=True)
             progress = Progress(console=console, transient=True, disable=not console.is_terminal)
             progress.start()
             bar.append((progress, progress.add_task("scoring translations", total=total)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated
@@ -35,6 +34,7 @@ from ablate.cli.options import (
 )
 from ablate.config.gpu_time import GPUS
 from ablate.errors import EXIT_BAD_INPUT, UsageError
+from ablate.streams import echo, print_json
 
 if TYPE_CHECKING:
     from ablate.report.budget import Budget, Fit
@@ -102,7 +102,7 @@ def command(
     # Missing text does not prevent a plan, which is printed; the exit code is that of `ablate run`.
     faults = source_faults(content.data, content.data_folder, root.corpora)
     for fault in faults:
-        typer.echo(f"data: {fault}", err=True)
+        echo(f"data: {fault}", err=True)
     if format is OutputFormat.json:
         output = plan.as_json()
         output["power"] = {one.metric.name: one.as_json() for one in power}
@@ -112,15 +112,15 @@ def command(
             output["budget"] = {"seconds": limit.seconds, "fits": None if fitting is None else fitting.as_json()}
         if submission is not None:
             output["submission"] = submission
-        typer.echo(json.dumps(output, indent=1))
+        print_json(output)
     else:
         _print(plan, limit, fitting)
         for one in power:
-            typer.echo(one.text)
+            echo(one.text)
         if to_see is not None:
-            typer.echo(power[0].seeds_text(to_see))
+            echo(power[0].seeds_text(to_see))
         if submission is not None:
-            typer.echo(submission)
+            echo(submission)
     if faults:
         raise typer.Exit(EXIT_BAD_INPUT)
 
@@ -131,9 +131,9 @@ def _print(plan: Plan, limit: Budget | None, fitting: Fit | None) -> None:
 
     print_plan(plan)
     if fitting is not None and limit is not None:
-        typer.echo(fitting.summary(limit))
+        echo(fitting.summary(limit))
     elif limit is not None:
-        typer.echo(
+        echo(
             f"--budget {limit.text}: the runs that fit are unknown until one has finished on this machine; "
             "`ablate run` trains base first and measures its time."
         )

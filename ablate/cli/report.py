@@ -22,6 +22,7 @@ from ablate.cli.options import (
 from ablate.errors import Damaged, UsageError, listed
 from ablate.store import Results
 from ablate.store.files import write_bytes
+from ablate.streams import echo
 
 if TYPE_CHECKING:
     from ablate.page.page import Attention, Sample
@@ -74,12 +75,12 @@ def command(
     path = out or root.study(content.name) / FILE
     # Not durable: the page can be made again.
     write_bytes(path, text.encode(), durable=False)
-    typer.echo(f"Wrote {path}")
+    echo(f"Wrote {path}")
     if figures is not None:
         from ablate.page.figures import write_figures
 
         for name in write_figures(table, curves, figures):
-            typer.echo(f"Wrote {figures / name}")
+            echo(f"Wrote {figures / name}")
 
 
 def _refuse_undrawable(figures: Path | None) -> None:
@@ -103,7 +104,7 @@ def _samples(table: Table, root: Results, count: int) -> list[Sample]:
     try:
         return samples(table, root, Corpus(root.corpus(table.corpora[0])), count)
     except Damaged as error:
-        typer.echo(f"{error}; `ablate run` prepares the corpus again. The page has no samples", err=True)
+        echo(f"{error}; `ablate run` prepares the corpus again. The page has no samples", err=True)
         return []
 
 

@@ -36,6 +36,7 @@ from ablate.cli.options import (
 )
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, Interrupted, UsageError
 from ablate.formatting import plural
+from ablate.streams import echo, new_console
 
 if TYPE_CHECKING:
     from ablate.launch import Launch
@@ -81,8 +82,6 @@ def command(
     detach: Annotated[bool, typer.Option("--detach", help="With --on: return after the submission.")] = False,
 ) -> None:
     """Train missing runs, resume interrupted ones, and print the table."""
-    from rich.console import Console
-
     from ablate.cli.live import LiveView
     from ablate.launch import launch, launched
     from ablate.loggers import Mirror, select_loggers
@@ -100,10 +99,10 @@ def command(
     profile = cluster.profile()
     _refuse_without_effect(profile is not None, detach, limit is not None, bool(loggers))
     content, root = study_and_results(study, results, set, rows, seeds, may_be_new=True)
-    console = Console(highlight=False)
+    console = new_console()
     if content.custom_classes:
         named = ", ".join(f"{one.module}:{one.name} ({one.digest})" for one in content.custom_classes)
-        typer.echo(f"Executing the custom classes of the study: {named}")
+        echo(f"Executing the custom classes of the study: {named}")
 
     def execute(part: Study) -> Launch:
         with LiveView(part, root, console) as view, Mirror(part, root, loggers, view.log):
@@ -163,7 +162,7 @@ def command(
             raise typer.Exit(EXIT_INTERRUPTED) from None
         content = settle(content, root)
         saved = saved_line(content.pending_tuning or content, root)
-        console.print(f"Interrupted: {saved}. The same command resumes.", soft_wrap=True, markup=False)
+        console.print(f"Interrupted: {saved}. The same command resumes.", soft_wrap=True)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     content = settle(content, root)
     faults = score_missing(content, root)
@@ -205,7 +204,7 @@ def _train_within(budget: Budget, gpus: int, study: Study, root: Results, train:
 
     fitting = fit(plan_of(study, root), budget.available(gpus))
     if fitting is None:
-        typer.echo(f"--budget {budget.text}: no run has finished on this machine yet; base is trained first.")
+        echo(f"--budget {budget.text}: no run has finished on this machine yet; base is trained first.")
         start = time.monotonic()
         outcome = train(base_alone(study))
         if not outcome.complete:
@@ -219,5 +218,5 @@ def _train_within(budget: Budget, gpus: int, study: Study, root: Results, train:
             raise UsageError(
                 f"--budget {budget.text}: cannot estimate rows without a last step, or in another precision: {rows}"
             )
-    typer.echo(fitting.summary(budget))
+    echo(fitting.summary(budget))
     return train(fitting.study)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import typer
+from ablate.streams import print_data
 
 EXAMPLE = "ablate schema > ablate.schema.json"
 
@@ -11,4 +11,4 @@ def command() -> None:
     """Print the JSON Schema of study files, for completion in editors."""
     from ablate.study.schema import schema_text
 
-    typer.echo(schema_text(), nl=False)
+    print_data(schema_text())

@@ -27,6 +27,7 @@ from ablate.errors import UsageError
 from ablate.formatting import duration, plural
 from ablate.store import Results, RunFolder, State
 from ablate.store.status import damage_of, last_lines, read_failure, read_progress
+from ablate.streams import echo, new_console, print_json
 
 if TYPE_CHECKING:
     from ablate.study import Run, Study
@@ -93,18 +94,18 @@ def command(
         runs = [
             {**one._asdict(), "id": one.id or None, "log": _log_of_failure(root, one.id, one.state)} for one in details
         ]
-        typer.echo(json.dumps({"study": plan.study.name, "runs": runs, "seconds_left": plan.seconds}, indent=1))
+        print_json({"study": plan.study.name, "runs": runs, "seconds_left": plan.seconds})
         return
     from ablate.report.plan import print_status
 
     print_status(plan, details)
     for line in job_lines(root, content.name):
-        typer.echo(line)
+        echo(line)
     for label, seed, id, state, _ in details:
         lines = _log_of_failure(root, id, state)
         if lines:
-            typer.echo(f"\n{label} seed {seed}, end of its log:")
-            typer.echo("\n".join(f"  {line}" for line in lines))
+            echo(f"\n{label} seed {seed}, end of its log:")
+            echo("\n".join(f"  {line}" for line in lines))
 
 
 def _show_run(folder: RunFolder, format: OutputFormat) -> None:
@@ -112,7 +113,7 @@ def _show_run(folder: RunFolder, format: OutputFormat) -> None:
     from ablate.report.run_text import as_lines, summary_of
 
     summary = summary_of(folder)
-    typer.echo(json.dumps(summary.as_json(), indent=1) if format is OutputFormat.json else "\n".join(as_lines(summary)))
+    echo(json.dumps(summary.as_json(), indent=1) if format is OutputFormat.json else "\n".join(as_lines(summary)))
 
 
 def _log_of_failure(results: Results, id: str, state: State) -> list[str]:
@@ -123,12 +124,10 @@ def _log_of_failure(results: Results, id: str, state: State) -> list[str]:
 def _watch(study: Study, results: Results, format: OutputFormat) -> None:
     if format is not OutputFormat.rich:
         raise UsageError(f"--format {format.value} has no effect with --watch")
-    from rich.console import Console
-
     from ablate.cli.live import LiveView
     from ablate.study import settle
 
-    console = Console(highlight=False)
+    console = new_console()
     if study.pending_tuning is not None:
         with LiveView(study.pending_tuning, results, console) as view:
             view.watch()

@@ -8,6 +8,7 @@ import typer
 
 from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, StudyFile, study_and_results
 from ablate.formatting import plural
+from ablate.streams import echo
 
 EXAMPLE = "ablate stop study.yaml"
 
@@ -26,14 +27,14 @@ def command(
     content, root = study_and_results(study, results, None, None, None)
     jobs = open_jobs(root, content.name)
     if not jobs:
-        typer.echo(f"{content.name}: no job is open under {root.root}")
+        echo(f"{content.name}: no job is open under {root.root}")
     for job in jobs:
         job.request_stop("ablate stop")
         alive = sum(report.is_alive for report in job.read_pilots())
-        typer.echo(f"job {job.id}: {plural(alive, 'pilot')} asked to save and leave")
+        echo(f"job {job.id}: {plural(alive, 'pilot')} asked to save and leave")
         submissions = job.read_submissions()
         if now and submissions:
             ids = [*submissions[-1].ids, *filter(None, [submissions[-1].closing])]
             refused = slurm.cancel(ids)
-            typer.echo(f"job {job.id}: {refused or f'cancelled {chr(44).join(ids)} of Slurm'}")
+            echo(f"job {job.id}: {refused or f'cancelled {chr(44).join(ids)} of Slurm'}")
             job.close("stopped on request")

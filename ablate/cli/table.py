@@ -21,6 +21,7 @@ from ablate.cli.options import (
     warn_of_changed_data,
 )
 from ablate.errors import UsageError
+from ablate.streams import new_console, print_data
 
 EXAMPLE = "ablate table study.yaml --format latex --against paper"
 
@@ -80,8 +81,6 @@ def command(
         }
         if format is Format.csv:  # the other formats have them below the table
             print_faults(content)
-        typer.echo(forms[format](), nl=False)
+        print_data(forms[format]())
     else:
-        from rich.console import Console
-
-        render.print_rich(content, Console(highlight=False), against is not None, cost, wide)
+        render.print_rich(content, new_console(), against is not None, cost, wide)

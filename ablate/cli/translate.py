@@ -10,6 +10,7 @@ import typer
 from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, RowOfStudy, RunOrStudy, SeedOfRow, find_finished_run
 from ablate.errors import DataError
 from ablate.store import Results
+from ablate.streams import echo, print_data
 
 EXAMPLE = "echo 'a small dog sleeps' | ablate translate study.yaml 'A h=1' --seed 2"
 
@@ -44,12 +45,14 @@ def command(
     settings = {name: value for name, value in given.items() if value is not None}
     for number, line in enumerate(translate_text(folder, Results(results), sentences, settings), 1):
         if line is None:
-            typer.echo(f"standard input:{number}: the prediction is not valid; the line is empty", err=True)
-        print(line or "")
+            echo(f"standard input:{number}: the prediction is not valid; the line is empty", err=True)
+        print_data(f"{line or ''}\n")
 
 
 def _read_lines() -> list[str]:
     """Lines of standard input. Decoded here, because Python accepts invalid UTF-8 in some locales."""
+    if sys.stdin is None:
+        raise DataError("standard input is closed; sentences are read from it, such as `ablate translate ... < FILE`")
     lines = []
     for number, line in enumerate(sys.stdin.buffer, 1):
         try:

@@ -22,6 +22,7 @@ from ablate.cli.options import (
 )
 from ablate.errors import EXIT_RUN_FAILED, UsageError
 from ablate.store import Results
+from ablate.streams import echo
 
 if TYPE_CHECKING:
     from ablate.study import Row, Study
@@ -73,10 +74,10 @@ def _check_filesystem(folder: Path) -> None:
 
     passed = True
     for check in check_filesystem(folder):
-        typer.echo(f"{'ok    ' if check.passed else 'FAILED'}  {check.name}: {check.detail}")
+        echo(f"{'ok    ' if check.passed else 'FAILED'}  {check.name}: {check.detail}")
         passed = passed and check.passed
     verdict = "can hold a results root" if passed else "cannot hold a results root of several hosts"
-    typer.echo(f"{folder}: {verdict}")
+    echo(f"{folder}: {verdict}")
     if not passed:
         raise typer.Exit(EXIT_RUN_FAILED)
 
@@ -106,11 +107,11 @@ def _stored(study: Study, results: Results) -> int:
         for name, expected in (manifest.files if manifest else {}).items():
             report.file(corpus.parent / name, expected)
     for line in report.faults:
-        typer.echo(line)
+        echo(line)
     ended = f", of which {unfinished} not finished," if unfinished else ""
     prepared = f"{corpora} {'corpus' if corpora == 1 else 'corpora'}"
     checked = f"{report.files} files of {plural(runs, 'run')}{ended} and {prepared}"
-    typer.echo(f"stored: {checked}: {f'{len(report.faults)} damaged' if report.faults else 'all unchanged'}")
+    echo(f"stored: {checked}: {f'{len(report.faults)} damaged' if report.faults else 'all unchanged'}")
     return len(report.faults)
 
 
@@ -121,7 +122,7 @@ def _check_resume(study: Study, row: Row, results: Results, device: Device, step
     from ablate.run.resume_check import check_resume
 
     run, chosen = study.runs_of(row)[0], torch_device(device)
-    corpus = study.task.prepare(run.data, study.data_folder, results.corpora, typer.echo)
+    corpus = study.task.prepare(run.data, study.data_folder, results.corpora, echo)
     # The micro-batch that a launch would choose, because another one sums in another order.
     kind: Literal["cuda", "cpu"] = "cuda" if chosen.type == "cuda" else "cpu"
     (slot, *_) = local_slots(Demand((row.config,), run.data.vocab_size, runs=1, device=kind))
@@ -136,5 +137,5 @@ def _check_resume(study: Study, row: Row, results: Results, device: Device, step
         sources=study.plugin_sources,
     )
     compared = f"{row.label}: {steps} steps on {chosen.type}, with and without a stop after {steps // 2}"
-    typer.echo(f"{compared}: {f'DIFFERENT: {difference}' if difference else 'identical'}")
+    echo(f"{compared}: {f'DIFFERENT: {difference}' if difference else 'identical'}")
     return int(difference is not None)

@@ -10,6 +10,7 @@ import typer
 
 from ablate.cli.options import score_missing
 from ablate.errors import EXIT_RUN_FAILED
+from ablate.streams import echo, new_console
 
 if TYPE_CHECKING:
     from ablate.store.jobs import JobFolder
@@ -45,13 +46,11 @@ def command(
 
 def _log(line: str) -> None:
     """Print a line with the time, at once: the cluster may end this process without notice."""
-    print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}", flush=True)
+    echo(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}")
 
 
 def _close(folder: JobFolder) -> None:
     """Print and publish the table, then submit again if runs are missing."""
-    from rich.console import Console
-
     from ablate.launch.submission import open_job, submit_again
     from ablate.report import render
     from ablate.report.plan import plan_of
@@ -60,7 +59,7 @@ def _close(folder: JobFolder) -> None:
     _, study = open_job(folder)
     score_missing(study, folder.results)
     table = table_of(study, folder.results)
-    render.print_rich(table, Console(highlight=False, width=160), against_paper=False)
+    render.print_rich(table, new_console(width=160), against_paper=False)
     if not study.is_modified:
         render.publish(table, folder.results)
     submit_again(folder, _log)

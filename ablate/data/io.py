@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
-from ablate.errors import DataError
+from ablate.errors import AblateError, DataError, Interrupted
+from ablate.store.files import home_path
 
 BLOCK = 1 << 20  # bytes read at once
 MAX_LINE_BYTES = 1 << 20
@@ -22,26 +23,43 @@ def is_address(name: str) -> bool:
 
 
 def joined(folder: Path, name: str) -> str:
-    """The path of a split: an address as it is, any other name relative to the folder."""
-    return name if is_address(name) else str(folder / Path(name).expanduser())
+    """The path of a split: an address as it is, any other name relative to the folder.
+
+    Raises:
+        DataError: the name is no path.
+    """
+    try:
+        return name if is_address(name) else str(folder / home_path(name))
+    except ValueError as error:
+        raise DataError(str(error)) from None
 
 
 def is_file(path: str) -> bool:
-    """Whether the path or address is a file."""
-    return _filesystem(path).isfile(path) if is_address(path) else Path(path).is_file()
+    """Whether the path or address is a file.
+
+    Raises:
+        DataError: the address cannot be opened.
+    """
+    with readable(path):
+        return bool(_filesystem(path).isfile(path)) if is_address(path) else Path(path).is_file()
 
 
 def files_in(path: str) -> list[str] | None:
-    """The visible files of a folder, sorted by name; None if the folder does not exist."""
-    if is_address(path):
-        system = _filesystem(path)
-        if not system.isdir(path):
-            return None
-        files = [system.unstrip_protocol(entry["name"]) for entry in system.ls(path) if entry["type"] == "file"]
-    else:
-        if not Path(path).is_dir():
-            return None
-        files = [str(entry) for entry in Path(path).iterdir() if entry.is_file()]
+    """The visible files of a folder, sorted by name; None if the folder does not exist.
+
+    Raises:
+        DataError: the folder cannot be read.
+    """
+    with readable(path):
+        if is_address(path):
+            system = _filesystem(path)
+            if not system.isdir(path):
+                return None
+            files = [system.unstrip_protocol(entry["name"]) for entry in system.ls(path) if entry["type"] == "file"]
+        else:
+            if not Path(path).is_dir():
+                return None
+            files = [str(entry) for entry in Path(path).iterdir() if entry.is_file()]
     # Hidden files, and those of other tools such as _SUCCESS, are no parts of a data set.
     return sorted(name for name in files if not name.rpartition("/")[2].startswith((".", "_")))
 
@@ -76,10 +94,21 @@ def readable(path: str) -> Iterator[None]:
     """
     try:
         yield
+    except (AblateError, Interrupted):
+        raise
     except (gzip.BadGzipFile, zlib.error, EOFError):
         raise DataError(f"{path}: is not a complete gzip archive") from None
     except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
+        raise DataError(f"{path}: cannot be read: {error.strerror or _first_line(error)}") from None
+    except Exception as error:
+        if not is_address(path):
+            raise
+        # Each protocol has a package of its own, with errors of its own.
+        raise DataError(f"{path}: cannot be read: {_first_line(error)}") from None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def text_hash(path: str) -> str:
@@ -99,11 +128,13 @@ def _filesystem(path: str) -> Any:
     """The file system of an address.
 
     Raises:
-        DataError: the protocol is unknown, or its package is not installed.
+        DataError: the protocol is unknown, its package is not installed, or it needs options.
     """
     try:
         import fsspec
 
         return fsspec.core.url_to_fs(path)[0]
-    except (ImportError, ValueError) as error:
-        raise DataError(f"{path}: cannot be opened: {str(error).splitlines()[0]}") from None
+    except TypeError:
+        raise DataError(f"{path}: cannot be opened: this protocol needs options that a study cannot give") from None
+    except Exception as error:  # of any package that opens a protocol
+        raise DataError(f"{path}: cannot be opened: {_first_line(error)}") from None

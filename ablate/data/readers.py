@@ -104,7 +104,10 @@ def read_rows(path: str, fields: TextFields, repaired: Counter[str]) -> Iterator
         DataError: a column is missing, a value is not text, or the file is broken; with file and row.
     """
     for number, texts in _READERS[suffix_of(path)](path, fields, repaired):
-        yield number, tuple(_one_line(text.strip(), repaired) for text in texts)
+        line = tuple(_one_line(text.strip(), repaired) for text in texts)
+        if any(len(text) * 4 > MAX_LINE_BYTES and len(text.encode()) > MAX_LINE_BYTES for text in line):
+            raise DataError(_too_long(path, number))
+        yield number, line
 
 
 def read_values(path: str, fields: TextFields, repaired: Counter[str]) -> Iterator[tuple[str, ...]]:
@@ -160,7 +163,7 @@ def _json_lines(path: str, fields: TextFields, repaired: Counter[str]) -> Iterat
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(f"{path}:{number}: is not JSON: {str(error).splitlines()[0]}") from None
         if not isinstance(row, dict):
             raise DataError(f"{path}:{number}: is not a JSON object with the keys {' and '.join(fields.labels)}")

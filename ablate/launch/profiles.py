@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError
 
 from ablate.config.fields import Section, field_errors
 from ablate.errors import StudyError, UsageError, did_you_mean, listed, unknown_name
+from ablate.store.files import home_path
 from ablate.store.records import Setting
 from ablate.study.yaml_nodes import Mark, Node, parse_yaml, read_file
 
@@ -72,12 +73,16 @@ class Profile(Section):
 
 
 def profile_file() -> Path:
-    """Path of the file with the profiles; it need not exist."""
-    given = os.environ.get(FILE_VARIABLE)
-    if given:
-        return Path(given).expanduser()
-    home = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(home) if home else Path.home() / ".config") / "ablate" / "clusters.yaml"
+    """Path of the file with the profiles; it need not exist.
+
+    Raises:
+        UsageError: the home folder in it is not known.
+    """
+    file, folder = os.environ.get(FILE_VARIABLE), os.environ.get("XDG_CONFIG_HOME")
+    try:
+        return home_path(file) if file else home_path(folder or "~/.config") / "ablate" / "clusters.yaml"
+    except ValueError as error:
+        raise UsageError(f"{FILE_VARIABLE}: {error}") from None
 
 
 def find_profile(name: str, workers: int | None = None, options: Mapping[str, Setting] | None = None) -> Profile:

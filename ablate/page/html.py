@@ -10,7 +10,9 @@ from itertools import groupby
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
+from ablate.formatting import visible
 from ablate.report.layout import Layout, paper_layout
 from ablate.report.table import Table
 
@@ -30,11 +32,17 @@ def environment() -> Environment:
         autoescape=True,
         undefined=StrictUndefined,
         keep_trailing_newline=True,
+        finalize=_visible,
     )
     found.filters["parts"] = lambda text: re.split(r"(?<=[=_])", text)  # where a narrow screen may break a label
     found.filters["word_differences"] = word_differences
     found.tests["best"] = lambda cell: isinstance(cell, Best)
     return found
+
+
+def _visible(value: object) -> object:
+    """Escape the characters of a value that would act on the page's text; markup is made of escaped parts."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def word_differences(text: str, reference: str) -> list[tuple[str, str]]:

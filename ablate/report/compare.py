@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
 from ablate.formatting import duration, interval_text, millions, printable, scaled, setting_text, signed
@@ -18,6 +17,7 @@ from ablate.report.terminal import plain_table, print_wide
 from ablate.stats.tests import LEVEL
 from ablate.stats.verdict import Verdict, p_text
 from ablate.store import Results
+from ablate.streams import new_console
 from ablate.tasks import Sample
 
 
@@ -138,20 +138,20 @@ STYLES = {"worse": "red", "better": "green"}
 
 def print_comparison(comparison: Comparison) -> None:
     """Print settings, scores, significance, learning curves and sentences."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = new_console(soft_wrap=True)
     _settings(comparison)
     console.print()
     _scores(comparison)
     for row in (comparison.first, comparison.second):
         if row.note:
-            console.print(f"{row.row.label}: {row.note}", markup=False)
+            console.print(f"{row.row.label}: {row.note}")
     console.print()
     for verdict in comparison.verdicts.values():
         for line in _significance(verdict) if verdict.n else ():
             console.print(line)
-    console.print(_legend(comparison), style="dim", markup=False)
+    console.print(_legend(comparison), style="dim")
     for curve in _curves(comparison):
-        console.print(curve, markup=False)
+        console.print(curve)
     for text in _sentences(comparison):
         console.print(text)
 

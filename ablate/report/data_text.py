@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.console import Console
 from rich.text import Text
 
 from ablate.config.language_data import NamedText
@@ -18,6 +17,7 @@ from ablate.formatting import shares_text, size
 from ablate.report.terminal import plain_table, print_wide
 from ablate.store.corpora import MANIFEST
 from ablate.store.records import CorpusManifest, Origin
+from ablate.streams import new_console
 
 if TYPE_CHECKING:
     from ablate.data.corpus import Corpus, TokenSequences
@@ -193,7 +193,7 @@ def print_list(named: Sequence[NamedSummary], prepared: Sequence[PreparedSummary
     for one in named:
         table.add_row(one.name, one.task, ", ".join(one.directions), ", ".join(one.splits), Text(one.origin))
     print_wide(table)
-    console = Console(highlight=False, soft_wrap=True)
+    console = new_console(soft_wrap=True)
     if not prepared:
         console.print("\nNo corpus is prepared here yet.")
         return
@@ -209,7 +209,7 @@ def print_list(named: Sequence[NamedSummary], prepared: Sequence[PreparedSummary
 
 def print_description(shown: Description) -> None:
     """Print the description of a prepared corpus."""
-    console, manifest = Console(highlight=False, soft_wrap=True, markup=False), shown.manifest
+    console, manifest = new_console(soft_wrap=True), shown.manifest
     names = (manifest.data["corpus"], manifest.data.get("direction"))
     console.print(f"corpus {shown.id}: {', '.join(str(name) for name in names if name)}")
     # Fields depend on the task, so that the columns do too.

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
-from rich.console import Console
 from rich.text import Text
 
 from ablate.config import RowConfig, cost
@@ -26,11 +25,13 @@ from ablate.store.corpora import known_lengths, lengths_in
 from ablate.store.machine import machine, processor_has_bf16, visible_gpus
 from ablate.store.records import Machine
 from ablate.store.status import read_progress, read_provenance
+
+# Finished runs, of other studies too, that this machine's rate is measured from. A large root has too many to read all.
+from ablate.streams import new_console
 from ablate.study import Row, Run, Study
 from ablate.study.designs import FactorialDesign
 from ablate.study.tuning import AWAITS
 
-# Finished runs, of other studies too, that this machine's rate is measured from. A large root has too many to read all.
 RATE_SAMPLES = 50
 
 
@@ -328,11 +329,11 @@ def print_plan(plan: Plan) -> None:
     print_wide(table)
     if plan.tuning:
         _print_tuning(plan)
-    console, totals = Console(highlight=False, soft_wrap=True), plan.totals()
+    console, totals = new_console(soft_wrap=True), plan.totals()
     for design in plan.study.designs:
         if isinstance(design, FactorialDesign):
             lines = [f"{design.group}: {design.title}.", *(f"  {line}" for line in design.alias_lines())]
-            console.print("\n".join(lines), markup=False)
+            console.print("\n".join(lines))
     console.print(
         f"{plural(totals.rows, 'row')}, {plural(totals.runs, 'run')}, {totals.missing} to do: "
         f"{scaled(totals.flops, 'FLOP')} in all, up to {size(totals.disk_bytes)} on disk, "
@@ -348,11 +349,9 @@ def print_plan(plan: Plan) -> None:
         console.print(f"The corpus is not prepared: sentences of {cost.ASSUMED_LENGTH} tokens are assumed.")
     custom = [row.row.label for row in plan.rows if references(row.row.config)]
     if custom:
-        console.print(
-            f"params, FLOPs and memory do not include the custom classes of: {', '.join(custom)}.", markup=False
-        )
+        console.print(f"params, FLOPs and memory do not include the custom classes of: {', '.join(custom)}.")
     for line in _custom_classes(plan.study):
-        console.print(line, markup=False)
+        console.print(line)
     for line in precision_lines(plan):
         console.print(line)
     console.print("Memory is for a whole batch; if it does not fit, the batch is split, with the same result.")
@@ -423,4 +422,4 @@ def print_status(plan: Plan, details: list[RunStatus]) -> None:
     line = f"{plural(len(plan.runs), 'run')}: {counted(states)}"
     if plan.seconds:
         line += f"; about {duration(plan.seconds)} of work left"
-    Console(highlight=False, soft_wrap=True).print(line)
+    new_console(soft_wrap=True).print(line)

@@ -34,21 +34,21 @@ def print_rich(
     width = None if everything else console.width
     layout = terminal_layout(table, lambda text: f"{text}*", against_paper, with_cost, width)
     for sentence in conclusion(table):
-        console.print(sentence, highlight=False, markup=False, soft_wrap=everything)
+        console.print(sentence, soft_wrap=everything)
     console.print()
     rich = _rich(layout)
     if everything:
         console.width = max(
             console.width, console.measure(rich, options=console.options.update(max_width=10_000)).maximum
         )
-    console.print(rich, highlight=False)
+    console.print(rich)
     for line in layout.legend:
-        console.print(line, style="dim", highlight=False, markup=False, soft_wrap=everything)
+        console.print(line, style="dim", soft_wrap=everything)
     for title, effects in _further(table):
-        console.print(f"\n{title}", style="bold", highlight=False, markup=False)
-        console.print(_rich(effects), highlight=False)
+        console.print(f"\n{title}", style="bold")
+        console.print(_rich(effects))
         for line in effects.legend:
-            console.print(line, style="dim", highlight=False, markup=False, soft_wrap=everything)
+            console.print(line, style="dim", soft_wrap=everything)
 
 
 def markdown(table: Table, against_paper: bool, with_cost: bool = False) -> str:

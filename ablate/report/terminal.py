@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from ablate.store.status import STATES, State
+from ablate.streams import echo, new_console
 
 STYLES: dict[str, str] = {
     "done": "green",
@@ -30,7 +30,7 @@ def plain_table(*heads: str) -> Table:
 
 def print_wide(table: Table) -> None:
     """Print within a terminal's width; piped, as wide as each line needs."""
-    console = Console(highlight=False)
+    console = new_console()
     if console.is_terminal:
         console.print(table)
         return
@@ -38,7 +38,7 @@ def print_wide(table: Table) -> None:
     with console.capture() as captured:
         console.print(table)
     for line in captured.get().splitlines():
-        print(line.rstrip())
+        echo(line.rstrip())
 
 
 def counted(states: Counter[State]) -> str:

@@ -29,9 +29,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from ablate.errors import Damaged
+from ablate.errors import Damaged, UsageError
 from ablate.store.corpora import is_prepared
-from ablate.store.files import quarantine
+from ablate.store.files import home_path, quarantine
 from ablate.store.records import Execution, Failure, Progress, Provenance, Result, RunRecord
 
 SHARED_CORPORA = "ABLATE_CORPORA"
@@ -183,9 +183,16 @@ class Results:
 
     @property
     def corpora(self) -> Path:
-        """The folder of prepared corpora: `corpora/`, or the one that ABLATE_CORPORA names, for several roots."""
+        """The folder of prepared corpora: `corpora/`, or the one that ABLATE_CORPORA names, for several roots.
+
+        Raises:
+            UsageError: the home folder in ABLATE_CORPORA is not known.
+        """
         shared = os.environ.get(SHARED_CORPORA)
-        return Path(shared).expanduser() if shared else self.root / "corpora"
+        try:
+            return home_path(shared) if shared else self.root / "corpora"
+        except ValueError as error:
+            raise UsageError(f"{SHARED_CORPORA}: {error}") from None
 
     def corpus(self, id: str) -> Path:
         """The folder of a prepared corpus, here or shared. Every command looks for a corpus by this rule."""

@@ -23,6 +23,7 @@ from ablate.config.metrics import PPL
 from ablate.config.plugins import Reference, parse_reference, pin_reference, plugin_fields
 from ablate.config.resolve import SYMBOL_OF, provisional
 from ablate.errors import StudyError, listed, unknown_name
+from ablate.store.files import home_path
 from ablate.study.designs import Design
 from ablate.study.matching import Match, Matched, NoMatch, match_row, read_match
 from ablate.study.rows import (
@@ -242,7 +243,8 @@ class _Reader:
                 settings[key] = value
         try:
             data = task.resolve_data({key: value.value for key, value in settings.items()})
-            return data.model_copy(update={"folder": self.data_folder(settings["folder"])}) if data.folder else data
+            folder = self.data_folder(settings["folder"]) if data.folder else None
+            return data.model_copy(update={"folder": folder}) if data.folder else data
         except ValidationError as error:
             self.report_fields(field_errors(error, task.data_config), settings, node.mark)
         except ValueError as error:
@@ -251,7 +253,13 @@ class _Reader:
 
     def data_folder(self, folder: Node) -> str:
         """Path of `data.folder`: relative to the study file, or to the working directory if given by `--set`."""
-        path = Path(folder.value).expanduser()
+        try:
+            path = home_path(folder.value)
+            if "://" in folder.value:
+                raise ValueError(f"{folder.value}: an address is written in train, dev and test")
+        except ValueError as error:
+            self.report(folder.mark, f"folder: {error}")
+            return ""
         # A mark without a line is that of --set.
         return str(self.path.parent / path if folder.mark.line else path)
 

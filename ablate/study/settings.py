@@ -27,9 +27,12 @@ def known_fields(fields: Node, report: Report) -> Settings:
 
 
 def is_single_value(key: str, node: Node, report: Report) -> bool:
-    """Whether a field's value is a scalar, and a preset a known one; otherwise report it."""
+    """Whether a field's value is a scalar without a NUL character, and a preset a known one; otherwise report it."""
     if isinstance(node.value, (dict, list)):
         report(node.mark, f'"{key}" takes a single value; got {node.kind}')
+        return False
+    if isinstance(node.value, str) and "\0" in node.value:
+        report(node.mark, f'"{key}" holds a NUL character: {node.kind}')
         return False
     if key == "preset" and node.value not in PRESETS:
         report(node.mark, unknown_name("preset", str(node.value), PRESETS))

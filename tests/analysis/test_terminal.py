@@ -5,11 +5,11 @@ import re
 
 import pytest
 from rich.cells import cell_len
-from rich.console import Console
 from rich.text import Text
 
 from ablate.analysis.formats import heat_maps, print_importances, print_weights
 from ablate.analysis.importance import HeadImportance, Importances
+from ablate.streams import new_console
 from tests.analysis.by_hand import all_weights, random_weights, weights
 
 LONG = tuple(f"▁piece{i}" for i in range(70))
@@ -17,7 +17,7 @@ LONG = tuple(f"▁piece{i}" for i in range(70))
 
 def printed(view, width=80, **options):
     out = io.StringIO()
-    print_weights(view, Console(file=out, width=width, highlight=False, **options))
+    print_weights(view, new_console(file=out, width=width, **options))
     return out.getvalue()
 
 
@@ -169,7 +169,7 @@ FOUND = Importances(
 
 def importances_printed(found, **options):
     out = io.StringIO()
-    print_importances(found, Console(file=out, width=80, highlight=False, **options))
+    print_importances(found, new_console(file=out, width=80, **options))
     return out.getvalue()
 
 

@@ -90,7 +90,7 @@ def test_a_closed_pipe_is_no_error(some_results, given, words):
     process.stdout.close()  # as `| true` does
     assert process.stderr.read() == b""
     process.stderr.close()
-    process.wait()
+    assert process.wait() == 141
 
 
 def test_a_reader_of_one_line_gets_it(some_results, given):
