@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -53,8 +54,24 @@ SeedOfRow = Annotated[
         "--seed", metavar="N", min=0, max=2**32 - 1, help="Seed of the row.", show_default="the study's first"
     ),
 ]
+
+
+def _local_folder(folder: Path) -> Path:
+    """Refuse the address of a server, which would silently become a folder `s3:` beside the study."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(folder)):
+        raise typer.BadParameter(f'"{folder}" is an address; results are in a folder of this machine')
+    return folder
+
+
 ResultsRoot = Annotated[
-    Path, typer.Option("--results", metavar="DIR", file_okay=False, help="Folder with the results of all studies.")
+    Path,
+    typer.Option(
+        "--results",
+        metavar="DIR",
+        file_okay=False,
+        callback=_local_folder,
+        help="Folder with the results of all studies.",
+    ),
 ]
 Overrides = Annotated[
     list[str] | None,

@@ -105,7 +105,7 @@ def read_rows(path: str, fields: TextFields, repaired: Counter[str]) -> Iterator
     """
     for number, texts in _READERS[suffix_of(path)](path, fields, repaired):
         line = tuple(_one_line(text.strip(), repaired) for text in texts)
-        if any(len(text) * 4 > MAX_LINE_BYTES and len(text.encode()) > MAX_LINE_BYTES for text in line):
+        if any(len(text) * 4 >= MAX_LINE_BYTES and len(text.encode()) >= MAX_LINE_BYTES for text in line):
             raise DataError(_too_long(path, number))
         yield number, line
 
@@ -184,6 +184,8 @@ def _parquet(path: str, fields: TextFields, repaired: Counter[str]) -> Iterator[
                 for row in batch.to_pylist():
                     number += 1
                     yield number, _texts(row, fields, f"{path}, row {number}")
+    except UnicodeDecodeError:
+        raise DataError(f"{path}, rows from {number + 1} on: a value is not valid UTF-8") from None
     except ArrowException as error:
         raise DataError(f"{path}: is not a complete Parquet file: {str(error).splitlines()[0]}") from None
 

@@ -119,6 +119,7 @@ def test_a_wrong_value_is_one_line_with_the_nearest_match(given, verb, words, li
             ["data", "list", "--results", __file__],
             f"ablate data list: --results: dir '{__file__}' is a file; see `",
         ),
+        (["table", "STUDY", "--results", "s3://bucket/results"], 'ablate table: --results: "s3:/bucket/results" is an'),
         (["translate"], "ablate translate: RUN|STUDY is missing; "),
         (["translate", "abc", "--beam", "0"], "ablate translate: --beam: "),
         (["export", "abc", "DIR"], "ablate export: --to is missing: huggingface or ctranslate2; "),

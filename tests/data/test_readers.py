@@ -2,6 +2,8 @@
 
 import gzip
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from ablate.data.io import MAX_LINE_BYTES
@@ -151,6 +153,32 @@ def test_a_line_of_two_megabytes_is_an_error(fault):
 def test_a_line_just_within_the_limit_is_read(pairs):
     line = "x" * (MAX_LINE_BYTES - 1)
     assert pairs(en=line + "\n", de="x\n") == [(1, line, "x")]
+
+
+CELLS = {
+    "x": "x" * MAX_LINE_BYTES, "é": "é" * (MAX_LINE_BYTES // 2), "eight megabytes": "a b" * (8 << 20),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cell", CELLS.values(), ids=CELLS)
+@pytest.mark.parametrize("column", ["en", "de"])
+def test_a_cell_of_a_megabyte_in_parquet_is_an_error_too(tmp_path, cell, column):
+    path = tmp_path / "train.parquet"
+    texts = {"en": ["a dog", "b"], "de": ["ein Hund", "c"]}
+    pq.write_table(pa.table({**texts, column: ["a dog", cell]}), path)
+    with pytest.raises(DataError) as caught:
+        list(files_source(str(path), FIELDS).records())
+    assert caught.value.lines == (f"{path}:2: is longer than {MAX_LINE_BYTES} bytes: not a sentence",)
+    pq.write_table(pa.table({**texts, column: ["a dog", cell[: MAX_LINE_BYTES // 2 - 1]]}), path)
+    assert len(list(files_source(str(path), FIELDS).records())) == 2
+
+
+def test_invalid_utf_8_in_parquet_is_one_line(tmp_path):
+    path = tmp_path / "train.parquet"
+    bad = pa.array([b"a", b"\xff"]).view(pa.string())
+    pq.write_table(pa.table({"en": bad, "de": ["a", "b"]}), path)
+    with pytest.raises(DataError, match=r"train\.parquet, rows from 1 on: a value is not valid UTF-8"):
+        list(files_source(str(path), FIELDS).records())
 
 
 def test_a_tsv_line_without_a_tab_is_reported_with_file_and_line(fault):

@@ -109,6 +109,39 @@ def test_addresses_are_opened_with_fsspec(tmp_path):
         files_source("nowhere://bucket/dev", FIELDS)
 
 
+@pytest.mark.parametrize("name", ["a/dev", "a/dev.tsv", "a/dev.parquet"])
+def test_any_error_of_a_package_for_a_protocol_is_one_line(monkeypatch, name):
+    """Each protocol has its own exceptions; of local files, an unknown one is a fault of this program."""
+    import fsspec
+
+    class Broken(fsspec.AbstractFileSystem):
+        protocol = "broken"
+
+        def info(self, path, **kwargs):
+            raise RuntimeError("no credentials\nand more")
+
+        def isfile(self, path):
+            raise LookupError(" no bucket\nand more")
+
+    fsspec.register_implementation("broken", Broken, clobber=True)
+    with pytest.raises(DataError) as caught:
+        files_source(f"broken://{name}", FIELDS)
+    assert caught.value.lines[0].endswith("cannot be read: no bucket")
+    monkeypatch.setattr("ablate.data.io.Path.is_file", lambda path: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        files_source(name, FIELDS)
+
+
+@pytest.mark.parametrize("protocol", ["reference", "github", "dir", "s3", "tar", "async_wrapper", "blockcache"])
+def test_an_address_that_cannot_be_opened_is_one_line(protocol):
+    pytest.importorskip("fsspec")
+    with pytest.raises(DataError) as caught:
+        files_source(f"{protocol}://a/dev", FIELDS)
+    [line] = caught.value.lines
+    assert line.startswith(f"{protocol}://a/dev.en: cannot be opened: ")
+    assert "\n" not in line
+
+
 # Columns
 
 
