@@ -168,7 +168,7 @@ class Bench:
             *(["--ids", str(self.a.ids)] if self.a.ids else []),
             *(["--deterministic"] if self.a.deterministic else []),
         ]  # fmt: skip
-        environment = worker_environment(1, str(self.device))
+        environment = worker_environment(1, (str(self.device),))
         started = [subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(count)]
         rates = []
         for process in started:

@@ -64,6 +64,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "tasks/translation": ("tests/tasks/test_translation.py", "tests/tasks/test_own_task.py"),
     "training/checkpointing": ("tests/training/test_checkpointing.py",),
     "training/context": ("tests/training/test_context.py", "tests/training/test_trainer.py"),
+    "training/gradient_tree": ("tests/training/test_ranks.py",),
     "training/metrics_log": ("tests/training/test_resume.py", "tests/training/test_trainer.py"),
     "training/optimizer": ("tests/training/test_optimizer.py",),
     "training/schedule": ("tests/training/test_schedule.py",),

@@ -39,6 +39,91 @@ SbatchOptions = Annotated[
     list[str] | None,
     typer.Option("--sbatch", metavar="OPTION=VALUE", help="With --on: any other option of sbatch. Repeatable."),
 ]
+GpusPerRun = Annotated[
+    str | None,
+    typer.Option(
+        "--gpus-per-run",
+        metavar="N|auto",
+        help="GPUs that train each run together: 1, 2, 4 ... or auto, if GPUs would be idle.",
+        show_default="1",
+    ),
+]
+ProcessesPerRun = Annotated[
+    int | None,
+    typer.Option(
+        "--processes-per-run",
+        min=1,
+        max=1024,
+        metavar="N",
+        help="The same on CPUs: processes that train each run together.",
+        show_default="1",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class PerRun:
+    """Processes that train each run together, as given on the command line.
+
+    gpus: `--gpus-per-run`; processes: `--processes-per-run`; None without the option.
+    """
+
+    gpus: str | None
+    processes: int | None
+
+    def resolve(self, device: Device, here: int | None) -> tuple[int | None, Device]:
+        """(Processes for each run, or None for as many as leave no GPU idle; device).
+
+        Args:
+            device: as given.
+            here: number of GPUs of this machine; None if the runs are for a cluster.
+
+        Raises:
+            UsageError: the number is no power of two, or there are no such devices.
+        """
+        if self.gpus is not None and self.processes is not None:
+            raise UsageError("--gpus-per-run is for GPUs, and --processes-per-run for CPUs; give one of them")
+        if self.processes is not None:
+            _refuse_other_than_powers("--processes-per-run", str(self.processes))
+            if self.processes > 1 and (device == "cuda" or (device == "auto" and here)):
+                raise UsageError("--processes-per-run is for CPUs; add --device cpu, or use --gpus-per-run")
+            return self.processes, "cpu" if self.processes > 1 else device
+        if self.gpus == "auto":
+            return None, device
+        count = 1 if self.gpus is None else _refuse_other_than_powers("--gpus-per-run", self.gpus)
+        if count > 1 and (device == "cpu" or here == 0):
+            reason = "there is no GPU here" if device != "cpu" else "--device cpu uses no GPU"
+            raise UsageError(
+                f"--gpus-per-run {count}: {reason}; --processes-per-run {count} trains each run by {count} processes "
+                "on the CPU"
+            )
+        return count, "cuda" if count > 1 else device  # a broken driver must not make them train on the CPU
+
+
+def _refuse_other_than_powers(option: str, text: str) -> int:
+    number = int(text) if text.isdecimal() and text.isascii() else 0
+    if number < 1 or number.bit_count() != 1 or number > 1024:
+        also = " or auto" if option == "--gpus-per-run" else ""
+        raise UsageError(f"{option}: {text} is not 1, 2, 4, 8 ...{also}")
+    return number
+
+
+def describe_per_run(processes: int | None, device: Device, gpus: int, runs: int) -> str | None:
+    """How the runs of a study share the devices of this machine; None if each run has one.
+
+    Raises:
+        UsageError: there are too few GPUs.
+    """
+    from ablate.launch.devices import gpus_per_run
+
+    if device == "cpu" or (processes is None and not gpus):
+        return f"Each run is trained by {processes} processes." if (processes or 1) > 1 else None
+    each = processes or gpus_per_run(gpus, runs)
+    if each == 1:
+        return None if processes else f"--gpus-per-run auto: 1, because {plural(runs, 'run')} keep {gpus} GPUs busy."
+    if each > gpus:
+        raise UsageError(f"--gpus-per-run {each}: there {'is 1 GPU' if gpus == 1 else f'are {gpus} GPUs'} here")
+    return f"Each run is trained on {each} GPUs, {plural(gpus // each, 'run')} at once on {gpus} GPUs."
 
 
 @dataclass(frozen=True)
@@ -76,18 +161,21 @@ class ClusterOptions:
         return find_profile(self.on, self.workers, options)
 
 
-def check(profile: Profile, study: Study) -> None:
-    """Check that the cluster can give what a profile asks for.
+def check(profile: Profile, study: Study, processes: int | None = 1, device: Device = "auto") -> None:
+    """Check that the cluster can give what a profile asks for, and that its pilots have the GPUs of a run.
 
     Raises:
         UsageError: it cannot; a line for each reason.
     """
     from ablate.config.cost import peak_memory
     from ablate.launch.devices import SMALLEST_MICRO_BATCH
-    from ablate.launch.slurm import partitions, refusals, require_slurm
+    from ablate.launch.slurm import asked_gpus, partitions, refusals, require_slurm
 
     if profile.engine == "manual":
         return
+    gpus = asked_gpus(profile)
+    if device == "cuda" and (processes or 1) > gpus:
+        raise UsageError(f"--gpus-per-run {processes}: a pilot has {plural(gpus, 'GPU')}; set gpus-per-node")
     require_slurm()
     needed = max(peak_memory(row.config, study.data_of(row).vocab_size, SMALLEST_MICRO_BATCH) for row in study.rows)
     faults = refusals(profile, partitions(), needed)
@@ -95,8 +183,9 @@ def check(profile: Profile, study: Study) -> None:
         raise UsageError(*faults)
 
 
-def describe(name: str, profile: Profile, plan: Plan, results: Results) -> str:
+def describe(name: str, profile: Profile, plan: Plan, results: Results, processes: int | None = 1) -> str:
     """What `ablate run --on` would submit, and how long it will take."""
+    from ablate.launch.devices import gpus_per_run
     from ablate.launch.profiles import sbatch_arguments
     from ablate.launch.slurm import asked_gpus
     from ablate.report.plan import seconds_elsewhere
@@ -113,7 +202,9 @@ def describe(name: str, profile: Profile, plan: Plan, results: Results) -> str:
     else:
         seconds, processor = estimate
         time = f"about {duration(seconds / pilots / max(1, gpus))} at the rate of {processor}"
-    return f"--on {name}: {plural(pilots, 'pilot')} ({options}) for {plural(missing, 'run')}, {time}"
+    each = processes or gpus_per_run(gpus, -(-missing // pilots))
+    together = f", {each} {'GPUs' if gpus else 'processes'} for each run" if each > 1 else ""
+    return f"--on {name}: {plural(pilots, 'pilot')} ({options}) for {plural(missing, 'run')}{together}, {time}"
 
 
 def submit_study(
@@ -125,6 +216,7 @@ def submit_study(
     *,
     device: Device,
     jobs: int | None,
+    processes: int | None,
     retry_failed: bool,
     log: Callable[[str], None],
 ) -> JobFolder | None:
@@ -137,7 +229,7 @@ def submit_study(
         raise UsageError(
             f"{study.path}: --on: the rows are not tuned yet, and pilots do not tune; use `ablate run` first"
         )
-    check(profile, study)
+    check(profile, study, processes, device)
     prepare(study, results, log)
     if retry_failed:
         for id in missing_runs(study, results, retry_failed=True):
@@ -148,7 +240,7 @@ def submit_study(
     for other in open_jobs(results, study.name):
         log(f"note: job {other.id} of this study is open, too; both work on the same runs")
     assert options.on is not None
-    folder = freeze(study, results, selection, options.on, profile, device=device, slots=jobs)
+    folder = freeze(study, results, selection, options.on, profile, device=device, slots=jobs, processes=processes)
     try:
         submitted = submit(folder, folder.read_job(), study)
     except BaseException as error:

@@ -65,8 +65,10 @@ class LiveView:
         )
         for line in corpus.manifest.noticed:
             self.log(f"note: {line}")
-        device, threads = slots[0].device.partition(":")[0], slots[0].threads
-        each = " each" if len(slots) > 1 else ""
+        from ablate.launch.executor import devices_text
+
+        device, threads = devices_text(slots[0]), slots[0].threads
+        each = " each" if len(slots) * len(slots[0].devices) > 1 else ""
         self.log(
             f"{missing} of {plural(len(self.labels), 'run')} to do, {len(slots)} at once on {device}, "
             f"{plural(threads, 'thread')}{each}"

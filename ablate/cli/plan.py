@@ -11,13 +11,17 @@ import typer
 from ablate.cli.cluster import (
     ClusterOptions,
     GpusPerNode,
+    GpusPerRun,
     On,
     PartitionName,
+    PerRun,
+    ProcessesPerRun,
     SbatchOptions,
     TimeLimit,
     Workers,
     check,
     describe,
+    describe_per_run,
 )
 from ablate.cli.options import (
     DEFAULT_RESULTS,
@@ -67,6 +71,8 @@ def command(
         ),
     ] = None,
     format: Format = OutputFormat.rich,
+    gpus_per_run: GpusPerRun = None,
+    processes_per_run: ProcessesPerRun = None,
     on: On = None,
     workers: Workers = None,
     partition: PartitionName = None,
@@ -88,7 +94,13 @@ def command(
             raise UsageError(f"{option}: {value:g} is not a positive number, such as 0.5")
     limit = None if budget is None else Budget.parse(budget)
     profile = ClusterOptions(on, workers, partition, time_limit, gpus_per_node, tuple(sbatch or ())).profile()
+    per_run = PerRun(gpus_per_run, processes_per_run)
+    gpus = visible_gpus()
+    processes, used = per_run.resolve("cpu" if processes_per_run else "auto", gpus if profile is None else None)
     content, root = study_and_results(study, results, set, rows, seeds, may_be_new=True)
+    together = None
+    if profile is None and (gpus_per_run or processes_per_run):
+        together = describe_per_run(processes, used, gpus, content.total_runs)
     warn_of_changed_data(content, root)
     plan = plan_of(content, root, None if device is None else device.value)
     power = power_of(content, root, spread)
@@ -96,9 +108,9 @@ def command(
         raise UsageError("--to-see: no row has finished with two seeds, so the spread is unknown; give --spread SD")
     submission = None
     if profile is not None and on is not None:
-        check(profile, content)
-        submission = describe(on, profile, plan, root)
-    fitting = None if limit is None else fit(plan, limit.available(visible_gpus()))
+        check(profile, content, processes, used)
+        submission = describe(on, profile, plan, root, processes)
+    fitting = None if limit is None else fit(plan, limit.available(gpus))
     # Missing text does not prevent a plan, which is printed; the exit code is that of `ablate run`.
     faults = source_faults(content.data, content.data_folder, root.corpora)
     for fault in faults:
@@ -110,6 +122,8 @@ def command(
             output["to_see"] = {"difference": to_see, "seeds": power[0].seeds_to_see(to_see)}
         if limit is not None:
             output["budget"] = {"seconds": limit.seconds, "fits": None if fitting is None else fitting.as_json()}
+        if together is not None:
+            output["devices"] = together
         if submission is not None:
             output["submission"] = submission
         print_json(output)
@@ -119,8 +133,9 @@ def command(
             echo(one.text)
         if to_see is not None:
             echo(power[0].seeds_text(to_see))
-        if submission is not None:
-            echo(submission)
+        for line in (together, submission):
+            if line is not None:
+                echo(line)
     if faults:
         raise typer.Exit(EXIT_BAD_INPUT)
 

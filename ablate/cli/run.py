@@ -12,8 +12,11 @@ import typer
 from ablate.cli.cluster import (
     ClusterOptions,
     GpusPerNode,
+    GpusPerRun,
     On,
     PartitionName,
+    PerRun,
+    ProcessesPerRun,
     SbatchOptions,
     TimeLimit,
     Workers,
@@ -61,6 +64,8 @@ def command(
             "--jobs", min=1, max=1024, metavar="N", help="Jobs at once.", show_default="one per GPU, or per CPU core"
         ),
     ] = None,
+    gpus_per_run: GpusPerRun = None,
+    processes_per_run: ProcessesPerRun = None,
     offline: Offline = False,
     budget: BudgetText = None,
     log: Annotated[
@@ -97,6 +102,9 @@ def command(
     limit = None if budget is None else Budget.parse(budget)
     cluster = ClusterOptions(on, workers, partition, time_limit, gpus_per_node, tuple(sbatch or ()))
     profile = cluster.profile()
+    processes, used = PerRun(gpus_per_run, processes_per_run).resolve(
+        device.value, visible_gpus() if profile is None else None
+    )
     _refuse_without_effect(profile is not None, detach, limit is not None, bool(loggers))
     content, root = study_and_results(study, results, set, rows, seeds, may_be_new=True)
     console = new_console()
@@ -110,8 +118,9 @@ def command(
                 part,
                 root,
                 view,
-                device=device.value,
+                device=used,
                 jobs=jobs,
+                processes=processes,
                 retry_failed=retry_failed,
                 announce=view.announce,
                 log=view.log,
@@ -134,8 +143,9 @@ def command(
                 Selection(set or (), rows or (), seeds),
                 cluster,
                 settings,
-                device=device.value,
+                device=used,
                 jobs=jobs,
+                processes=processes,
                 retry_failed=retry_failed,
                 log=view.log,
             )
@@ -151,9 +161,9 @@ def command(
         elif limit is None:
             outcome = train(content)
         else:
-            gpus = 0 if device is Device.cpu else visible_gpus()
+            gpus = 0 if used == "cpu" else visible_gpus()
             # --jobs may leave some GPUs unused.
-            outcome = _train_within(limit, min(gpus, jobs or gpus), content, root, train)
+            outcome = _train_within(limit, min(gpus, jobs * (processes or 1) if jobs else gpus), content, root, train)
     except Interrupted:
         from ablate.report.progress import saved_line
 

@@ -82,6 +82,15 @@ def largest_padded_batch(split: Split, batch_tokens: int, fraction: float = 1.0)
     return int((sizes * last).max())
 
 
+def divide(split: Split, records: NDArray[np.int64], count: int) -> list[NDArray[np.int64]]:
+    """Divide a batch into `count` parts of neighbors with about as many tokens each; some may be empty."""
+    if count == 1:
+        return [records]
+    ends = np.cumsum(split.lengths(records).max(axis=0), dtype=np.int64)
+    # In whole numbers: the cuts must be the same on every machine.
+    return np.split(records, np.searchsorted(ends * count, ends[-1] * np.arange(1, count), side="right"))
+
+
 def micro_batches(split: Split, records: NDArray[np.int64] | Sequence[int], limit: int) -> Iterator[NDArray[np.int64]]:
     """Divide a batch into parts of at most `limit` padded tokens per field, or of single records.
 

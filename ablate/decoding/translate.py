@@ -11,6 +11,7 @@ from ablate.data.batches import pad
 from ablate.data.tokenizer import EOS, Tokenizer
 from ablate.decoding.beam import beam_search
 from ablate.kernels.device import is_out_of_memory, release_cached_memory
+from ablate.kernels.ranks import all_items, current_ranks
 from ablate.model import Transformer
 
 # Source tokens x hypotheses in one batch, by kind of device; does not affect the translations.
@@ -39,13 +40,15 @@ def translate_ids(
     """Translate sentences of token ids to token ids, both without BOS and EOS. Order is kept.
 
     A translation has at most its source's length plus `max_extra_length` tokens. No source may have more tokens
-    than the model has positions. Where memory runs out, a batch is decoded again in halves.
+    than the model has positions. Where memory runs out, a batch is decoded again in halves. Several ranks share the
+    batches; `after_batch` is called on each rank for its own.
     """
     model.eval()
     # Sorted by length, so that batches have little padding.
     order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
-    translations: list[list[int]] = [[]] * len(sentences)
-    batches = _batches(order, sentences, BATCH_TOKENS[device.type] // decoding.beam)
+    translations: list[tuple[int, list[int]]] = []
+    ranks = current_ranks()
+    batches = _batches(order, sentences, BATCH_TOKENS[device.type] // decoding.beam)[ranks.index :: ranks.size]
     while batches:
         batch = batches.pop(0)
         found = _translate_batch(model, [sentences[i] for i in batch], decoding, device)
@@ -53,10 +56,9 @@ def translate_ids(
             release_cached_memory(device)
             batches[:0] = [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
             continue
-        for i, tokens in zip(batch, found, strict=True):
-            translations[i] = tokens
+        translations += zip(batch, found, strict=True)
         after_batch()
-    return translations
+    return all_items(translations)
 
 
 def _translate_batch(

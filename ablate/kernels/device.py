@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
@@ -39,13 +39,20 @@ def on_gpu(where: Tensor | torch.device) -> bool:
     return device.type == "cuda"
 
 
-def visible_device(name: str) -> torch.device:
+def visible_device(name: str, among: Sequence[str] = ()) -> torch.device:
     """The device of this process for a name such as `cpu` or `cuda:3`.
 
-    An index counts the GPUs that the launcher sees. A process that sees a single one is given that.
+    An index counts the GPUs that the launcher sees. A process that sees no GPUs but those of its job is given the one
+    in the same place.
+
+    Args:
+        name: of the device.
+        among: the devices of the job, if it has several.
     """
-    device = torch.device(name)
-    return torch.device("cuda", 0) if on_gpu(device) and torch.cuda.device_count() == 1 else device
+    device, devices = torch.device(name), among or (name,)
+    if on_gpu(device) and torch.cuda.device_count() == len(devices):
+        return torch.device("cuda", devices.index(name))
+    return device
 
 
 def prepare(device: torch.device, deterministic: bool = False) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from ablate.config import RowConfig
@@ -26,30 +27,55 @@ SMALLEST_MICRO_BATCH = 256
 def local_slots(demand: Demand) -> list[Slot]:
     """The slots of this machine for the runs of a study.
 
-    With GPUs, one slot for each, or `jobs` slots shared out over them. On a CPU, one slot for each core (small models
-    gain little from a second thread), or fewer if memory is short or runs are few, or `jobs`. The slots depend on the
-    machine and the whole study only, and not on a selection or on the missing runs, because the number of threads
-    changes the last digits of a run.
+    With GPUs, one slot for each, or for each group of as many as a run has processes, or `jobs` slots shared out over
+    them. On a CPU, one slot for each core (small models gain little from a second thread), or fewer if memory is short
+    or runs are few, or `jobs`. The slots depend on the machine and the whole study only, and not on a selection or on
+    the missing runs, because the number of threads changes the last digits of a run.
 
     Raises:
-        UsageError: `cuda` was asked for, and there is no GPU.
+        UsageError: `cuda` was asked for, and there is no GPU, or too few.
     """
-    device, jobs = demand.device, demand.jobs
+    device = demand.device
     gpus = _gpu_memory() if device == "cuda" or (device == "auto" and _has_driver()) else []
     if device == "cuda" and not gpus:
         raise UsageError("--device cuda: torch finds no CUDA device; use --device cpu")
-    if gpus:
-        count = jobs or len(gpus)
-        sharing = -(-count // len(gpus))
-        threads = max(1, cores() // count)
-        return [
-            Slot(f"{i}", f"cuda:{i % len(gpus)}", threads, _gpu_slot_memory(gpus[i % len(gpus)], sharing))
-            for i in range(count)
-        ]
-    free = CPU_MEMORY_SHARE * memory()
-    largest = max(peak_memory(c, demand.vocab_size, SMALLEST_MICRO_BATCH) for c in demand.configs)
-    count = jobs or max(1, min(cores(), demand.runs, int(free // largest)))
-    return [Slot(f"{i}", "cpu", max(1, cores() // count), free / count) for i in range(count)]
+    return _gpu_slots(gpus, demand) if gpus else _cpu_slots(demand)
+
+
+def gpus_per_run(gpus: int, runs: int) -> int:
+    """GPUs of each run such that no run waits for one: a power of two; 1 while there are as many runs as GPUs."""
+    return 1 << (max(1, gpus // max(1, runs)).bit_length() - 1)
+
+
+def _gpu_slots(gpus: Sequence[int], demand: Demand) -> list[Slot]:
+    each = demand.processes or gpus_per_run(len(gpus), demand.runs)
+    groups = len(gpus) // each
+    if not groups:
+        raise UsageError(f"--gpus-per-run {each}: there {_are(len(gpus))} here")
+    count = demand.jobs or groups
+    if each > 1 and count > groups:  # two processes of a run cannot share a GPU
+        raise UsageError(
+            f"--jobs {count} with --gpus-per-run {each} needs {count * each} GPUs, and there {_are(len(gpus))} here"
+        )
+    threads = max(1, cores() // (count * each))
+    slots = []
+    for i in range(count):
+        first, *rest = range(i % groups * each, i % groups * each + each)
+        memory = min(_gpu_slot_memory(gpus[gpu], -(-count // groups)) for gpu in (first, *rest))
+        slots.append(Slot(f"{i}", f"cuda:{first}", threads, memory, tuple(f"cuda:{gpu}" for gpu in rest)))
+    return slots
+
+
+def _are(gpus: int) -> str:
+    return "is 1 GPU" if gpus == 1 else f"are {gpus} GPUs"
+
+
+def _cpu_slots(demand: Demand) -> list[Slot]:
+    each, free = demand.processes or 1, CPU_MEMORY_SHARE * memory()
+    largest = each * max(peak_memory(c, demand.vocab_size, SMALLEST_MICRO_BATCH) for c in demand.configs)
+    count = demand.jobs or max(1, min(cores() // each, demand.runs, int(free // largest)))
+    threads = max(1, cores() // (count * each))
+    return [Slot(f"{i}", "cpu", threads, free / (count * each), ("cpu",) * (each - 1)) for i in range(count)]
 
 
 def _gpu_slot_memory(total: int, sharing: int) -> float:
@@ -75,7 +101,7 @@ def micro_batch(config: RowConfig, vocab_size: int, slot: Slot, largest_batch: i
     return tokens
 
 
-def worker_environment(threads: int, device: str = "cpu") -> dict[str, str]:
+def worker_environment(threads: int, devices: Sequence[str] = ("cpu",)) -> dict[str, str]:
     """The environment of a worker: threads that sleep when idle, an allocator that keeps freed memory, its GPUs.
 
     By default, glibc returns every large activation to the system and faults its pages in again at each step. Keeping
@@ -83,13 +109,13 @@ def worker_environment(threads: int, device: str = "cpu") -> dict[str, str]:
 
     Args:
         threads: of torch.
-        device: of the worker's slot. A worker sees no other GPU, so it takes no memory there.
+        devices: of the worker's slot. A worker sees no other GPU, so it takes no memory there.
     """
     return {
         **PASSIVE_THREADS,
         **DETERMINISTIC_CUBLAS,
         **os.environ,
-        **_visible_gpu(device),
+        **_visible_gpus(devices),
         **allocator(),
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
@@ -97,13 +123,14 @@ def worker_environment(threads: int, device: str = "cpu") -> dict[str, str]:
     }
 
 
-def _visible_gpu(device: str) -> dict[str, str]:
-    """CUDA_VISIBLE_DEVICES for a device, whose index counts the GPUs that this process sees."""
-    kind, _, index = device.partition(":")
-    if kind != "cuda":
+def _visible_gpus(devices: Sequence[str]) -> dict[str, str]:
+    """CUDA_VISIBLE_DEVICES for devices, whose indices count the GPUs that this process sees."""
+    indices = [index for kind, _, index in (device.partition(":") for device in devices) if kind == "cuda"]
+    if not indices:
         return {}
     ours = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return {"CUDA_VISIBLE_DEVICES": index if ours is None else ours.split(",")[int(index)].strip()}
+    names = indices if ours is None else [ours.split(",")[int(index)].strip() for index in indices]
+    return {"CUDA_VISIBLE_DEVICES": ",".join(names)}
 
 
 def allocator() -> dict[str, str]:

@@ -21,6 +21,7 @@ class Demand:
     runs: number of runs of the whole study.
     device: `auto` uses GPUs if there are any.
     jobs: number of slots; None for the executor's default.
+    processes: for each run, on a device each; a power of two. None for the most with which no run has to wait longer.
     """
 
     configs: tuple[RowConfig, ...]
@@ -28,6 +29,7 @@ class Demand:
     runs: int
     device: Device = "auto"
     jobs: int | None = None
+    processes: int | None = 1
 
 
 @dataclass(frozen=True)
@@ -36,14 +38,27 @@ class Slot:
 
     name: unique among the slots of an executor.
     device: such as `cpu` or `cuda:1`.
-    threads: of torch.
-    memory: for weights, optimizer state and activations, in bytes.
+    threads: of torch, in each process.
+    memory: of each device for weights, optimizer state and activations, in bytes.
+    peers: devices of further processes that work on the same job.
     """
 
     name: str
     device: str
     threads: int
     memory: float
+    peers: tuple[str, ...] = ()
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices of all processes."""
+        return (self.device, *self.peers)
+
+
+def devices_text(slot: Slot) -> str:
+    """The devices of a slot for people: `cuda`, or `cuda (2 each)`."""
+    kind, count = slot.device.partition(":")[0], len(slot.devices)
+    return kind if count == 1 else f"{kind} ({count} {'GPUs' if kind == 'cuda' else 'processes'} each)"
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,7 @@ def launch(
     *,
     device: Device = "auto",
     jobs: int | None = None,
+    processes: int | None = 1,
     retry_failed: bool = False,
     announce: Callable[[Corpus, Sequence[Slot], int], None] = lambda corpus, slots, missing: None,
     log: Callable[[str], None] = lambda line: None,
@@ -83,6 +84,7 @@ def launch(
         watcher: receives the events.
         device: `auto` uses GPUs if there are any.
         jobs: runs at once; None for the executor's default.
+        processes: for each run, on a device each; see `Demand`.
         retry_failed: execute failed runs again.
         announce: receives the corpus of base, the slots and the number of missing runs, before the first starts.
         log: receives a line for each stage of preparing a corpus, and for damage.
@@ -101,7 +103,7 @@ def launch(
     runs = {run.id: run for run in wanted if not run.awaits_tuning}
     largest = max(run.data.vocab_size for run in runs.values())
     total = -(-study.total_runs // share.of) if share else study.total_runs
-    demand = Demand(tuple(run.config for run in runs.values()), largest, total, device, jobs)
+    demand = Demand(tuple(run.config for run in runs.values()), largest, total, device, jobs, processes)
     # Fail before preparing data if there is no GPU. Otherwise an executor is made only if a run is missing.
     executor = executor_for(demand) if device == "cuda" else None
     corpora = prepare(study, results, log)
@@ -354,6 +356,7 @@ def _job(study: Study, results: Results, corpus: Corpus, run: Run, slot: Slot, h
     return Job(
         run=request,
         device=slot.device,
+        peers=slot.peers,
         threads=slot.threads,
         micro_batch_tokens=micro_batch(run.config, run.data.vocab_size, slot, largest),
         halve_micro_batch=halve_micro_batch,

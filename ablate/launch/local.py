@@ -33,7 +33,7 @@ class _Worker:
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=worker_environment(slot.threads, slot.device),
+            env=worker_environment(slot.threads, slot.devices),
             start_new_session=True,  # a Ctrl-C reaches the launcher alone, which then asks its workers to stop
         )
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, AblateError, Interrupted
 from ablate.formatting import duration, plural
+from ablate.launch.executor import devices_text
 from ablate.launch.launch import Share, launch
 from ablate.launch.scheduler import Control
 from ablate.launch.slurm import START_SECONDS, Task
@@ -107,8 +108,7 @@ class Pilot(Control):
     def announce(self, corpus: Corpus, slots: Sequence[Slot], missing: int) -> None:
         """Log the slots."""
         self.report = self.report.model_copy(update={"slots": len(slots), "device": slots[0].device})
-        device = slots[0].device.partition(":")[0]
-        self.log(f"{plural(missing, 'run')} to do, {len(slots)} at once on {device}")
+        self.log(f"{plural(missing, 'run')} to do, {len(slots)} at once on {devices_text(slots[0])}")
         self.write("working")
 
     def started(self, run: str) -> None:
@@ -221,6 +221,7 @@ def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
             pilot,
             device=job.device,
             jobs=job.slots,
+            processes=job.processes,
             share=Share(index, job.workers),
             control=pilot,
             announce=pilot.announce,

@@ -41,6 +41,7 @@ def freeze(
     settings: Profile,
     device: Device = "auto",
     slots: int | None = None,
+    processes: int | None = 1,
 ) -> JobFolder:
     """Write a study and its options into the folder of a new job; edits of the study do not change the job.
 
@@ -52,6 +53,7 @@ def freeze(
         settings: its content.
         device: of the pilots.
         slots: jobs at once of each pilot; None for one on each GPU or core.
+        processes: for each run; see `ClusterJob`.
     """
     folder = new_job(results, study.name)
     write_bytes(folder.study, study.text.encode())
@@ -82,6 +84,7 @@ def freeze(
         # A node whose driver is broken must not train on its CPU.
         device="cuda" if device == "auto" and slurm.asked_gpus(settings) else device,
         slots=slots,
+        processes=processes,
         runs=tuple(run.id for run in study.runs()),
         time=time.time(),
     )

@@ -20,6 +20,7 @@ from torch import Tensor
 from ablate.data.contexts import ContextBatch
 from ablate.data.corpus import TokenSequences
 from ablate.data.tokenizer import Tokenizer
+from ablate.kernels.ranks import current_ranks
 from ablate.metrics import resampling
 from ablate.store.records import Measurement
 
@@ -121,7 +122,7 @@ def collect_nats(
     device: torch.device,
     after_batch: Callable[[], None],
 ) -> NDArray[np.float64]:
-    """Nats of each token of a text.
+    """Nats of each token of a text. Several ranks share the batches.
 
     Args:
         count: tokens of the text.
@@ -131,9 +132,15 @@ def collect_nats(
         after_batch: called after each batch.
     """
     nats = np.full(count, np.nan)
+    ranks, done = current_ranks(), np.full(count, False)
     with torch.no_grad():
-        for places, batch in batches:
-            nats[places] = nats_of(batch.to(device)).cpu().numpy()
-            after_batch()
+        for number, (places, batch) in enumerate(batches):
+            if number % ranks.size == ranks.index:
+                nats[places] = nats_of(batch.to(device)).cpu().numpy()
+                done[places] = True
+                after_batch()
+    if ranks.size > 1:
+        for places, values in ranks.exchange([np.flatnonzero(done).tolist(), nats[done].tolist()]):
+            nats[places] = values
     assert np.isfinite(nats).all() or not np.isnan(nats).any(), "each token is scored once"
     return nats

@@ -273,8 +273,9 @@ def _rate(results: Results, id: str, node: Machine) -> tuple[str, float] | None:
     vocab_size = run.data["vocab_size"]
     assert isinstance(vocab_size, int)
     flops = cost.flops_per_step(run.config, vocab_size, lengths) * result.steps
-    # Runs on a GPU do not share it.
-    at_once = max(1, node.cores // provenance.threads) if provenance.device == "cpu" else 1
+    # Runs on a GPU do not share it; one that was trained on several counts for each of them.
+    on_cpu, processes = provenance.device == "cpu", provenance.processes
+    at_once = max(1, node.cores // (provenance.threads * processes)) if on_cpu else 1 / processes
     return precision, at_once * flops / result.seconds
 
 

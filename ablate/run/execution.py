@@ -43,7 +43,7 @@ def execution_of(folder: RunFolder, job: Job, config: RowConfig, training: str, 
         StoreError: the run began on other data.
     """
     # Without the index: a run may resume on any GPU of the kind.
-    kind, device = job.device.partition(":")[0], visible_device(job.device)
+    kind, device = job.device.partition(":")[0], visible_device(job.device, job.devices)
     execution = _begun(folder, log)
     if execution is None:
         precision = precision_on(device, config.precision)
@@ -55,9 +55,10 @@ def execution_of(folder: RunFolder, job: Job, config: RowConfig, training: str, 
             halvings=int(job.halve_micro_batch),
             precision=precision,
             deterministic=config.deterministic,
+            parts=len(job.devices),
         )
         execution.write(folder.execution)
-        provenance(str(device), job.threads, precision).write(folder.provenance)
+        provenance(str(device), job.threads, precision, len(job.devices)).write(folder.provenance)
         log.info("matrix products in %s on %s", precision, device_name(str(device)))
         note = precision_note(config.precision, kind, has_bf16(device))
         if note is not None:
@@ -105,7 +106,7 @@ def _begun(folder: RunFolder, log: logging.Logger) -> Execution | None:
 PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "safetensors")
 
 
-def provenance(device: str, threads: int, precision: str) -> Provenance:
+def provenance(device: str, threads: int, precision: str, processes: int = 1) -> Provenance:
     """Record what this process would execute a run with."""
     return Provenance(
         ablate=_code_version(),
@@ -115,6 +116,7 @@ def provenance(device: str, threads: int, precision: str) -> Provenance:
         device=device_name(device),
         threads=threads,
         precision=precision,
+        processes=processes,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, field_validator
 
 from ablate.config import DecodingConfig
-from ablate.store.records import Setting
+from ablate.store.records import Execution, Result, Setting
 
 EventOutcome = Literal["done", "diverged", "interrupted", "failed", "busy", "unsuitable"]
 
@@ -52,9 +52,10 @@ class RunRequest(_Message):
 
 
 class Job(_Message):
-    """One run to execute on one device.
+    """One run to execute on one device, or on several by as many processes.
 
     device: such as `cpu` or `cuda:0`.
+    peers: devices of the other processes; with the first one, a power of two.
     threads: of torch, for a run that has not begun; one that has keeps its own.
     micro_batch_tokens: padded tokens that fit at once, for a run that has not begun.
     halve_micro_batch: the system killed the last worker for want of memory.
@@ -67,6 +68,19 @@ class Job(_Message):
     micro_batch_tokens: int
     halve_micro_batch: bool = False
     report_seconds: float = 1.0
+    peers: tuple[str, ...] = ()
+
+    @field_validator("peers")
+    @classmethod
+    def _power_of_two(cls, peers: tuple[str, ...]) -> tuple[str, ...]:
+        if (1 + len(peers)).bit_count() != 1:
+            raise ValueError(f"{1 + len(peers)} processes are no power of two")
+        return peers
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices of all processes."""
+        return (self.device, *self.peers)
 
     def to_line(self) -> str:
         """Encode the job as one line of JSON."""
@@ -98,3 +112,25 @@ class JobEvent(_Message):
     def from_line(line: str) -> JobEvent:
         """Decode a line of JSON."""
         return JobEvent.model_validate_json(line)
+
+
+class RankStart(_Message):
+    """The first message to a further process of a job: its rank, the number of ranks, and where they meet."""
+
+    job: Job
+    rank: int
+    size: int
+    port: int
+
+
+class Command(_Message):
+    """A stage of a run that all ranks go through; the first one sends it.
+
+    execution: of a training; keep: number of checkpoints that averaging uses.
+    decoding: settings of a decoding; result: of the training.
+    """
+
+    execution: Execution
+    keep: int = 1
+    decoding: DecodingConfig | None = None
+    result: Result | None = None

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 
@@ -15,18 +16,22 @@ from ablate.config import DecodingConfig, RowConfig
 from ablate.data.corpus import Corpus
 from ablate.errors import Damaged, Interrupted, StoreError
 from ablate.kernels.device import prepare, visible_device
+from ablate.kernels.ranks import current_ranks
 from ablate.model import Transformer, build
 from ablate.run.execution import execution_of
-from ablate.run.job import Job
+from ablate.run.job import Command, Job
 from ablate.run.progress import ProgressReporter
+from ablate.run.ranks import Group, count_ranks, group_of
 from ablate.store import RunFolder, checkpoints
 from ablate.store.files import quarantine, remove_temporaries, sha256, write_bytes
 from ablate.store.lease import LeaseLost
-from ablate.store.records import Decoding, FileHash, Outcome, Phase, Result, RunRecord, Score
+from ablate.store.records import Decoding, Execution, FileHash, Outcome, Phase, Result, Score
 from ablate.store.score_cache import damage_of_predictions, source, write_scores
 from ablate.tasks import Task, task_of
 from ablate.training import Diverged, RunContext, Trainer, TrainingOutcome
 from ablate.training.checkpointing import average, averaged_steps, count_due
+
+CPU = torch.device("cpu")
 
 
 def execute(job: Job, context: RunContext) -> Outcome:
@@ -37,45 +42,122 @@ def execute(job: Job, context: RunContext) -> Outcome:
         StoreError: files on disk cannot be used.
         OSError: the disk refused a file that the result needs.
     """
-    folder = RunFolder(job.run.folder)
-    record = folder.read_run()
-    if record is None:
-        raise StoreError(f"{folder.run}: is missing")
-    return _Pipeline(job, folder, record, context).execute()
+    return _Pipeline(job, context).execute()
+
+
+@dataclass(frozen=True)
+class RunInputs:
+    """Everything that a rank needs to train and decode a run.
+
+    device: of this process; its precision is in `config`.
+    """
+
+    folder: RunFolder
+    seed: int
+    config: RowConfig
+    task: Task
+    corpus: Corpus
+    device: torch.device = CPU
+
+    @staticmethod
+    def of(job: Job) -> RunInputs:
+        """Read the inputs of a job's run.
+
+        Raises:
+            StoreError: files on disk cannot be used.
+        """
+        folder = RunFolder(job.run.folder)
+        record = folder.read_run()
+        if record is None:
+            raise StoreError(f"{folder.run}: is missing")
+        # run.json has only the settings that the id is made from; the job brings those that may change between
+        # launches.
+        config = RowConfig(**{**record.config.model_dump(), **job.run.settings})
+        return RunInputs(folder, record.seed, config, task_of(record.task, folder.sources), Corpus(job.run.corpus))
+
+    def on(self, device: torch.device, execution: Execution) -> RunInputs:
+        """The inputs for a device of this process, which is set up for it."""
+        prepare(device, execution.deterministic)
+        # The number of threads that the run began with, which may differ from the job's: it decides the order of sums.
+        torch.set_num_threads(execution.threads)
+        return replace(self, device=device, config=self.config.model_copy(update={"precision": execution.precision}))
+
+    def trainer(self, execution: Execution, keep: int, context: RunContext) -> Trainer:
+        """Prepare the training, with all ranks."""
+        return Trainer(
+            self.config,
+            self.seed,
+            self.task,
+            self.corpus,
+            self.folder,
+            device=self.device,
+            micro_batch_tokens=execution.fitting_tokens,
+            keep_checkpoints=keep,
+            context=context,
+            parts=execution.parts,
+            ranks=current_ranks(),
+        )
+
+    def evaluate(self, decoding: DecodingConfig, result: Result, enter: Callable[[Phase], None]) -> Evaluation:
+        """Evaluate the trained model with one set of decoding settings, with all ranks.
+
+        Args:
+            decoding: the settings.
+            result: of the training.
+            enter: called at the beginning of each phase and after each batch; may raise to stop.
+        """
+        model = load_model(
+            self.folder, self.config, self.task, self.corpus, result, decoding.average_checkpoints, self.device
+        )
+        enter("measuring")
+        row = self.config.model_copy(update=decoding.model_dump())
+        scores = dict(self.task.evaluate(model, self.corpus, row, self.device))
+        enter("decoding")
+        started = time.monotonic()
+        predictions = self.task.predict(model, self.corpus, row, self.device, lambda: enter("decoding"))
+        generated = self.task.generate(model, self.corpus, row, self.device)
+        return Evaluation(scores, predictions, generated, time.monotonic() - started)
+
+
+class Evaluation(NamedTuple):
+    """The outputs of a trained model with one set of decoding settings; `seconds` are those of decoding."""
+
+    scores: dict[str, Score]
+    predictions: list[str] | None
+    generated: tuple[str, ...]
+    seconds: float
 
 
 class _Pipeline:
-    """The execution of one run."""
+    """The execution of one run, by the process that holds its lease."""
 
-    def __init__(self, job: Job, folder: RunFolder, record: RunRecord, context: RunContext) -> None:
-        self.request, self.folder, self.seed = job.run, folder, record.seed
-        # run.json has only the settings that the id is made from; the job brings those that may change between
-        # launches.
-        self.config = RowConfig(**{**record.config.model_dump(), **job.run.settings})
-        self.task: Task = task_of(record.task, folder.sources)
+    def __init__(self, job: Job, context: RunContext) -> None:
+        inputs = RunInputs.of(job)
+        self.job, self.request, self.folder = job, job.run, inputs.folder
         self.log, self.check_lease, self.stop_requested = context.log, context.check_lease, context.stop_requested
         # In scores/ a table may be writing at this moment; it then goes without the cache.
-        for directory in folder.folders:
+        for directory in self.folder.folders:
             remove_temporaries(directory)
-        self.corpus = Corpus(job.run.corpus)
-        self.execution = execution_of(folder, job, self.config, self.corpus.training, self.log)
-        self.config = self.config.model_copy(update={"precision": self.execution.precision})
-        self.device = visible_device(job.device)
-        prepare(self.device, self.execution.deterministic)
-        self.reporter = ProgressReporter(folder, self.execution.threads, self.device, job.device, job.report_seconds)
+        self.task, self.corpus = inputs.task, inputs.corpus
+        self.execution = execution_of(self.folder, job, inputs.config, self.corpus.training, self.log)
+        self.inputs = inputs.on(visible_device(job.device, job.devices), self.execution)
+        self.config, self.group = self.inputs.config, Group()
+        self.reporter = ProgressReporter(
+            self.folder, self.execution.threads, self.inputs.device, job.device, job.report_seconds
+        )
         self.context = replace(
             context,
             on_step=self.reporter.after_step,
             on_evaluation=lambda: self.reporter.enter("evaluating"),
             on_out_of_memory=self._remember_smaller_micro_batch,
         )
-        # The number of threads that the run began with, which may differ from the job's: it decides the order of sums.
-        torch.set_num_threads(self.execution.threads)
 
     def execute(self) -> Outcome:
         """Execute the run, and leave a last progress report."""
+        size = count_ranks(self.job, self.execution.parts)
         try:
-            outcome = self._execute()
+            with group_of(self.job, size, self.inputs.device, self.log) as self.group:
+                outcome = self._execute()
         except LeaseLost:
             raise  # the progress report belongs to another process now
         except BaseException:
@@ -126,17 +208,8 @@ class _Pipeline:
         """Train to the end, or to divergence."""
         # One training serves all wanted decodings, so the largest average decides how many weights are kept.
         keep = max((decoding.average_checkpoints for decoding in self.request.decodings.values()), default=1)
-        trainer = Trainer(
-            self.config,
-            self.seed,
-            self.task,
-            self.corpus,
-            self.folder,
-            device=self.device,
-            micro_batch_tokens=self.execution.fitting_tokens,
-            keep_checkpoints=keep,
-            context=self.context,
-        )
+        self.group.send(Command(execution=self.execution, keep=keep))
+        trainer = self.inputs.trainer(self.execution, keep, self.context)
         params = sum(parameter.numel() for parameter in trainer.model.parameters())
         try:
             outcome = trainer.fit()
@@ -217,17 +290,8 @@ class _Pipeline:
 
     def _decode(self, id: str, config: DecodingConfig, result: Result) -> Decoding:
         """Evaluate the run with one set of decoding settings, and store its predictions with their scores."""
-        model = load_model(
-            self.folder, self.config, self.task, self.corpus, result, config.average_checkpoints, self.device
-        )
-        self._between_batches("measuring")
-        row = self.config.model_copy(update=config.model_dump())
-        scores = dict(self.task.evaluate(model, self.corpus, row, self.device))
-        self._between_batches("decoding")
-        started = time.monotonic()
-        predictions = self.task.predict(model, self.corpus, row, self.device, lambda: self._between_batches("decoding"))
-        generated = self.task.generate(model, self.corpus, row, self.device)
-        seconds = time.monotonic() - started
+        self.group.send(Command(execution=self.execution, decoding=config, result=result))
+        scores, predictions, generated, seconds = self.inputs.evaluate(config, result, self._between_batches)
         digest = None
         if predictions is not None:
             # One prediction a line: a line break within one would shift all that follow against their references.

@@ -46,6 +46,7 @@ class ClusterJob(Record):
     origin: path of the study file at submission.
     overrides, rows, seeds: the selection, as given on the command line.
     device, slots: of each pilot.
+    processes: for each run, on a device each; None for as many as leave no device idle.
     runs: ids of the runs of the study.
     time: of the submission, in seconds since the epoch.
     """
@@ -68,6 +69,7 @@ class ClusterJob(Record):
     seeds: str | None = None
     device: Literal["auto", "cpu", "cuda"] = "auto"
     slots: int | None = None
+    processes: int | None = 1
     runs: tuple[str, ...]
     time: float
 

@@ -67,6 +67,11 @@ class Record(BaseModel):
         write_json(path, self.model_dump(mode="json"), durable, once)
 
 
+def _left_out(content: dict[str, Any], field: str, default: object) -> dict[str, Any]:
+    """The content of a record, without a field that has its default. Older versions wrote the same bytes."""
+    return {name: value for name, value in content.items() if name != field or value != default}
+
+
 class RunRecord(Record):
     """run.json: the settings that a run's id is the hash of.
 
@@ -94,6 +99,7 @@ class Execution(Record):
     halvings: how often the micro-batch was halved since, after running out of memory.
     precision: of matrix products; None in records from before it was chosen by device, when run.json had it.
     deterministic: whether a GPU sums in a fixed order.
+    parts: into which each batch is divided, so that so many processes may train the run; left out of the file if 1.
     """
 
     training: str
@@ -103,6 +109,11 @@ class Execution(Record):
     halvings: int = 0
     precision: Literal["bf16", "tf32", "fp32"] | None = None
     deterministic: bool = False
+    parts: int = 1
+
+    @model_serializer(mode="wrap")
+    def _without_one_part(self, to_dict: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _left_out(to_dict(self), "parts", default=1)
 
     @property
     def fitting_tokens(self) -> int:
@@ -131,7 +142,10 @@ class CodeVersion(Record):
 
 
 class Provenance(Record):
-    """provenance.json: the code, versions, machine and precision that a run began with."""
+    """provenance.json: the code, versions, machine and precision that a run began with.
+
+    processes: that trained it together; left out of the file if 1.
+    """
 
     ablate: CodeVersion | None = None
     python: str | None = None
@@ -140,6 +154,11 @@ class Provenance(Record):
     device: str
     threads: int
     precision: str | None = None
+    processes: int = 1
+
+    @model_serializer(mode="wrap")
+    def _without_one_process(self, to_dict: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _left_out(to_dict(self), "processes", default=1)
 
 
 class Memory(Record):

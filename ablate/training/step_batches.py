@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ablate.data.batches import BatchOrder, micro_batches
+from ablate.data.batches import BatchOrder, divide, micro_batches
 from ablate.data.corpus import Split
 from ablate.kernels.device import on_gpu, prepare_thread
 from ablate.tasks import Batch, Task
@@ -22,17 +22,25 @@ B = TypeVar("B", bound=Batch)
 
 
 @dataclass(frozen=True)
+class Part:
+    """A part of a batch, which one process works on: its index in the batch, and micro-batches to go through once."""
+
+    index: int
+    micro_batches: Iterable[Batch]
+
+
+@dataclass(frozen=True)
 class StepBatch:
     """The batch of a step.
 
     items: indices of its records.
     n_tokens: target tokens in it.
-    parts: micro-batches, to go through once.
+    parts: those of this process.
     """
 
     items: NDArray[np.int64]
     n_tokens: int
-    parts: Iterable[Batch]
+    parts: Sequence[Part]
 
 
 class StepBatches:
@@ -42,8 +50,17 @@ class StepBatches:
     batches then come from one thread, because an order keeps the epoch that it was last asked for.
     """
 
-    def __init__(self, task: Task, split: Split, order: BatchOrder, device: torch.device) -> None:
-        self.task, self.split, self.order = task, split, order
+    def __init__(
+        self,
+        task: Task,
+        split: Split,
+        order: BatchOrder,
+        device: torch.device,
+        parts: int = 1,
+        mine: range = range(1),
+    ) -> None:
+        """Prepare to make batches on a device, each of `parts` parts, of which those in `mine` are made."""
+        self.task, self.split, self.order, self.parts, self.mine = task, split, order, parts, mine
         self._ahead: tuple[tuple[int, int], Future[StepBatch]] | None = None
         self._thread = None
         if on_gpu(device):
@@ -75,14 +92,18 @@ class StepBatches:
 
     def _make(self, step: int, limit: int) -> StepBatch:
         items = self.order.at(step)
-        return StepBatch(items, self.task.n_targets(self.split, items), self._parts(items, limit))
+        parts = divide(self.split, items, self.parts)
+        mine = [Part(index, self._micro_batches(parts[index], limit)) for index in self.mine]
+        return StepBatch(items, self.task.n_targets(self.split, items), mine)
 
-    def _parts(self, items: NDArray[np.int64], limit: int) -> Iterator[Batch]:
-        return (self.task.collate(self.split, part) for part in micro_batches(self.split, items, limit))
+    def _micro_batches(self, items: NDArray[np.int64], limit: int) -> Iterator[Batch]:
+        for some in micro_batches(self.split, items, limit) if len(items) else ():
+            yield self.task.collate(self.split, some)
 
     def _make_pinned(self, step: int, limit: int) -> StepBatch:
         made = self._make(step, limit)
-        return dataclasses.replace(made, parts=[pinned(batch) for batch in made.parts])
+        parts = [Part(part.index, [pinned(batch) for batch in part.micro_batches]) for part in made.parts]
+        return dataclasses.replace(made, parts=parts)
 
 
 def pinned(batch: B) -> B:

@@ -3,6 +3,9 @@
 Every input of a step is either a function of the run (the batch of a seed and a step, the learning rate of a step) or
 part of the checkpoint (weights, optimizer state, the dropout generator, the memory of early stopping). A run that is
 killed and resumed therefore writes the same bytes as one that is never interrupted.
+
+Several processes, the ranks, may train one run. Each makes the gradients of some parts of the batch, all of them make
+the same optimizer step, and the first one writes the files.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from dataclasses import asdict
 import torch
 from safetensors.torch import load_file
 from safetensors.torch import save as to_bytes
+from torch import Tensor
 
 from ablate.config import RowConfig
 from ablate.data.batches import BatchOrder
@@ -27,16 +31,18 @@ from ablate.kernels.device import (
     release_cached_memory,
     to_host,
 )
+from ablate.kernels.ranks import ONLY_RANK, Ranks
 from ablate.model import build
 from ablate.store import RunFolder, checkpoints
-from ablate.store.records import TrainingState
+from ablate.store.records import CheckpointManifest, TrainingState
 from ablate.tasks import Batch, Task
 from ablate.training.checkpointing import CheckpointSaver, SavingThread, Snapshot, is_due
 from ablate.training.context import Diverged, RunContext, StepReport, TrainingOutcome, TrainingProgress
+from ablate.training.gradient_tree import GradientTree, part_seed, parts_of_rank
 from ablate.training.metrics_log import MetricsLog
 from ablate.training.optimizer import Optimizer
 from ablate.training.schedule import learning_rate
-from ablate.training.step_batches import StepBatches
+from ablate.training.step_batches import Part, StepBatches
 
 LOG_EVERY = 50  # steps between log lines; divergence is noticed this often
 # A uniform prediction has a loss of ln V per token. Training does not recover from this multiple of it.
@@ -59,6 +65,8 @@ class Trainer:
         keep_checkpoints: int,
         dev: Split | None = None,
         context: RunContext | None = None,
+        parts: int = 1,
+        ranks: Ranks = ONLY_RANK,
     ) -> None:
         """Prepare a training, and resume it from the newest valid checkpoint if there is one.
 
@@ -73,8 +81,11 @@ class Trainer:
             keep_checkpoints: number of checkpoints that averaging uses.
             dev: evaluated every `eval_every` steps; the dev split of the corpus by default.
             context: hooks.
+            parts: into which each batch is divided; a power of two. It changes the last digits, like the micro-batch.
+            ranks: the processes that train the run together; a power of two, and at most as many as parts.
         """
-        self.config, self.task, self.device = config, task, device
+        self.config, self.task, self.device, self.seed = config, task, device, seed
+        self.parts, self.ranks = parts, ranks
         self.precision = precision_on(device, config.precision)
         self.context = context or RunContext()
         self.train = task.items(corpus, "train", config)
@@ -85,10 +96,12 @@ class Trainer:
         self.optimizer = Optimizer(self.model, config)
         if on_gpu(device):  # the micro-batch is then fitted into the memory that the moments leave
             self.optimizer.allocate()
+        self.tree = GradientTree(self.optimizer.parameters, ranks) if parts > 1 else None
+        self.stop_agreed = False
         self.folder, self.metrics = folder.checkpoints, MetricsLog(folder.metrics)
         saver = CheckpointSaver(folder, config, self.metrics, keep_checkpoints, self.context)
         self.saving = SavingThread(saver, background=on_gpu(device))
-        self.batches = StepBatches(task, self.train, self.order, device)
+        self.batches = StepBatches(task, self.train, self.order, device, parts, parts_of_rank(parts, ranks))
         self.micro_batch_tokens = micro_batch_tokens
         self.progress = TrainingProgress()
         self.loss_sum = torch.zeros((), device=device)  # in nats, since the last log line
@@ -137,13 +150,14 @@ class Trainer:
                 self._save(scheduled=False)
             report = StepReport(step, self.steps, self.last_loss, self.last_perplexity, self.progress.tokens)
             self.context.on_step(report)
-            if self.context.stop_requested() and not self._finished():
+            if self._stop_requested() and not self._finished():
                 if not save_due:  # a second save would not count as scheduled
                     self._save(scheduled=False)
                 self.saving.wait()
                 raise Interrupted
-        self.saving.flush()
-        self.metrics.close()
+        if self.ranks.is_first:
+            self.saving.flush()
+            self.metrics.close()
         chosen = self.progress.best_step if self.config.patience else self.progress.step
         return TrainingOutcome(self.progress.step, chosen, self.progress.tokens)
 
@@ -156,6 +170,9 @@ class Trainer:
             self.optimizer.clear()
             self.random.set_state(random)
             self.loss_sum = loss_sum.clone()
+        if self.tree is not None:
+            self.loss_sum += self.tree.sum()
+            self.random.manual_seed(part_seed(self.seed, step, self.parts))  # in a checkpoint, the same on all ranks
         self.optimizer.step(self._rate(step))
         self.loss_tokens += n_tokens
         self.progress.tokens += n_tokens
@@ -164,34 +181,67 @@ class Trainer:
     def _accumulate(self, step: int) -> int | None:
         """Accumulate the gradients of a step's batch; its target tokens.
 
-        If memory runs out, the micro-batch is halved, and the result is None.
+        If memory runs out on any rank, the micro-batch is halved, and the result is None.
         """
         batch = self.batches.at(step, self.micro_batch_tokens, has_next=step != self.steps)
+        out_of_memory = False
         try:
             with matmul_precision(self.device, self.precision):
                 for part in batch.parts:
-                    self._add_gradients(part, batch.n_tokens)
+                    self._add_part(part, step, batch.n_tokens)
         except (RuntimeError, MemoryError) as error:
             longest = int(self.train.lengths(batch.items).max())
             if not is_out_of_memory(error) or self.micro_batch_tokens <= longest:  # an item is never split
                 raise
-        else:
+            out_of_memory = True
+        if not self._agree(out_of_memory):
             return batch.n_tokens
         # Outside of the handler, whose traceback would keep the tensors of the failed micro-batch alive.
         self.optimizer.clear()
+        if self.tree is not None:
+            self.tree.clear()
         release_cached_memory(self.device)
         self.micro_batch_tokens = -(-self.micro_batch_tokens // 2)
         self.context.on_out_of_memory(self.micro_batch_tokens)
         return None
 
-    def _add_gradients(self, batch: Batch, n_tokens: int) -> None:
-        """Forward and backward over a micro-batch. Its tensors live only in this call."""
+    def _add_part(self, part: Part, step: int, n_tokens: int) -> None:
+        """Add the gradients of a part of the batch, with dropout masks that depend on nothing but the part."""
+        if self.tree is None:
+            for batch in part.micro_batches:
+                # Summed on the device, because reading the value would wait for the GPU at every step.
+                self.loss_sum += self._add_gradients(batch, n_tokens)
+            return
+        self.random.manual_seed(part_seed(self.seed, step, part.index))
+        loss = torch.zeros_like(self.loss_sum)
+        for batch in part.micro_batches:
+            loss += self._add_gradients(batch, n_tokens)
+        self.tree.add(loss)
+
+    def _agree(self, out_of_memory: bool) -> bool:
+        """Whether any rank is out of memory. The ranks also agree on whether to stop, and which parameters to change.
+
+        They need not vote on divergence: all have the same sums.
+        """
+        if self.tree is None:
+            return out_of_memory
+        stop = self.ranks.size > 1 and self.context.stop_requested()
+        out_of_memory, self.stop_agreed, *self.tree.has_gradient = self.ranks.vote(
+            [out_of_memory, stop, *self.tree.has_gradient]
+        )
+        return out_of_memory
+
+    def _stop_requested(self) -> bool:
+        """Whether to save and leave after this step. Several ranks have agreed on it during the step."""
+        return self.context.stop_requested() if self.ranks.size == 1 else self.stop_agreed
+
+    def _add_gradients(self, batch: Batch, n_tokens: int) -> Tensor:
+        """Forward and backward over a micro-batch; its loss. Other tensors live only in this call."""
         with autocast(self.device, self.precision):
             loss, _ = self.task.loss_terms(self.model, batch.to(self.device), self.config.label_smoothing)
         # By the tokens of the whole batch: the gradients of all micro-batches add up to those of its mean loss.
         (loss / n_tokens).backward()
-        # Summed on the device, because reading the value would wait for the GPU at every step.
-        self.loss_sum += loss.detach()
+        return loss.detach()
 
     def _log_loss(self) -> None:
         loss = float(self.loss_sum) / self.loss_tokens
@@ -220,7 +270,8 @@ class Trainer:
         return learning_rate(self.config, step, self.steps)
 
     def _record(self, **values: float) -> None:
-        self.metrics.append(step=self.progress.step, tokens=self.progress.tokens, **values)
+        if self.ranks.is_first:
+            self.metrics.append(step=self.progress.step, tokens=self.progress.tokens, **values)
 
     def _last_step(self) -> int | None:
         ends = [self.config.train_steps, (self.config.epochs or 0) * self.order.batches_per_epoch]
@@ -234,6 +285,8 @@ class Trainer:
 
     def _save(self, scheduled: bool) -> None:
         """Save a checkpoint. It includes the partial loss sum, so that the next log line is the same."""
+        if not self.ranks.is_first:
+            return
         best = self.progress.best_perplexity
         tensors = {"random": self.random.get_state(), "losses": self.loss_sum.cpu(), **self.optimizer.state()}
         weights = to_host(self.model.state_dict())
@@ -246,13 +299,28 @@ class Trainer:
         self.saving.save(lambda: Snapshot(to_bytes(weights), to_bytes(tensors), state, scheduled))
 
     def _resume(self) -> None:
+        checkpoint = self._agreed(self._find_checkpoint() if self.ranks.is_first else None)
+        if checkpoint is None:
+            return
+        self._restore(checkpoint.info)
+        self.model.load_state_dict(load_file(checkpoint.weights))
+        tensors = load_file(checkpoint.state)
+        self.random.set_state(tensors.pop("random"))
+        self.loss_sum = tensors.pop("losses").to(self.device)
+        self.optimizer.load(tensors)
+        if self.ranks.is_first:
+            self.last_loss, self.last_perplexity = (self.metrics.last(name) for name in ("loss", "dev_perplexity"))
+            self.context.log.info("resumed at step %d", self.progress.step)
+
+    def _find_checkpoint(self) -> checkpoints.Checkpoint | None:
+        """The checkpoint to resume from, to whose step the log is cut back; None to start over, or if all is done."""
         # `newest` quarantines damaged checkpoints, which only the holder of the lease may do.
         self.context.check_lease()
         checkpoint, skipped = checkpoints.newest(self.folder)
         for line in skipped:
             self.context.log.warning(line)
         if checkpoint is None and self._had_ended():
-            return
+            return None
         if checkpoint is not None and not self._cut_metrics(checkpoint.info):
             self.context.log.warning(
                 "%s: has lost lines that step %d had; the run starts over", self.metrics.path, checkpoint.step
@@ -261,15 +329,16 @@ class Trainer:
             checkpoint = None
         if checkpoint is None:
             self.metrics.cut()
-            return
-        self._restore(checkpoint.info)
-        self.model.load_state_dict(load_file(checkpoint.weights))
-        tensors = load_file(checkpoint.state)
-        self.random.set_state(tensors.pop("random"))
-        self.loss_sum = tensors.pop("losses").to(self.device)
-        self.optimizer.load(tensors)
-        self.last_loss, self.last_perplexity = (self.metrics.last(name) for name in ("loss", "dev_perplexity"))
-        self.context.log.info("resumed at step %d", self.progress.step)
+        return checkpoint
+
+    def _agreed(self, checkpoint: checkpoints.Checkpoint | None) -> checkpoints.Checkpoint | None:
+        """The checkpoint that the first rank has found, and its progress where training had ended already."""
+        if self.ranks.size == 1:
+            return checkpoint
+        manifest = None if checkpoint is None else checkpoint.content.model_dump(mode="json")
+        manifest, progress = self.ranks.exchange((manifest, asdict(self.progress)))[0]
+        self.progress = TrainingProgress(**progress)
+        return None if manifest is None else checkpoints.Checkpoint(self.folder, CheckpointManifest(**manifest))
 
     def _had_ended(self) -> bool:
         """Whether the weights of the last step are whole, so that only the result is to be made again."""

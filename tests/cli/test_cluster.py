@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ablate.store import Results
+from ablate.store import Results, machine
 from ablate.store.jobs import PilotReport, jobs_of
 from ablate.store.machine import process_mark
 from tests.cli.inside import inside
@@ -45,15 +45,59 @@ def here(tmp_path, monkeypatch):
         (["run", "small.yaml", "--on", "gpu"], 'no profile "gpu" in'),
         (["plan", "small.yaml", "--on", "slurm", "--time", "x"], '--sbatch time: "x" is not a time'),
         (["work", "--job", "missing"], "missing: not the folder of a job: job.json is missing"),
+        (["run", "small.yaml", "--gpus-per-run", "3"], "--gpus-per-run: 3 is not 1, 2, 4, 8 ... or auto"),
+        (["run", "small.yaml", "--gpus-per-run", "many"], "--gpus-per-run: many is not 1, 2, 4, 8 ... or auto"),
+        (["run", "small.yaml", "--processes-per-run", "6"], "--processes-per-run: 6 is not 1, 2, 4, 8 ..."),
+        (
+            ["run", "small.yaml", "--gpus-per-run", "2"],
+            "there is no GPU here; --processes-per-run 2 trains each run by 2",
+        ),
+        (["plan", "small.yaml", "--gpus-per-run", "2"], "--gpus-per-run 2: there is no GPU here"),
+        (["run", "small.yaml", "--gpus-per-run", "2", "--device", "cpu"], "--device cpu uses no GPU"),
+        (["run", "small.yaml", "--gpus-per-run", "1", "--processes-per-run", "1"], "give one of them"),
+        (["run", "small.yaml", "--processes-per-run", "2", "--device", "cuda"], "is for CPUs; add --device cpu"),
+        (
+            ["plan", "small.yaml", "--on", "slurm", "--gpus-per-node", "2", "--gpus-per-run", "4"],
+            "--gpus-per-run 4: a pilot has 2 GPUs; set gpus-per-node",
+        ),
         (["verify"], "STUDY is missing: give a study's file, or --filesystem DIR"),
         (["verify", "small.yaml", "--filesystem", "x"], "--filesystem checks a folder and no study"),
     ],
 )
-def test_options_that_would_be_without_effect_are_refused_in_one_line(here, words, message):
+def test_options_that_would_be_without_effect_are_refused_in_one_line(here, monkeypatch, words, message):
+    monkeypatch.setattr(machine, "DEVICE_FILES", here / "no devices")
     done = inside(*words)
     assert done.code == 2
     assert message in done.err
     assert len(done.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--gpus-per-run", "2"], "Each run is trained on 2 GPUs, 2 runs at once on 5 GPUs."),
+        (["--gpus-per-run", "4"], "Each run is trained on 4 GPUs, 1 run at once on 5 GPUs."),
+        (["--gpus-per-run", "auto"], "Each run is trained on 2 GPUs, 2 runs at once on 5 GPUs."),
+        (["--gpus-per-run", "auto", "--set", "train_steps=9"], "Each run is trained on 2 GPUs, 2 runs at once on"),
+        (["--processes-per-run", "2"], "Each run is trained by 2 processes."),
+        (["--gpus-per-run", "8"], "--gpus-per-run 8: there are 5 GPUs here"),
+        (["--gpus-per-run", "1"], ""),
+    ],
+)
+def test_the_plan_says_how_the_runs_share_the_devices(here, monkeypatch, words, expected):
+    for number in range(5):
+        (here / "dev").mkdir(exist_ok=True)
+        (here / "dev" / f"nvidia{number}").touch()
+    monkeypatch.setattr(machine, "DEVICE_FILES", here / "dev")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    done = inside("plan", "small.yaml", *words)
+    assert expected in done.out + done.err
+    assert done.code == (2 if expected.startswith("--gpus-per-run 8") else 0)
+    if not expected:
+        assert "Each run" not in done.out
+    (here / "small.yaml").write_text(STUDY.replace("seeds: [1]", "seeds: [1, 2, 3]"))
+    more = inside("plan", "small.yaml", "--gpus-per-run", "auto")
+    assert "--gpus-per-run auto: 1, because 6 runs keep 5 GPUs busy." in more.out
 
 
 def test_a_login_node_is_needed_for_slurm(here, monkeypatch):
@@ -63,7 +107,8 @@ def test_a_login_node_is_needed_for_slurm(here, monkeypatch):
 
 
 def test_a_job_without_a_scheduler_is_carried_out_by_pilots_that_somebody_starts(here):
-    done = inside("run", "small.yaml", "--on", "manual", "--workers", "8", "--detach")
+    words = ("--workers", "8", "--device", "cpu", "--processes-per-run", "2", "--jobs", "1", "--detach")
+    done = inside("run", "small.yaml", "--on", "manual", *words)
     assert done.code == 0
     job = jobs_of(Results(here / "results"), "small")[0]
     assert f"job {job.id}: ready for 2 pilots; start them with\nablate work --job {job.path}" in done.out
@@ -74,10 +119,11 @@ def test_a_job_without_a_scheduler_is_carried_out_by_pilots_that_somebody_starts
     )
     assert (pilot.returncode, pilot.stderr) == (0, "")
     lines = [re.sub(r"^[\d-]+ [\d:]+ ", "", line) for line in pilot.stdout.splitlines()]
-    assert lines[0].startswith("2 runs to do, ")
+    assert lines[0] == "2 runs to do, 1 at once on cpu (2 processes each)"
     assert lines[-1] == "left: nothing is left to do"
     assert {"done     base", "done     A h=1"} <= set(lines)
     assert job.read_end().reason == "nothing is left to do"
+    assert {job.results.run(id).read_execution().parts for id in job.read_job().runs} == {2}
     (here / "small.yaml").write_text(STUDY)
     assert {run["state"] for run in json.loads(inside("status", "small.yaml", "--format", "json").out)["runs"]} == {
         "done"

@@ -121,6 +121,12 @@ def test_a_worker_that_sees_one_gpu_uses_it(monkeypatch, name, visible, expected
     assert device.visible_device(name) == torch.device(expected)
 
 
+@pytest.mark.parametrize(("visible", "expected"), [(2, "cuda:1"), (8, "cuda:7")])
+def test_a_worker_that_sees_only_the_gpus_of_its_job_counts_them_anew(monkeypatch, visible, expected):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: visible)
+    assert device.visible_device("cuda:7", ("cuda:6", "cuda:7")) == torch.device(expected)
+
+
 @pytest.mark.parametrize("message", [
     "CUDA out of memory. Tried to allocate 20.00 MiB.",
     "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",

@@ -27,8 +27,8 @@ V = 200
 GB = 10**9
 
 
-def demand(device, jobs=None, runs=20):
-    return Demand((SMALL,), V, runs, device, jobs)
+def demand(device, jobs=None, runs=20, processes=1):
+    return Demand((SMALL,), V, runs, device, jobs, processes)
 
 
 @pytest.fixture
@@ -95,6 +95,47 @@ def test_gpus_take_precedence_and_are_divided_among_slots(here, gpus, jobs, foun
         assert {slot.memory for slot in shared} == {GPU_MEMORY_SHARE * 80 * GB / fullest - CUDA_CONTEXT}
 
 
+@pytest.mark.parametrize(
+    ("gpus", "processes", "jobs", "runs", "expected"),
+    [
+        (4, 2, None, 20, [(0, 1), (2, 3)]),
+        (4, 4, None, 20, [(0, 1, 2, 3)]),
+        (5, 2, None, 20, [(0, 1), (2, 3)]),  # one is left over
+        (4, 2, 1, 20, [(0, 1)]),
+        (4, None, None, 20, [(0,), (1,), (2,), (3,)]),  # no GPU would be idle
+        (4, None, None, 4, [(0,), (1,), (2,), (3,)]),
+        (4, None, None, 3, [(0,), (1,), (2,), (3,)]),  # 1.3 GPUs for each run
+        (4, None, None, 2, [(0, 1), (2, 3)]),
+        (8, None, None, 1, [tuple(range(8))]),
+        (7, None, None, 1, [(0, 1, 2, 3)]),
+    ],
+)
+def test_gpus_are_handed_out_in_groups(here, gpus, processes, jobs, runs, expected):
+    here(16, gpus=[80 * GB] * (gpus - 1) + [40 * GB])
+    found = local_slots(demand("cuda", jobs, runs, processes))
+    assert [slot.devices for slot in found] == [tuple(f"cuda:{gpu}" for gpu in group) for group in expected]
+    assert {slot.threads for slot in found} == {16 // sum(map(len, expected))}
+    for slot, group in zip(found, expected, strict=True):  # the smallest GPU of a group limits the micro-batch
+        assert slot.memory == GPU_MEMORY_SHARE * (40 if gpus - 1 in group else 80) * GB - CUDA_CONTEXT
+
+
+def test_groups_that_do_not_fit_are_refused(here):
+    here(16, gpus=[80 * GB] * 2)
+    with pytest.raises(UsageError, match="--gpus-per-run 4: there are 2 GPUs here"):
+        local_slots(demand("cuda", processes=4))
+    with pytest.raises(UsageError, match="--jobs 2 with --gpus-per-run 2 needs 4 GPUs, and there are 2 GPUs here"):
+        local_slots(demand("cuda", jobs=2, processes=2))
+
+
+@pytest.mark.parametrize(("processes", "jobs", "count", "threads"), [(2, None, 4, 1), (4, None, 2, 1), (2, 1, 1, 4)])
+def test_processes_on_a_cpu_share_cores_and_memory(here, processes, jobs, count, threads):
+    here(8)
+    found = local_slots(demand("cpu", jobs, processes=processes))
+    assert [slot.devices for slot in found] == [("cpu",) * processes] * count
+    assert {slot.threads for slot in found} == {threads}
+    assert sum(slot.memory * processes for slot in found) == pytest.approx(CPU_MEMORY_SHARE * 16 * GB)
+
+
 def test_device_cpu_ignores_gpus(here):
     here(8, gpus=[80 * GB])
     assert {slot.device for slot in local_slots(demand("cpu"))} == {"cpu"}
@@ -152,15 +193,16 @@ def test_a_whole_batch_is_as_large_as_the_largest_that_the_corpus_has(largest):
     assert micro_batch(BIG, 37_000, Slot("0", "cuda:0", 1, just_too_small), largest) == largest // 2
 
 
-@pytest.mark.parametrize(("visible", "device", "expected"), [
-    (None, "cuda:0", "0"), (None, "cuda:3", "3"), ("4,7", "cuda:1", "7"), ("GPU-a, GPU-b", "cuda:1", "GPU-b"),
-    (None, "cpu", None), ("4,7", "cpu", "4,7"),
+@pytest.mark.parametrize(("visible", "given", "expected"), [
+    (None, ["cuda:0"], "0"), (None, ["cuda:3"], "3"), ("4,7", ["cuda:1"], "7"), ("GPU-a, GPU-b", ["cuda:1"], "GPU-b"),
+    (None, ["cpu"], None), ("4,7", ["cpu", "cpu"], "4,7"), (None, ["cuda:2", "cuda:3"], "2,3"),
+    ("4,7,5", ["cuda:1", "cuda:2"], "7,5"),
 ])  # fmt: skip
-def test_a_worker_sees_the_gpu_of_its_slot_only(monkeypatch, visible, device, expected):
+def test_a_worker_sees_the_gpus_of_its_slot_only(monkeypatch, visible, given, expected):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert worker_environment(1, device).get("CUDA_VISIBLE_DEVICES") == expected
+    assert worker_environment(1, given).get("CUDA_VISIBLE_DEVICES") == expected
 
 
 def test_idle_threads_sleep_unless_the_user_says_otherwise(monkeypatch):

@@ -11,6 +11,7 @@ import torch
 
 from ablate.config import resolve_data, resolve_row
 from ablate.data.prepare import prepare
+from ablate.kernels.ranks import ONLY_RANK, Ranks
 from ablate.store import RunFolder, checkpoints
 from ablate.tasks import Translation
 from ablate.training import RunContext, StepReport, Trainer, trainer
@@ -80,6 +81,7 @@ class Training:
     evaluate: gives the dev perplexity of a model.
     stop_after: steps after which a stop is requested.
     before_loss: called before the loss of each micro-batch; may raise.
+    parts, ranks: as for `Trainer`.
     """
 
     folder: Path
@@ -98,6 +100,8 @@ class Training:
     smaller: list[int] = field(default_factory=list)
     evaluations: list[int] = field(default_factory=list)
     trainer: Trainer | None = None
+    parts: int = 1
+    ranks: Ranks = ONLY_RANK
 
     def prepare(self) -> Trainer:
         """Make a trainer, which resumes if there is a checkpoint."""
@@ -114,11 +118,13 @@ class Training:
             context=RunContext(
                 log=logger_to(self.log_lines),
                 check_lease=self.check_lease,
-                stop_requested=lambda: self.reports[-1].step in self.stop_after,
+                stop_requested=lambda: bool(self.reports) and self.reports[-1].step in self.stop_after,
                 on_step=self._on_step,
                 on_evaluation=lambda: self.evaluations.append(len(self.reports)),
                 on_out_of_memory=self.smaller.append,
             ),
+            parts=self.parts,
+            ranks=self.ranks,
         )
         return self.trainer
 

@@ -143,7 +143,8 @@ def test_batches_are_those_of_the_order_whatever_was_made_ahead(toy, monkeypatch
         assert np.array_equal(found.items, order.at(step))
         assert found.n_tokens == task.n_targets(split, order.at(step))
         expected = [task.collate(split, part) for part in micro_batches(split, order.at(step), limit)]
-        parts = list(found.parts)
+        (whole,) = found.parts
+        parts = list(whole.micro_batches)
         assert len(parts) == len(expected) > 1
         for one, other in zip(parts, expected, strict=True):
             assert torch.equal(one.source, other.source)

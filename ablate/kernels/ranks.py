@@ -1,0 +1,149 @@
+"""Ranks: the processes that train one run together, and the few operations between them.
+
+Outside of such a group, a process is the only rank, and every operation returns its argument.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+# A rank may wait while the first one scores predictions. The death of a rank is noticed at once by other means.
+TIMEOUT = timedelta(hours=12)
+HOST = "127.0.0.1"
+
+
+class Ranks:
+    """The only rank of a group of one.
+
+    Attributes:
+        index: of this process, from 0.
+        size: number of processes.
+    """
+
+    index = 0
+    size = 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this rank holds the lease, and writes the files of the run."""
+        return self.index == 0
+
+    def vote(self, flags: Sequence[bool]) -> list[bool]:
+        """For each flag, whether it is set on any rank."""
+        return list(flags)
+
+    def sum_in_tree(self, values: Tensor) -> None:
+        """Add up the values of all ranks in place, in a binary tree over neighbors: (0 + 1) + (2 + 3).
+
+        Every element is summed in this order, so the result has the same bits on every rank. `values` is contiguous,
+        has one axis, and `size` divides its length.
+        """
+
+    def exchange(self, value: Any) -> list[Any]:
+        """The values of all ranks, by rank. A value consists of what JSON can represent."""
+        return [value]
+
+
+ONLY_RANK = Ranks()
+
+
+class DistributedRanks(Ranks):
+    """The ranks of torch's default process group: messages by gloo, tensors on a GPU by NCCL."""
+
+    def __init__(self) -> None:
+        self.index, self.size = dist.get_rank(), dist.get_world_size()
+
+    def vote(self, flags: Sequence[bool]) -> list[bool]:
+        """For each flag, whether it is set on any rank: one MAX reduction."""
+        votes = torch.tensor([int(flag) for flag in flags], dtype=torch.int32)
+        dist.all_reduce(votes, op=dist.ReduceOp.MAX)
+        return [bool(vote) for vote in votes.tolist()]
+
+    def sum_in_tree(self, values: Tensor) -> None:
+        """Add up the values of all ranks in place; see `Ranks.sum_in_tree`.
+
+        Each rank gets its share of all vectors, sums it, and sends the sums to the others: the traffic of a ring
+        all-reduce, whose order of summation would depend on the number of ranks.
+        """
+        shares = torch.empty_like(values)
+        dist.all_to_all_single(shares, values)
+        terms = list(shares.view(self.size, -1))
+        while len(terms) > 1:
+            terms = [one + other for one, other in zip(terms[::2], terms[1::2], strict=True)]
+        _gather(values, terms[0])
+
+    def exchange(self, value: Any) -> list[Any]:
+        """The values of all ranks, by rank."""
+        message = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
+        dist.all_gather(sizes, torch.tensor([len(message)]))
+        longest = int(max(sizes))
+        padded = torch.zeros(longest, dtype=torch.uint8)
+        padded[: len(message)] = message
+        found = [torch.empty_like(padded) for _ in range(self.size)]
+        dist.all_gather(found, padded)
+        return [json.loads(bytes(one[: int(size)].tolist())) for one, size in zip(found, sizes, strict=True)]
+
+
+def _gather(out: Tensor, part: Tensor) -> None:
+    """Concatenate the parts of all ranks in `out`."""
+    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # renamed in torch 2.13
+    gather(out, part)
+
+
+def open_store(port: int = 0) -> TCPStore:
+    """The meeting point of ranks on this host: a new one without a port, which the first rank makes."""
+    return TCPStore(HOST, port, is_master=not port, wait_for_workers=False, timeout=TIMEOUT)
+
+
+def join(store: TCPStore, index: int, size: int, device: torch.device) -> DistributedRanks:
+    """Join a group as one of its ranks; waits for all of them.
+
+    Args:
+        store: of the group.
+        index: of this process.
+        size: number of ranks.
+        device: of this process.
+    """
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=index, world_size=size, timeout=TIMEOUT)
+    return DistributedRanks()
+
+
+def leave() -> None:
+    """Leave the group."""
+    dist.destroy_process_group()
+
+
+_RANKS: ContextVar[Ranks] = ContextVar("ranks", default=ONLY_RANK)
+
+
+def current_ranks() -> Ranks:
+    """The ranks among which this process evaluates and decodes now."""
+    return _RANKS.get()
+
+
+@contextmanager
+def among(ranks: Ranks) -> Iterator[Ranks]:
+    """Share training, evaluation and decoding with these ranks in this context. All of them must do the same."""
+    token = _RANKS.set(ranks)
+    try:
+        yield ranks
+    finally:
+        _RANKS.reset(token)
+
+
+def all_items(mine: Sequence[tuple[int, Any]]) -> list[Any]:
+    """The values of numbered items, in their order, from the ranks that computed them."""
+    found = [tuple(item) for items in current_ranks().exchange(list(mine)) for item in items]
+    return [value for _, value in sorted(found, key=lambda item: item[0])]

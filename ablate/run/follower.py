@@ -1,0 +1,68 @@
+"""A process that works on a run beside the first one: it goes through the same stages, and writes nothing.
+
+The first process starts it with `python -m ablate.run.follower`; see `ablate/run/ranks.py`. Its standard input begins
+with a `RankStart`, and ends when the first process has ended. Commands come through the process group.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from contextlib import suppress
+
+import torch
+
+from ablate.errors import Interrupted
+from ablate.kernels import ranks as collectives
+from ablate.kernels.device import visible_device
+from ablate.kernels.ranks import among
+from ablate.run.job import Command, RankStart
+from ablate.run.pipeline import RunInputs
+from ablate.run.ranks import use_loopback
+from ablate.training import Diverged, RunContext
+
+
+def main() -> int:
+    """Follow the first rank until it ends."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)  # a cluster signals all processes; the first one decides
+    torch.set_flush_denormal(True)
+    start = RankStart.model_validate_json(sys.stdin.readline())
+    threading.Thread(target=_end_with_input, name="input", daemon=True).start()
+    try:
+        _follow(start)
+    except Exception:
+        traceback.print_exc()
+    sys.stderr.flush()
+    os._exit(1)  # without waiting for a thread that reads, or for a broken group
+
+
+def _end_with_input() -> None:
+    while os.read(0, 1 << 16):
+        pass
+    os._exit(0)
+
+
+def _follow(start: RankStart) -> None:
+    """Go through the stages that the first rank sends."""
+    job = start.job
+    use_loopback()
+    device = visible_device(job.devices[start.rank], job.devices)
+    inputs = RunInputs.of(job)
+    with among(collectives.join(collectives.open_store(start.port), start.rank, start.size, device)) as ranks:
+        while True:
+            command = Command(**ranks.exchange(None)[0])
+            inputs = inputs.on(device, command.execution)
+            if command.decoding is None:
+                with suppress(Interrupted, Diverged):  # the first rank saves or records it
+                    inputs.trainer(command.execution, command.keep, RunContext()).fit()
+            else:
+                assert command.result is not None
+                inputs.evaluate(command.decoding, command.result, lambda phase: None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""Several processes for one run: the first starts the others, sends them commands, and ends with them.
+
+The first process holds the lease, writes all files, and is the one that an executor knows. The others end when it
+does, because their standard input ends. If one of them dies, the first process ends in the same way: a collective
+operation would wait for the dead one for ever, and the executor's rules for a worker that died apply.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import torch
+
+from ablate.interpreter import python_command
+from ablate.kernels import ranks as collectives
+from ablate.kernels.ranks import ONLY_RANK, Ranks, among
+from ablate.run.job import Command, Job, RankStart
+
+FOLLOWER = python_command("ablate.run.follower")
+POLL_SECONDS = 0.2
+LOST_SECONDS = 2.0  # after a failed operation, in which the death of a process may show
+LOOPBACK = Path("/sys/class/net/lo")
+
+
+def count_ranks(job: Job, parts: int) -> int:
+    """Processes for a run whose batches have so many parts: all of the job's, or as many as there are parts."""
+    return min(len(job.devices), parts)  # both are powers of two
+
+
+class Group:
+    """The ranks of a run, as the first of them sees them."""
+
+    def __init__(self, ranks: Ranks = ONLY_RANK) -> None:
+        self.ranks = ranks
+
+    def send(self, command: Command) -> None:
+        """Let the other ranks go through a stage of the run, which this process then goes through as well."""
+        if self.ranks.size > 1:
+            self.ranks.exchange(command.model_dump(mode="json"))
+
+
+@contextmanager
+def group_of(job: Job, size: int, device: torch.device, log: logging.Logger) -> Iterator[Group]:
+    """Start the other ranks of a run, and end them with the context."""
+    if size == 1:
+        yield Group()
+        return
+    use_loopback()
+    store = collectives.open_store()
+    followers = _Followers([RankStart(job=job, rank=i, size=size, port=store.port) for i in range(1, size)], log)
+    try:
+        with among(collectives.join(store, 0, size, device)) as ranks:
+            log.info("%d processes work on this run", size)
+            yield Group(ranks)
+    except RuntimeError:
+        followers.end_if_lost()
+        raise
+    finally:
+        followers.close()
+        with suppress(RuntimeError):  # the group is broken if this rank has failed
+            collectives.leave()
+
+
+def use_loopback() -> None:
+    """Let gloo use the loopback interface: all ranks are on this host, whose name may not resolve to an address."""
+    if LOOPBACK.exists():
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK.name)
+
+
+class _Followers:
+    """The processes of the other ranks."""
+
+    def __init__(self, starts: list[RankStart], log: logging.Logger) -> None:
+        self.log, self.closing = log, threading.Event()
+        # Signals of a terminal or a cluster are for the first process, which tells the others what to do.
+        self.processes = [subprocess.Popen(FOLLOWER, stdin=subprocess.PIPE, start_new_session=True) for _ in starts]
+        for process, start in zip(self.processes, starts, strict=True):
+            assert process.stdin is not None
+            with suppress(BrokenPipeError):  # it has died already, which the thread notices
+                process.stdin.write(f"{start.model_dump_json()}\n".encode())
+                process.stdin.flush()
+        threading.Thread(target=self._watch, name="ranks", daemon=True).start()
+
+    def _watch(self) -> None:
+        while not self.closing.wait(POLL_SECONDS):
+            self._end_with_lost()
+
+    def end_if_lost(self) -> None:
+        """End this process if a failed operation turns out to be the death of another one."""
+        end = time.monotonic() + LOST_SECONDS
+        while time.monotonic() < end:
+            self._end_with_lost()
+            time.sleep(POLL_SECONDS / 10)
+
+    def _end_with_lost(self) -> None:
+        for rank, process in enumerate(self.processes, 1):
+            code = process.poll()
+            if code is not None and not self.closing.is_set():
+                self.log.error("rank %d has ended with exit code %d; the others end, too", rank, code)
+                if code < 0:
+                    os.kill(os.getpid(), -code)
+                    time.sleep(POLL_SECONDS)  # the signal may be one that is ignored
+                os._exit(max(1, code))
+
+    def close(self) -> None:
+        """End all processes."""
+        self.closing.set()
+        for process in self.processes:
+            assert process.stdin is not None
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+        for process in self.processes:
+            process.kill()  # whatever it is computing belongs to nothing any more
+            process.wait()

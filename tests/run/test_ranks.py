@@ -1,0 +1,138 @@
+"""Several processes work on one run, over gloo: the same bytes as one, and no process is left behind."""
+
+import os
+import signal
+import time
+
+import psutil
+import pytest
+
+from ablate.errors import Interrupted
+from ablate.launch.executor import Lost, Slot
+from ablate.launch.local import LocalExecutor
+from ablate.run.execution import execution_of
+from ablate.run.job import Job
+from ablate.run.pipeline import RunInputs, execute
+from ablate.store import RunFolder
+from ablate.store.lease import LeaseLost
+from ablate.store.status import read_progress
+from ablate.training import RunContext
+from tests.run.test_worker import ENVIRONMENT, job, wait  # noqa: F401
+from tests.training.conftest import logger_to, one_thread, toy  # noqa: F401
+
+OTHER = "f" * 12
+
+
+def on(job, processes):  # noqa: F811
+    """The job with this number of processes."""
+    return job.model_copy(update={"peers": ("cpu",) * (processes - 1)})
+
+
+def begin(job, parts):  # noqa: F811
+    """Let the run begin in this number of parts, without any training."""
+    inputs = RunInputs.of(job)
+    lines = []
+    execution_of(inputs.folder, on(job, parts), inputs.config, inputs.corpus.training, logger_to(lines))
+
+
+def content(job):  # noqa: F811
+    """The bytes of a run that any result depends on."""
+    folder = RunFolder(job.run.folder)
+    files = [*folder.checkpoints.iterdir(), folder.metrics, folder.predictions("abc"), folder.execution]
+    found = {path.name: path.read_bytes() for path in files}
+    return found, folder.read_result().decodings["abc"].scores
+
+
+def followers():
+    """The processes of other ranks that this one has started."""
+    return [child for child in psutil.Process().children(recursive=True) if "ablate.run.follower" in child.cmdline()]
+
+
+def test_four_processes_give_the_bytes_of_one(job):  # noqa: F811
+    four, one = on(job(), 4), job(OTHER)
+    begin(one, 4)
+    lines = []
+    for each in (four, one):
+        assert execute(each, RunContext(logger_to(lines))) == "done"
+        assert followers() == []
+    assert [line for line in lines if "processes" in line] == ["4 processes work on this run"]
+    assert content(four) == content(one)
+    folder = RunFolder(four.run.folder)
+    assert folder.read_execution().parts == 4
+    assert folder.read_provenance().processes == 4
+
+
+def test_a_run_goes_from_two_processes_to_one_and_to_four(job):  # noqa: F811
+    cut, whole = job(), job(OTHER)
+    for each in (cut, whole):
+        begin(each, 4)
+    assert execute(whole, RunContext()) == "done"
+    for processes, asked in ((2, 3), (1, 4)):
+        answers = iter([False] * asked)
+        with pytest.raises(Interrupted):
+            execute(on(cut, processes), RunContext(stop_requested=lambda answers=answers: next(answers, True)))
+        assert followers() == []
+    lines = []
+    assert execute(on(cut, 4), RunContext(logger_to(lines))) == "done"
+    assert any(line.startswith("resumed at step") for line in lines)
+    assert content(cut) == content(whole)
+
+
+def test_more_processes_than_parts_are_not_started(job):  # noqa: F811
+    one = job(train_steps=2)
+    begin(one, 1)
+    lines = []
+    assert execute(on(one, 4), RunContext(logger_to(lines))) == "done"
+    assert not any("processes" in line for line in lines)
+
+
+def test_a_run_whose_lease_is_lost_ends_all_processes_and_publishes_nothing(job):  # noqa: F811
+    """The lease is checked at each save; the first one falls into step 4."""
+    checks = []
+
+    def check_lease():
+        checks.append(len(followers()))
+        if len(checks) > 3:
+            raise LeaseLost("taken")
+
+    with pytest.raises(LeaseLost):
+        execute(on(job(), 2), RunContext(check_lease=check_lease))
+    assert checks[-1] == 1
+    assert followers() == []
+    assert not RunFolder(job().run.folder).result.exists()
+
+
+@pytest.mark.parametrize("processes", [3, 6])
+def test_only_powers_of_two_are_accepted(job, processes):  # noqa: F811
+    with pytest.raises(ValueError, match=f"{processes} processes are no power of two"):
+        Job(**{**job().model_dump(), "peers": ("cpu",) * (processes - 1)})
+
+
+def test_if_one_process_is_killed_the_others_end_and_the_run_resumes(job, monkeypatch):  # noqa: F811
+    """The executor sees the end of the first process, and tries again."""
+    monkeypatch.setenv("PYTHONPATH", ENVIRONMENT["PYTHONPATH"])
+    settings = {"train_steps": 40, "eval_every": 1000, "checkpoint_every": 5}
+    hit, whole = on(job(**settings), 2), job(OTHER, **settings)
+    begin(whole, 2)
+    folder, slot = RunFolder(hit.run.folder), Slot("0", "cpu", 1, 1e9, peers=("cpu",))
+    executor = LocalExecutor([slot])
+    try:
+        executor.submit(hit.model_copy(update={"report_seconds": 0.01}), slot)
+        wait(lambda: (report := read_progress(folder)) is not None and (report.step or 0) > 5)
+        (follower,) = followers()
+        worker, killed = follower.parent(), time.monotonic()
+        os.kill(follower.pid, signal.SIGKILL)
+        (lost,) = wait(lambda: executor.events(0.1))
+        assert time.monotonic() - killed < 30  # and not after a timeout of the process group
+        assert lost == Lost(hit.run.id, lost.reason, from_outside=True)
+        assert not worker.is_running()
+        assert "rank 1 has ended with exit code -9" in folder.log.read_text()
+        executor.submit(hit, slot)
+        (event,) = wait(lambda: executor.events(0.1))
+        assert event.outcome == "done"
+        assert "resumed at step" in folder.log.read_text()
+    finally:
+        executor.close()
+    assert execute(whole, RunContext()) == "done"
+    assert content(hit) == content(whole)
+    assert followers() == []
