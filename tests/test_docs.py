@@ -20,6 +20,7 @@ import yaml
 from ablate.config import PRESETS, ModelConfig, TrainingConfig
 from ablate.config.data import RowDataConfig
 from ablate.config.language_data import NAMED_TEXTS, LanguageData
+from ablate.config.parsing_data import NAMED_TREEBANKS, ParsingData
 from ablate.config.plugins import VariantName
 from ablate.config.resolve import SYMBOL_OF
 from ablate.config.translation_data import CORPORA
@@ -86,11 +87,21 @@ def test_every_documented_field_exists():
 
 
 def test_every_field_of_a_text_is_documented():
-    page = (ROOT / "docs/tasks.md").read_text()
+    page = (ROOT / "docs/tasks.md").read_text().split("## Language models")[1].split("\n## ")[0]
     lines = {line.split("`")[1]: line for line in page.splitlines() if line.startswith("| `")}
     for name, field in LanguageData.model_fields.items():
         assert lines[name].endswith(f"| {field.description} |")
     assert all(f"| `{name}` |" in page for name in NAMED_TEXTS)
+
+
+def test_every_field_of_a_treebank_is_documented_there_or_with_translation():
+    page = (ROOT / "docs/tasks.md").read_text().split("### Treebanks")[1].split("### Scores")[0]
+    lines = {line.split("`")[1]: line for line in page.splitlines() if line.startswith("| `")}
+    shared = re.search(r"^((?:`\w+`[, and]*)+) are as for", page, re.MULTILINE)[1]
+    assert lines.keys() - NAMED_TREEBANKS.keys() | set(re.findall(r"\w+(?=`)", shared)) == set(ParsingData.model_fields)
+    assert all(lines[name].endswith(f"| {field.description} |")
+               for name, field in ParsingData.model_fields.items() if name in lines)  # fmt: skip
+    assert lines.keys() >= NAMED_TREEBANKS.keys()
 
 
 def test_the_example_of_a_task_is_the_one_that_the_tests_train():

@@ -159,7 +159,7 @@ def _token_ids(
 ) -> tuple[list[int], list[int]]:
     """Return the source with its end mark and the target with its begin mark."""
     tokenizer, config = run.corpus.tokenizer_of(task.target), run.config
-    (source,) = run.corpus.tokenizer_of(task.source).encode([sentence.strip()])
+    (source,) = run.corpus.tokenizer_of(task.source).encode([task.as_read(sentence)])
     if not source:
         raise UsageError("--sentence: is empty")
     refuse_too_long(config, "--sentence", len(source))

@@ -27,10 +27,11 @@ app = typer.Typer(help="List, describe and prepare corpora.", cls=CommandGroup, 
 def list_corpora(results: ResultsRoot = DEFAULT_RESULTS, format: Format = OutputFormat.rich) -> None:
     """List named corpora, and corpora that are already prepared."""
     from ablate.config.language_data import NAMED_TEXTS
+    from ablate.config.parsing_data import NAMED_TREEBANKS
     from ablate.config.translation_data import NAMED_CORPORA
-    from ablate.report.data_text import named_corpora, named_texts, prepared_corpora
+    from ablate.report.data_text import named_corpora, named_texts, named_treebanks, prepared_corpora
 
-    named = [*named_corpora(NAMED_CORPORA), *named_texts(NAMED_TEXTS)]
+    named = [*named_corpora(NAMED_CORPORA), *named_texts(NAMED_TEXTS), *named_treebanks(NAMED_TREEBANKS)]
     prepared = prepared_corpora(Results(results).corpora)
     if format is OutputFormat.json:
         lists = {"named": [one.as_json() for one in named], "prepared": [one.as_json() for one in prepared]}

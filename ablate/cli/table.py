@@ -50,7 +50,7 @@ def command(
     rows: Rows = None,
     seeds: Seeds = None,
     format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.rich,
-    against: Annotated[Against | None, typer.Option("--against", help="Add the paper's Table 3.")] = None,
+    against: Annotated[Against | None, typer.Option("--against", help="Add the paper's table for the task.")] = None,
     cost: Annotated[bool, typer.Option("--cost", help="Add training time, tokens per second and FLOPs.")] = False,
     wide: Annotated[bool, typer.Option("--wide", help="All columns, however narrow the terminal.")] = False,
 ) -> None:

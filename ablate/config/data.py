@@ -161,6 +161,20 @@ class DataConfig(CorpusConfig):
         """Training filters that compare two fields."""
         return None
 
+    @property
+    def symbol_field(self) -> str | None:
+        """The text field that is a sequence of symbols: entries of the vocabulary, which is learned on other fields."""
+        return None
+
+    def symbols(self, text: str) -> str:
+        """A text of the symbol field as it is encoded: an entry of the vocabulary for each part between spaces."""
+        return text
+
+    @property
+    def is_tokenized(self) -> bool:
+        """Whether texts have spaces between all tokens, which is a fault where scores need plain text."""
+        return False
+
 
 class RowDataConfig(Section):
     """Data fields that a row may change; all others belong to the study."""

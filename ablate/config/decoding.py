@@ -18,6 +18,11 @@ class DecodingConfig(Section):
     max_extra_length: int = Field(
         50, ge=0, le=10_000, description="maximum number of tokens by which a translation exceeds its source"
     )
+    early_stopping: bool = Field(
+        True,
+        description="end a beam search as soon as as many hypotheses as the beam has are finished; "
+        "false: only when no unfinished one can become better",
+    )
     average_checkpoints: int = Field(
         1, ge=1, le=1000, description="number of last checkpoints whose weights are averaged"
     )

@@ -45,3 +45,10 @@ TRANSLATION_METRICS = (
     Metric("chrf++", "chrF++", more_is_better=True, digits=1, side="test", scorer="sacreBLEU"),
     Metric("ter", "TER", more_is_better=False, digits=1, side="test", scorer="sacreBLEU"),
 )
+
+# Of constituency trees: EVALB's labelled bracket F1 and complete matches, and the share of predictions that are trees.
+TREE_METRICS = (
+    Metric("f1", "F1", more_is_better=True, digits=1, side="test"),
+    Metric("exact_match", "exact %", more_is_better=True, digits=1, side="test"),
+    Metric("well_formed", "well-formed %", more_is_better=True, digits=1, side="test"),
+)

@@ -168,16 +168,21 @@ class CorpusBuilder:
         if not sample.added:
             raise DataError(f"{source.files()[0]}: contains no records")
         records = sample.items()
-        warnings.check("train", records, self.data.labels)
+        self._look_for_markup("train", records, warnings)
         self._learn(records, sample.added)
         repaired = {split: dict(source.repaired) for split, source in self.sources.items() if source.repaired}
         return TrainingText(pairs=sample.added, left_out=dict(left_out), repaired=repaired, noticed=warnings.lines())
 
     def _check(self, split: str, records: list[Record], warnings: CorpusWarnings) -> None:
         """Add warnings about dev or test; each line begins with the split's name."""
-        warnings.check(split, records, self.data.labels)
+        self._look_for_markup(split, records, warnings)
         if self.origins[split].sha256 == self.origins["train"].sha256:
             warnings.add(f"{split} is the same text as the training split: scores on it do not apply to other text")
+
+    def _look_for_markup(self, split: str, records: list[Record], warnings: CorpusWarnings) -> None:
+        """Add warnings about text that is not plain, unless it is expected."""
+        if not self.data.is_tokenized:
+            warnings.check(split, records, self.data.labels)
 
     def _learn(self, records: list[Record], total: int) -> None:
         """Train one vocabulary on each group of fields that share it."""
@@ -190,15 +195,34 @@ class CorpusBuilder:
         self.log(f"learning a vocabulary of {data.vocab_size:,} on {basis}")
         for path in dict.fromkeys(self._models):
             fields = [field for field, model in enumerate(self._models) if model == path]
-            texts = (texts[field] for _, texts in records for field in fields)
-            write_bytes(path, train_tokenizer(texts, data.vocab_size, data.tokenizer, data.byte_fallback).model)
+            symbols = self._symbols(records, fields)
+            learned = [field for field in fields if data.fields[field] != data.symbol_field]
+            texts = (texts[field] for _, texts in records for field in learned)
+            trained = train_tokenizer(texts, data.vocab_size, data.tokenizer, data.byte_fallback, symbols=symbols)
+            write_bytes(path, trained.model)
+
+    def _symbols(self, records: list[Record], fields: Sequence[int]) -> list[str]:
+        """The symbols that occur in the symbol field, if that is one of these fields; sorted."""
+        found: set[str] = set()
+        for field in fields:
+            if self.data.fields[field] == self.data.symbol_field:
+                found.update(*(self.data.symbols(texts[field]).split() for _, texts in records))
+        return sorted(found)
+
+    def _as_encoded(self, texts: list[list[str]]) -> list[list[str]]:
+        """The texts of each field, those of the symbol field as symbols."""
+        data = self.data
+        return [
+            list(map(data.symbols, each)) if field == data.symbol_field else each
+            for field, each in zip(data.fields, texts, strict=True)
+        ]
 
     # The ids
 
     def _write_held_out(self, split: str, records: list[Record], encoders: Sequence[TextEncoder]) -> None:
         """Write all records of dev or test, as ids and as text."""
         texts = _by_field(records)
-        encoded = [encoder(field) for encoder, field in zip(encoders, texts, strict=True)]
+        encoded = [encoder(field) for encoder, field in zip(encoders, self._as_encoded(texts), strict=True)]
         refuse_long(self.sources[split], records, np.stack([each.lengths for each in encoded]), self.data)
         for name, ids, field in zip(self.data.fields, encoded, texts, strict=True):
             with SequenceWriter(self.folder, split, name) as writer:
@@ -224,7 +248,7 @@ class CorpusBuilder:
             for writer in writers:
                 stack.enter_context(writer)
             encode = stack.enter_context(EncoderPool(self._models, processes))
-            for chunk, encoded in enumerate(encode(_chunks(records)), 1):
+            for chunk, encoded in enumerate(encode(map(self._as_encoded, _chunks(records))), 1):
                 lengths = np.stack([field.lengths for field in encoded])
                 kept = fits(lengths, self.data, left_out)
                 for writer, field in zip(writers, encoded, strict=True):

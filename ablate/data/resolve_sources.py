@@ -8,16 +8,19 @@ from pathlib import Path
 from ablate.config import DataConfig
 from ablate.config.data import CorpusConfig, HubData, TextFields
 from ablate.config.language_data import LanguageData
+from ablate.config.parsing_data import SECTIONS, WSJ, ParsingData
+from ablate.data import toy
 from ablate.data.hub import DOWNLOADS, Repository
 from ablate.data.io import files_in, is_address, is_file, joined
 from ablate.data.readers import SUFFIXES, suffix_of
 from ablate.data.remote import SACREBLEU, HubSplit, SacrebleuSet
-from ablate.data.sources import Aligned, Generated, Tables, TextSource
+from ablate.data.sources import Aligned, Generated, Tables, TextSource, Treebank
 from ablate.data.streams import StreamSource, resolve_streams
 from ablate.errors import DataError, did_you_mean
 from ablate.store.corpora import remembered
 
 SPLITS = ("train", "dev", "test")
+TREE_SUFFIXES = (".mrg", ".ptb", ".parse", ".tree", ".trees", ".txt")
 
 
 def resolve_sources(
@@ -86,6 +89,8 @@ def _resolve(
     data: DataConfig, name: str, split: str, folder: Path, hub: HubData | None, repository: Repository | None
 ) -> TextSource:
     """The source of one split."""
+    if isinstance(data, ParsingData):
+        return Generated(split, toy.trees) if data.generated else _treebank(data, name, folder)
     if data.generated:
         return Generated(split)
     if name.startswith(SACREBLEU):
@@ -101,6 +106,32 @@ def _resolve(
             )
         prefix = hub.files[name]
     return HubSplit(repository, prefix, data.text_fields)
+
+
+def _treebank(data: ParsingData, name: str, folder: Path) -> Treebank:
+    """The trees of a file, of a folder, or of sections of the WSJ."""
+    sections = SECTIONS.fullmatch(name) if data.corpus == WSJ else None
+    if sections is None:
+        return Treebank(_tree_files(joined(folder, name)))
+    first = int(sections[1])
+    numbers = range(first, int(sections[2] or first) + 1)
+    try:
+        folders = [_tree_files(joined(folder, f"{number:02d}")) for number in numbers]
+    except DataError as error:
+        raise DataError(f"{error} to the folder of the WSJ's sections, which are licensed (LDC99T42)") from None
+    return Treebank([file for files in folders for file in files])
+
+
+def _tree_files(path: str) -> list[str]:
+    if is_file(path):
+        return [path]
+    inside = files_in(path)
+    if inside is None:
+        raise DataError(f"{path} not found{_looked_in(path)}; set data.folder")
+    files = [file for file in inside if suffix_of(file) in TREE_SUFFIXES]
+    if not files:
+        raise DataError(f"{path}: holds no file that ends in {', '.join(TREE_SUFFIXES)}, or these with .gz")
+    return files
 
 
 def files_source(path: str, fields: TextFields) -> TextSource:

@@ -1,11 +1,11 @@
-"""Sources of records: the interface, and its implementations for text files, tables and the generated corpus."""
+"""Sources of records: the interface, and its implementations for text files, tables, trees and the generated corpus."""
 
 from __future__ import annotations
 
 import bisect
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from typing import Any, Protocol
@@ -14,6 +14,7 @@ from ablate.config.data import TextFields
 from ablate.data import toy
 from ablate.data.io import signature, text_hash
 from ablate.data.readers import Record, read_lines, read_rows, suffix_of
+from ablate.data.trees import linearized, normalized, parse_brackets
 from ablate.errors import DataError
 from ablate.store.records import Origin
 
@@ -48,14 +49,15 @@ class TextSource(Protocol):
 
 @dataclass
 class Generated:
-    """A split of the toy corpus."""
+    """A split of the toy corpus: sentence pairs, or the sentences and their trees."""
 
     split: str
+    generate: Callable[[], Mapping[str, Sequence[tuple[str, str]]]] = toy.generate
     repaired: Counter[str] = field(default_factory=Counter)
 
     def records(self) -> Iterator[Record]:
-        """The generated sentence pairs."""
-        return enumerate(toy.generate()[self.split], 1)
+        """The generated pairs."""
+        return enumerate(self.generate()[self.split], 1)
 
     def where(self, number: int, field: int) -> str:
         """The split and the record's number."""
@@ -181,6 +183,52 @@ class Tables:
     def origin(self) -> Origin:
         """Names of the files."""
         return Origin(files=tuple(_name(file) for file in self.paths))
+
+
+@dataclass
+class Treebank:
+    """Files of trees in brackets, read one after another: sentences, and their linearised trees with tags."""
+
+    paths: Sequence[str]
+    repaired: Counter[str] = field(default_factory=Counter)
+
+    def records(self) -> Iterator[Record]:
+        """The sentences and trees, as `trees.normalized` reduces them; trees without words are left out and counted."""
+        self.repaired.clear()
+        return ((number, texts) for number, (_, texts) in enumerate(self._trees(self.repaired), 1))
+
+    def _trees(self, repaired: Counter[str]) -> Iterator[tuple[str, tuple[str, str]]]:
+        """(file and line, (sentence, tree)) of each tree with words."""
+        for path in self.paths:
+            for line, tree in parse_brackets(read_lines(path, repaired), path):
+                kept = normalized(tree)
+                if kept is None:
+                    repaired["tree without words"] += 1
+                    continue
+                yield f"{path}:{line}", (" ".join(leaf.word for leaf in kept.leaves()), linearized(kept))
+
+    def where(self, number: int, field: int) -> str:
+        """File and line of a tree; reads the files again."""
+        return next(where for index, (where, _) in enumerate(self._trees(Counter()), 1) if index == number)
+
+    def content(self) -> list[str]:
+        """The hash of sentences and trees, so that the same trees in other files are the same corpus."""
+        digest = hashlib.sha256()
+        for _, texts in self._trees(Counter()):
+            digest.update("".join(f"{text}\n" for text in texts).encode())
+        return [digest.hexdigest()]
+
+    def signature(self) -> list[Any]:
+        """Signature of each file."""
+        return [signature(path) for path in self.paths]
+
+    def files(self) -> tuple[str, ...]:
+        """The files."""
+        return tuple(self.paths)
+
+    def origin(self) -> Origin:
+        """Names of the files."""
+        return Origin(files=tuple(map(_name, self.paths)))
 
 
 def _name(path: str) -> str:

@@ -6,7 +6,7 @@ import io
 import random
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, Generic, Literal, TypeVar
 
@@ -48,7 +48,8 @@ class Tokenizer:
         """The algorithm that the vocabulary was trained with."""
         # The model file does not name it, but BPE scores its pieces 0, -1, -2 ... in the order of merges.
         whole = [self._processor.get_score(id) for id in range(self.vocab_size) if not self._is_special(id)]
-        return "bpe" if whole == [-float(rank) for rank in range(len(whole))] else "unigram"
+        ranked = list(filter(None, whole))  # given symbols have the score 0, as the first merge of BPE has
+        return "bpe" if ranked == [-float(rank) for rank in range(1, len(ranked) + 1)] else "unigram"
 
     def _is_special(self, id: int) -> bool:
         pieces = self._processor
@@ -152,7 +153,12 @@ class ReservoirSample(Generic[T]):
 
 
 def train_tokenizer(
-    sentences: Iterable[str], vocab_size: int, kind: Kind = "bpe", byte_fallback: bool = False, lossless: bool = False
+    sentences: Iterable[str],
+    vocab_size: int,
+    kind: Kind = "bpe",
+    byte_fallback: bool = False,
+    lossless: bool = False,
+    symbols: Sequence[str] = (),
 ) -> Tokenizer:
     """Train a vocabulary of exactly `vocab_size` pieces.
 
@@ -164,6 +170,7 @@ def train_tokenizer(
         kind: the algorithm.
         byte_fallback: whether unknown characters are encoded as bytes.
         lossless: whether ids decode to the same text: spaces are kept, line ends are tokens, `byte_fallback` is set.
+        symbols: words that are entries of the vocabulary whatever the text is; with `lossless` there are none.
 
     Raises:
         DataError: the text has fewer possible pieces than `vocab_size`, or more characters.
@@ -185,6 +192,7 @@ def train_tokenizer(
         "max_sentence_length": MAX_LINE_BYTES,
         "minloglevel": 2,
         **({"byte_fallback": True} if byte_fallback else {}),
+        **({"user_defined_symbols": [f"{_SPACE}{symbol}" for symbol in symbols]} if symbols else {}),
         **(_LOSSLESS if lossless else {}),
     }
     failures: list[Exception] = []

@@ -135,3 +135,32 @@ def _phrase(draw: random.Random) -> _Phrase:
 def _pick(draw: random.Random, words: list[str]) -> str:
     """One of the words, drawn by `random()`, whose values do not depend on the version of Python."""
     return words[int(draw.random() * len(words))]
+
+
+def trees() -> dict[str, list[tuple[str, str]]]:
+    """The source sentences and their linearised constituency trees with tags, by split."""
+    return {split: [(source, _tree(source.split())) for source, _ in pairs] for split, pairs in generate().items()}
+
+
+def _tree(words: list[str]) -> str:
+    """`(S (NP DT NN )NP (VP VB (NP DT NN )NP )VP )S`, with the parts that the sentence has."""
+    end, subject = _noun_phrase_tree(words, 0)
+    adverb = "(ADVP RB )ADVP " if words[end] in _ADVERBS else ""
+    verb = end + bool(adverb)
+    _, object = _noun_phrase_tree(words, verb + 1)
+    return f"(S {subject} {adverb}(VP VB {object} )VP )S"
+
+
+def _noun_phrase_tree(words: list[str], start: int) -> tuple[int, str]:
+    """The tree of the noun phrase that begins at a word, and the index of the word after it."""
+    end, phrase = _phrase_tree(words, start)
+    if end == len(words) or words[end] not in _PREPOSITIONS:
+        return end, phrase
+    end, location = _phrase_tree(words, end + 1)
+    return end, f"(NP {phrase} (PP IN {location} )PP )NP"
+
+
+def _phrase_tree(words: list[str], start: int) -> tuple[int, str]:
+    if words[start + 1] in _ADJECTIVES:
+        return start + 3, "(NP DT JJ NN )NP"
+    return start + 2, "(NP DT NN )NP"

@@ -1,9 +1,9 @@
 """Beam search with the GNMT length penalty (section 6.1; Wu et al., 2016, eq. 14).
 
 Each sentence has K hypotheses. A step ranks all their continuations: those among the best K that end the sentence are
-finished, and the best K of the others are kept. A sentence is done when K hypotheses have finished, when no hypothesis
-can still beat the best finished one, or at its length limit, where only the end mark is allowed. Done sentences leave
-the batch. K = 1 is greedy search.
+finished, and the best K of the others are kept. A sentence is done when no hypothesis can still beat the best finished
+one, at its length limit, where only the end mark is allowed, or, with early stopping, when K hypotheses have finished.
+Done sentences leave the batch. K = 1 is greedy search.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ def best_continuations(log_probs: Tensor, scores: Tensor, n: int) -> tuple[Tenso
 
 
 @torch.no_grad()
-def beam_search(model: Transformer, source: Tensor, limits: Tensor, beam: int, alpha: float) -> list[Hypothesis]:
+def beam_search(
+    model: Transformer, source: Tensor, limits: Tensor, beam: int, alpha: float, early_stopping: bool = True
+) -> list[Hypothesis]:
     """Find the best translation of each sentence.
 
     Args:
@@ -70,8 +72,9 @@ def beam_search(model: Transformer, source: Tensor, limits: Tensor, beam: int, a
         limits: maximum number of tokens of each translation, without the end mark (B).
         beam: K.
         alpha: exponent of the length penalty.
+        early_stopping: whether K finished hypotheses end a search; with K = 1 one does in any case.
     """
-    search = _Search(model, source, limits, beam, alpha)
+    search = _Search(model, source, limits, beam, alpha, early_stopping)
     position = 0
     while len(search.sentences):
         search.step(position)
@@ -85,8 +88,11 @@ class _Search:
     The host reads one tensor a step, which sentences are done, because a GPU stops for each read.
     """
 
-    def __init__(self, model: Transformer, source: Tensor, limits: Tensor, beam: int, alpha: float) -> None:
+    def __init__(
+        self, model: Transformer, source: Tensor, limits: Tensor, beam: int, alpha: float, early_stopping: bool
+    ) -> None:
         B, device = len(source), source.device
+        self.ends_with_K_finished = early_stopping or beam == 1
         self.model, self.K, self.alpha = model, beam, alpha
         self.limits = limits.tolist()  # of the sentence in each row, on the host
         self.sentences = torch.arange(B, device=device)  # index of the sentence in each row
@@ -168,7 +174,9 @@ class _Search:
     def _drop_done(self, position: int) -> None:
         """Drop the sentences that are done, and select the kept hypotheses in the cache."""
         attainable = self.scores[:, 0] / self.at_limit
-        done = (self.finished >= self.K) | (attainable <= self.best_scores.index_select(0, self.sentences))
+        done = attainable <= self.best_scores.index_select(0, self.sentences)
+        if self.ends_with_K_finished:
+            done |= self.finished >= self.K
         rows = [row for row, ended in enumerate(done.tolist()) if not ended and self.limits[row] > position]
         dropping = len(rows) < len(self.limits)
         if not dropping and self.K == 1:  # the order is unchanged

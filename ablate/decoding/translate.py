@@ -71,7 +71,8 @@ def _translate_batch(
         for sentence in sentences
     ]
     try:
-        found = beam_search(model, source.to(device), torch.tensor(limits), decoding.beam, decoding.alpha)
+        rules = decoding.beam, decoding.alpha, decoding.early_stopping
+        found = beam_search(model, source.to(device), torch.tensor(limits), *rules)
     except (RuntimeError, MemoryError) as error:
         if len(sentences) == 1 or not is_out_of_memory(error):
             raise

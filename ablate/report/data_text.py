@@ -11,6 +11,7 @@ import numpy as np
 from rich.text import Text
 
 from ablate.config.language_data import NamedText
+from ablate.config.parsing_data import NamedTreebank
 from ablate.config.translation_data import NamedCorpus
 from ablate.errors import StoreError
 from ablate.formatting import shares_text, size
@@ -134,6 +135,14 @@ def named_texts(texts: Mapping[str, NamedText]) -> list[NamedSummary]:
             f"hf:{text.repository}@{text.revision}" if text.repository else "generated",
         )
         for name, text in texts.items()
+    ]
+
+
+def named_treebanks(treebanks: Mapping[str, NamedTreebank]) -> list[NamedSummary]:
+    """The treebanks known by name, for parsing."""
+    return [
+        NamedSummary(name, "parsing", (), (bank.train, bank.dev, bank.test), bank.origin)
+        for name, bank in treebanks.items()
     ]
 
 

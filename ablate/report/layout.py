@@ -32,6 +32,7 @@ from ablate.formatting import (
     signed,
     thousands,
 )
+from ablate.paper import PaperTable
 from ablate.report.agreement import agreement_lines
 from ablate.report.scores import spread
 from ablate.report.table import Table, TableRow, paper_metrics
@@ -586,12 +587,22 @@ def _paper_legend(table: Table, form: _Form) -> list[str]:
     paper = table.study.task.paper
     if paper is None:
         return [f"paper: has no table for task {table.study.task.name}."]
-    lines = [f"paper: {paper.title}'s row with the same change to its base ({paper.measured_on})."]
+    lines = [f"paper: {paper.title}'s row with the same change to its base ({paper.measured_on}).", *_published(paper)]
     base = table.study.base.config
     shape = ("n_layers", "d_model", "d_ff")
     if any(getattr(base, name) != paper.base[name] for name in shape) or table.study.data.corpus != paper.corpus:
         lines.append("This study's base or corpus is not the paper's: compare the order of rows, not their values.")
-    return [*lines, *agreement_lines(table)]
+    return [*lines, *agreement_lines(table)] if len(paper.rows) > 1 else lines
+
+
+def _published(paper: PaperTable) -> list[str]:
+    """The systems that a table of the paper compares, a line for each kind of training data."""
+    kinds = dict.fromkeys(each.training for each in paper.published)
+    lines = []
+    for kind in kinds:
+        systems = (f"{each.system} {each.score}" for each in paper.published if each.training == kind)
+        lines.append(f"{paper.title}, {kind}: {', '.join(systems)}.")
+    return lines
 
 
 # Rows that are not finished

@@ -142,7 +142,8 @@ def translate_text(
     run = sequence_run(folder, results)
     task = run.task
     assert isinstance(task, SequenceToSequence)
-    ids = run.corpus.tokenizer_of(task.source).encode([sentence.strip() for sentence in sentences])
+    read = [task.as_read(sentence) for sentence in sentences]
+    ids = run.corpus.tokenizer_of(task.source).encode(read)
     for number, sentence in enumerate(ids, 1):
         refuse_too_long(run.config, f"standard input:{number}", len(sentence))
     # A source without tokens leaves the model nothing to attend to.
@@ -151,7 +152,7 @@ def translate_text(
     texts = translate(run.model, run.corpus.tokenizer_of(task.target), [ids[i] for i in filled], decoding, CPU)
     shown: list[str | None] = [""] * len(ids)
     for i, text in zip(filled, texts, strict=True):
-        shown[i] = task.readable(text, sentences[i])
+        shown[i] = task.readable(text, read[i])
     return shown
 
 

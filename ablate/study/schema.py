@@ -11,6 +11,7 @@ from typing import Any
 
 from ablate.config import PRESETS, RowConfig, TranslationData
 from ablate.config.language_data import TEXTS, LanguageData
+from ablate.config.parsing_data import TREEBANKS, ParsingData
 from ablate.config.plugins import REFERENCE_PATTERN
 from ablate.config.resolve import SYMBOLS
 from ablate.config.translation_data import CORPORA, NAMED_CORPORA
@@ -19,7 +20,7 @@ from ablate.study.matching import FREE_FIELDS
 from ablate.study.select import MAX_SEEDS
 from ablate.study.settings import MAX_SIZES
 from ablate.study.tuning import TUNED
-from ablate.tasks import TASKS, LanguageModel, Task, Translation
+from ablate.tasks import TASKS, LanguageModel, Parsing, Task, Translation
 
 Schema = dict[str, Any]
 
@@ -276,7 +277,28 @@ def _language_data() -> Schema:
     }
 
 
-_DATA = {Translation.name: _translation_data, LanguageModel.name: _language_data}
+def _parsing_data() -> Schema:
+    """Schema of the data section of parsing."""
+    whole = ParsingData.model_json_schema()
+    properties = {name: _untitled(field) for name, field in whole["properties"].items()}
+    properties["corpus"]["enum"] = list(TREEBANKS)
+    locations = ("folder", "train", "dev", "test")
+    return {
+        "additionalProperties": False,
+        "required": ["corpus"],
+        "properties": properties,
+        "allOf": [
+            _if_corpus("files", {"required": whole["required"]}),
+            _if_corpus("toy", {"not": {"anyOf": [{"required": [name]} for name in locations]}}),
+        ],
+    }
+
+
+_DATA = {
+    Translation.name: _translation_data,
+    LanguageModel.name: _language_data,
+    Parsing.name: _parsing_data,
+}
 
 
 def _of_task(task: Task) -> Schema:

@@ -13,10 +13,11 @@ from ablate.errors import StoreError, StudyError, listed
 from ablate.store.records import Measurement, Score
 from ablate.tasks.base import Batch, OutputTerms, Sample, Task
 from ablate.tasks.language_model import LanguageModel
+from ablate.tasks.parsing import Parsing
 from ablate.tasks.sequence_to_sequence import SequenceToSequence
 from ablate.tasks.translation import Translation
 
-TASKS: dict[str, Task] = {task.name: task for task in (Translation(), LanguageModel())}
+TASKS: dict[str, Task] = {task.name: task for task in (Translation(), LanguageModel(), Parsing())}
 
 
 def task_of(name: str, sources: Path) -> Task:
@@ -89,6 +90,7 @@ __all__ = [
     "Measurement",
     "Metric",
     "OutputTerms",
+    "Parsing",
     "Sample",
     "Score",
     "SequenceToSequence",

@@ -57,7 +57,7 @@ class OutputTerms(NamedTuple):
 
 # Fields of a row that only some tasks use; a task names its own in `row_fields`.
 TASK_FIELDS = (
-    "beam", "alpha", "max_extra_length",
+    "beam", "alpha", "max_extra_length", "early_stopping",
     "context", "stride", "eval_context", "eval_stride", "temperature", "top_k", "generated_tokens",
 )  # fmt: skip
 
@@ -93,7 +93,7 @@ class Task(ABC):
     prediction_metrics: ClassVar[tuple[Metric, ...]] = ()
     default_metrics: ClassVar[tuple[str, ...]] = (PPL.name,)
     defaults: ClassVar[Mapping[str, Any]] = {}
-    row_fields: ClassVar[tuple[str, ...]] = ("beam", "alpha", "max_extra_length")
+    row_fields: ClassVar[tuple[str, ...]] = ("beam", "alpha", "max_extra_length", "early_stopping")
     shown_fields: ClassVar[tuple[str, ...]] = ("batch_tokens", "warmup_steps", "beam", "alpha")
     paper: ClassVar[PaperTable | None] = None
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ablate.config import DecodingConfig, RowConfig
+from ablate.config import DataConfig, DecodingConfig, RowConfig
+from ablate.config.data import CorpusConfig
 from ablate.tasks.base import OutputTerms, Sample, Task
 
 if TYPE_CHECKING:
@@ -40,6 +41,17 @@ class SequenceToSequence(Task):
         """Decoding of new texts: the task's defaults."""
         return DecodingConfig(**{k: v for k, v in self.defaults.items() if k in DecodingConfig.model_fields})
 
+    def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[str]:
+        """Yield a message for each reason why a row cannot be trained on this data."""
+        if isinstance(data, DataConfig):
+            positions = config.places(data.max_length, data.max_length)
+            if positions > config.max_positions:
+                yield (
+                    f"data.max_length={data.max_length} needs {positions} positions with begin and end tokens, "
+                    f"more than max_positions={config.max_positions}"
+                )
+        yield from super().check(data, config)
+
     def n_targets(self, split: Split, items: Indices) -> int:
         """Target tokens, end marks included."""
         return int(split[self.target].lengths[items].sum())
@@ -70,12 +82,16 @@ class SequenceToSequence(Task):
         sources = [test[i].tolist() for i in range(len(test))]
         return translate(model, corpus.tokenizer_of(self.target), sources, config, device, after_batch)
 
+    def as_read(self, text: str) -> str:
+        """Return a new text as the model reads it."""
+        return text.strip()
+
     def readable(self, prediction: str, text: str) -> str | None:
         """Return a prediction as `ablate translate` prints it; None if it is not valid.
 
         Args:
             prediction: as decoded.
-            text: that it was predicted from.
+            text: that it was predicted from, as the model read it.
         """
         return prediction
 

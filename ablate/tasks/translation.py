@@ -36,12 +36,6 @@ class Translation(SequenceToSequence):
     def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[str]:
         """Yield a message for each reason why a row cannot be trained on this data."""
         assert isinstance(data, TranslationData)
-        positions = config.places(data.max_length, data.max_length)
-        if positions > config.max_positions:
-            yield (
-                f"data.max_length={data.max_length} needs {positions} positions with begin and end tokens, more than "
-                f"max_positions={config.max_positions}"
-            )
         yield from super().check(data, config)
         if data.separate_vocabularies and not config.has_encoder:
             yield (

@@ -236,6 +236,32 @@ def test_the_search_ends_when_K_hypotheses_have_finished_though_longer_ones_coul
     assert found.score == pytest.approx(math.log(0.4 * 0.45) / (7 / 6) ** 9, rel=1e-5)
 
 
+def test_without_early_stopping_it_goes_on_while_longer_ones_could_still_win():
+    """As above; the best of all is the longest, since the penalty grows faster than the probability falls."""
+    model = Watched(unigram_model([0.05, 0.05, 0.05, 0.45, 0.4]))
+    (found,) = beam_search(model, sources(3, vocab_size=5), torch.tensor([50]), beam=2, alpha=9.0, early_stopping=False)
+    assert (found.tokens, len(model.sizes)) == ([4] * 50, 51)
+
+
+def test_without_early_stopping_a_beam_of_one_is_still_greedy():
+    model = Watched(unigram_model([0.05, 0.05, 0.05, 0.45, 0.4]))
+    (found,) = beam_search(model, sources(3, vocab_size=5), torch.tensor([50]), beam=1, alpha=9.0, early_stopping=False)
+    assert (found.tokens, len(model.sizes)) == ([], 1)
+
+
+def test_unlikely_ends_among_the_best_do_not_hide_a_likely_translation():
+    """A step offers `4` with probability 0.9 and then the end mark; its second end would stop the search at once."""
+    model = unigram_model([0.01, 0.01, 0.01, 0.07, 0.9])
+    limits = torch.tensor([6])
+    early, late = (
+        beam_search(model, sources(3, vocab_size=5), limits, beam=2, alpha=4.0, early_stopping=stops)[0]
+        for stops in (True, False)
+    )
+    assert len(early.tokens) < 3
+    assert late.tokens == [4] * 6
+    assert late.score > early.score
+
+
 def test_decoding_needs_no_gradients_and_changes_no_weights():
     model = diverse_model(V)
     before = [parameter.clone() for parameter in model.parameters()]

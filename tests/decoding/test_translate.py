@@ -29,11 +29,11 @@ def model():
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Batches of a search that answers each source with itself: (source, limits, beam, alpha)."""
+    """Batches of a search that answers each source with itself: (source, limits, beam, alpha, early_stopping)."""
     calls = []
 
-    def echo(model, source, limits, beam, alpha):
-        calls.append((source, limits, beam, alpha))
+    def echo(model, source, limits, *rules):
+        calls.append((source, limits, *rules))
         return [Hypothesis([token for token in row if token not in (PAD, EOS)], 0.0) for row in source.tolist()]
 
     monkeypatch.setattr(module, "beam_search", echo)
@@ -57,7 +57,7 @@ def test_batches_have_similar_lengths_and_their_hypotheses_fit_the_budget(model,
 
 def test_a_translation_is_limited_by_max_extra_length_and_by_the_positions_of_the_model(model, tokenizer, calls):
     translate(model, tokenizer, [[5] * 7, [5] * 90, []], DecodingConfig(beam=2, alpha=1.5, max_extra_length=11), CPU)
-    ((source, limits, beam, alpha),) = calls
+    ((source, limits, beam, alpha, _),) = calls
     assert ((source != PAD).sum(1).tolist(), limits.tolist(), beam, alpha) == ([1, 8, 91], [11, 18, 96], 2, 1.5)
     assert [row[row != PAD][-1] for row in source] == [EOS] * 3
 
@@ -67,7 +67,7 @@ def test_in_a_decoder_only_model_source_and_translation_share_the_positions(toke
     model = diverse_model(67, max_positions=97, architecture="decoder-only")
     sentences = [[5] * 7, [5] * 40, [5] * 60, [5] * 95]
     translate(model, tokenizer, sentences, DecodingConfig(max_extra_length=11), CPU)
-    ((_, limits, _, _),) = calls
+    ((_, limits, *_),) = calls
     assert limits.tolist() == [18, 51, 97 - 60 - 2, 0]
 
 
@@ -137,11 +137,11 @@ def test_translation_can_be_stopped_after_each_batch(model, tokenizer, calls, mo
 def test_a_batch_that_needs_too_much_memory_is_decoded_in_halves(model, tokenizer, calls, monkeypatch):
     search, refused = module.beam_search, []
 
-    def scarce(model, source, limits, beam, alpha):
+    def scarce(model, source, *rules):
         if len(source) > 3:
             refused.append(len(source))
             raise torch.OutOfMemoryError("CUDA out of memory.")
-        return search(model, source, limits, beam, alpha)
+        return search(model, source, *rules)
 
     monkeypatch.setattr(module, "beam_search", scarce)
     assert translate(model, tokenizer, tokenizer.encode(TEXTS), DecodingConfig(), CPU) == TEXTS

@@ -1,0 +1,230 @@
+"""Constituency trees: brackets of the Penn Treebank, and a sequence of symbols that a model predicts.
+
+The linearised form is that of Vinyals et al., "Grammar as a Foreign Language" (2015): a symbol for each bracket with
+its label, and one for each word, such as `(S (NP XX )NP (VP XX )VP )S`. The words themselves are in the sentence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from ablate.config.parsing_data import WORD
+from ablate.errors import DataError
+
+ROOT = "TOP"  # label of restored roots; scores leave it out
+_ROOTS = ("", "TOP", "ROOT", "S1")
+MAX_DEPTH = 200  # of brackets, also in predictions: trees are walked by recursion
+_TRACE = "-NONE-"  # tag of empty elements
+_TOKEN = re.compile(r"[()]|[^\s()]+")
+_ESCAPES = {"(": "-LRB-", ")": "-RRB-"}  # a word that is a bracket, in the files of the Penn Treebank
+
+
+class Leaf(NamedTuple):
+    """A word and its part-of-speech tag."""
+
+    tag: str
+    word: str
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A constituent."""
+
+    label: str
+    children: tuple[Node, ...]
+
+    def leaves(self) -> Iterator[Leaf]:
+        """The words from left to right."""
+        for child in self.children:
+            if isinstance(child, Leaf):
+                yield child
+            else:
+                yield from child.leaves()
+
+    def __str__(self) -> str:
+        """The tree in brackets, in one line."""
+        return f"({self.label} {' '.join(map(_bracketed, self.children))})"
+
+
+Node: TypeAlias = "Leaf | Tree"
+
+
+def _bracketed(node: Node) -> str:
+    return str(node) if isinstance(node, Tree) else f"({node.tag} {escaped(node.word)})"
+
+
+def escaped(word: str) -> str:
+    """A word with brackets as in the Penn Treebank: `-LRB-` for `(`."""
+    return "".join(_ESCAPES.get(character, character) for character in word)
+
+
+# Files
+
+
+@dataclass
+class _Open:
+    """A bracket that is not closed yet, and its line."""
+
+    line: int
+    label: str = ""
+    word: str = ""
+    children: list[Node] | None = None
+
+    def add_text(self, text: str) -> str:
+        """Take the label or the word; returns a fault, or ""."""
+        if self.children is not None:
+            return f'"{text}" follows a constituent within "({self.label}"'
+        if not self.label:
+            self.label = text
+        elif not self.word:
+            self.word = text
+        else:
+            return f'"({self.label} {self.word}" has a second word, "{text}"'
+        return ""
+
+    def add_node(self, node: Node) -> str:
+        if self.word:
+            return f'"({self.label} {self.word}" has a word and a constituent'
+        self.children = [*(self.children or ()), node]
+        return ""
+
+    def close(self) -> Node | None:
+        """The constituent or word; None for a bracket without either."""
+        if self.children is not None:
+            return Tree(self.label, tuple(self.children))
+        return Leaf(self.label, self.word) if self.word else None
+
+
+def parse_brackets(lines: Iterator[str], path: str) -> Iterator[tuple[int, Tree]]:
+    """Yield the trees of a bracketed file, each with the line that it begins in. A tree may take several lines.
+
+    Args:
+        lines: of the file.
+        path: of the file, for messages.
+
+    Raises:
+        DataError: brackets are unbalanced or empty, or text is outside of a word's brackets; with file and line.
+    """
+    stack: list[_Open] = []
+    next_tree = 0  # the first line at whose beginning a tree may begin although another one is open
+    for number, line in enumerate(lines, 1):
+        if stack and not next_tree and line.startswith("("):
+            next_tree = number
+        for token in _TOKEN.findall(line):
+            fault, done = _read_token(token, number, stack)
+            if fault:
+                raise DataError(f"{path}:{number}: {fault}")
+            if done is not None:
+                yield done
+                next_tree = 0
+    if stack:
+        hint = f"; line {next_tree} begins with another bracket" if next_tree else ""
+        raise DataError(f'{path}:{stack[0].line}: "({stack[0].label}" is never closed{hint}')
+
+
+def _read_token(token: str, number: int, stack: list[_Open]) -> tuple[str, tuple[int, Tree] | None]:
+    """Read a bracket or a text; returns (a fault or "", the line and the tree that it completes)."""
+    if token == "(":
+        stack.append(_Open(number))
+        return (f"brackets are more than {MAX_DEPTH} deep" if len(stack) > MAX_DEPTH else ""), None
+    if not stack:
+        return f'"{token}" is outside of brackets', None
+    if token != ")":
+        return stack[-1].add_text(token), None
+    opened = stack.pop()
+    node = opened.close()
+    if node is None:
+        return f'"({opened.label})" has neither a word nor a constituent', None
+    if stack:
+        return stack[-1].add_node(node), None
+    tree = node if isinstance(node, Tree) else Tree("", (node,))
+    return "", (opened.line, tree)
+
+
+def normalized(tree: Tree) -> Tree | None:
+    """Reduce a tree to what is parsed: a root labelled TOP, without function tags, traces and empty constituents.
+
+    None for a tree without words.
+    """
+    whole = _normalized(tree if tree.label in _ROOTS else Tree(ROOT, (tree,)))
+    return None if whole is None else Tree(ROOT, whole.children)
+
+
+def _normalized(tree: Tree) -> Tree | None:
+    children = (child if isinstance(child, Leaf) else _normalized(child) for child in tree.children)
+    kept = tuple(child for child in children if child is not None and not _is_trace(child))
+    return Tree(re.split("[-=]", tree.label, maxsplit=1)[0] or tree.label, kept) if kept else None
+
+
+def _is_trace(node: Node) -> bool:
+    return isinstance(node, Leaf) and node.tag == _TRACE
+
+
+# The linearised form
+
+
+def linearized(tree: Tree) -> str:
+    """The symbols of a tree without its root, each word replaced by its tag: `(NP DT NN )NP`."""
+    return " ".join(_symbols(tree.children))
+
+
+def _symbols(nodes: Sequence[Node]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, Leaf):
+            yield node.tag
+        else:
+            yield f"({node.label}"
+            yield from _symbols(node.children)
+            yield f"){node.label}"
+
+
+def leaves_of(text: str, sentence: str) -> list[Leaf]:
+    """The words of a sentence, with the tags of its linearised tree."""
+    tags = [symbol for symbol in text.split() if symbol[0] not in "()"]
+    return [Leaf(tag, word) for tag, word in zip(tags, sentence.split(), strict=True)]
+
+
+def predicted_leaves(text: str, sentence: str) -> list[Leaf] | None:
+    """The words of a sentence, with the tags of a predicted tree (XX if it has none); None if their numbers differ."""
+    tags = [symbol.removeprefix(f"{WORD}/") for symbol in text.split() if _is_word(symbol)]
+    words = sentence.split()
+    return [Leaf(*pair) for pair in zip(tags, words, strict=True)] if len(tags) == len(words) else None
+
+
+def _is_word(symbol: str) -> bool:
+    return symbol == WORD or symbol.startswith(f"{WORD}/")
+
+
+def restored(text: str, leaves: Sequence[Leaf]) -> Tree | None:
+    """Restore the tree of a linearised form; None if it is not well-formed.
+
+    A form is well-formed if its brackets are balanced, each is closed by one of its label and has a word, and it has as
+    many words as the sentence.
+
+    Args:
+        text: symbols with spaces between them.
+        leaves: the words of the sentence, which take the places of XX or XX/TAG.
+    """
+    stack: list[tuple[str, list[Node]]] = [(ROOT, [])]
+    rest = iter(leaves)
+    for symbol in text.split():
+        if symbol[0] == "(":
+            if len(stack) > MAX_DEPTH:
+                return None
+            stack.append((symbol[1:], []))
+        elif symbol[0] == ")":
+            label, children = stack.pop()
+            if not stack or not children or label != symbol[1:]:
+                return None
+            stack[-1][1].append(Tree(label, tuple(children)))
+        else:
+            leaf = next(rest, None)
+            if leaf is None or not _is_word(symbol):
+                return None
+            stack[-1][1].append(leaf)
+    if len(stack) > 1 or not stack[0][1] or next(rest, None) is not None:
+        return None
+    return Tree(ROOT, tuple(stack[0][1]))

@@ -1,0 +1,117 @@
+"""Scores of constituency trees as EVALB computes them with COLLINS.prm: labelled bracket F1, and complete matches.
+
+Punctuation is left out by the tags of the reference, and so are the root and constituents of punctuation alone; PRT
+equals ADVP. Deviation: EVALB skips a sentence whose words do not match, or that has punctuation alone. Here a tree that
+is not well-formed has no brackets, and its reference's brackets count as missed; punctuation alone is matched.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ablate.config.parsing_data import with_word_symbols
+from ablate.data.trees import ROOT, Leaf, Tree, leaves_of, restored
+from ablate.metrics import resampling
+from ablate.store.records import Measurement
+
+Bracket = tuple[str, int, int]  # label, first word, word after the last; words without punctuation
+
+PUNCTUATION = frozenset((",", ":", "``", "''", "."))  # tags
+_EQUAL = {"PRT": "ADVP"}
+
+
+def brackets(tree: Tree) -> Counter[Bracket]:
+    """The brackets that count, each as often as it occurs."""
+    found: Counter[Bracket] = Counter()
+    _collect(tree, 0, found)
+    return found
+
+
+def _collect(tree: Tree, start: int, found: Counter[Bracket]) -> int:
+    """Add the brackets of a tree that begins at word `start`; returns the word after it."""
+    end = start
+    for child in tree.children:
+        if isinstance(child, Leaf):
+            end += child.tag not in PUNCTUATION
+        else:
+            end = _collect(child, end, found)
+    if end > start and tree.label != ROOT:
+        found[_EQUAL.get(tree.label, tree.label), start, end] += 1
+    return end
+
+
+def statistics(predictions: Sequence[str], sentences: Sequence[str], references: Sequence[str]) -> NDArray[np.int64]:
+    """Statistics of each sentence, (n_sentences, 6).
+
+    The columns are the matched brackets, those of the reference and of the prediction; and 1 if all match, 1 if the
+    prediction is well-formed, 1 for the sentence.
+
+    Args:
+        predictions: linearised trees.
+        sentences: as many; words with spaces between them.
+        references: their linearised trees with tags.
+    """
+    return np.array([_statistics(*texts) for texts in zip(predictions, sentences, references, strict=True)])
+
+
+def _statistics(prediction: str, sentence: str, reference: str) -> tuple[int, ...]:
+    leaves = leaves_of(reference, sentence)
+    gold = restored(with_word_symbols(reference), leaves)
+    assert gold is not None, reference
+    expected, test = brackets(gold), restored(prediction, leaves)
+    if test is None:
+        return 0, expected.total(), 0, 0, 0, 1
+    found = brackets(test)
+    return (expected & found).total(), expected.total(), found.total(), int(expected == found), 1, 1
+
+
+def f1(sums: NDArray[np.float64]) -> float:
+    """Labelled bracket F1 in percent: the harmonic mean of precision and recall."""
+    matched, expected, found = sums[:3]
+    return float(200 * matched / max(1, expected + found))
+
+
+def _exact_match(sums: NDArray[np.float64]) -> float:
+    return float(100 * sums[3] / max(1, sums[5]))
+
+
+def _well_formed(sums: NDArray[np.float64]) -> float:
+    return float(100 * sums[4] / max(1, sums[5]))
+
+
+_SCORES: dict[str, Callable[[NDArray[np.float64]], float]] = {
+    "f1": f1,
+    "exact_match": _exact_match,
+    "well_formed": _well_formed,
+}
+
+
+def measure(
+    name: str, predictions: Sequence[str], sentences: Sequence[str], references: Sequence[str], split: str
+) -> Measurement:
+    """Score trees, also on resampled test sets.
+
+    Args:
+        name: of the metric.
+        predictions: linearised trees.
+        sentences: as many; words with spaces between them.
+        references: their linearised trees with tags.
+        split: name of the test split, for the signature.
+    """
+    each = statistics(predictions, sentences, references)
+    signature = f"EVALB:COLLINS|not-well-formed:0|trees:{len(each)}|brackets:{each[:, 1].sum()}|split:{split}"
+    return resampling.measure(each.astype(np.float64), _SCORES[name], signature)
+
+
+def tree_scores(
+    name: str, predictions: Sequence[str], sentences: Sequence[str], references: Sequence[str]
+) -> list[float]:
+    """Score each tree alone; 100 for the F1 of a tree without brackets that has to have none."""
+    return [
+        100.0 if name == "f1" and each[3] else _SCORES[name](each)
+        for each in statistics(predictions, sentences, references).astype(np.float64)
+    ]

@@ -1,0 +1,74 @@
+"""Constituency parsing: sentences and linearised trees (section 6.3; Vinyals et al., 2015), bracket F1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ablate.config.data import CorpusConfig
+from ablate.config.metrics import PPL, TREE_METRICS, Metric
+from ablate.config.parsing_data import SENTENCE, TREE, ParsingData, resolve_parsing_data
+from ablate.paper import TABLE_4
+from ablate.store.records import Measurement
+from ablate.tasks.sequence_to_sequence import SequenceToSequence
+
+if TYPE_CHECKING:
+    from ablate.data.corpus import Corpus
+
+
+class Parsing(SequenceToSequence):
+    """Predict the linearised tree of a sentence; scored as by EVALB."""
+
+    name = "parsing"
+    data_config = ParsingData
+    prediction_metrics = TREE_METRICS
+    default_metrics = tuple(metric.name for metric in TREE_METRICS)
+    # Of section 6.3. A tree has few symbols that are likely at all, so that the end mark is often among the best K of a
+    # step without being likely: searches would stop early.
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "beam": 21, "alpha": 0.3, "max_extra_length": 300, "early_stopping": False,
+    }  # fmt: skip
+    shown_fields = ("batch_tokens", "warmup_steps", "beam", "alpha", "max_extra_length")
+    paper = TABLE_4
+
+    def resolve_data(self, settings: Mapping[str, Any]) -> ParsingData:
+        """Resolve the study's `data` section; a named treebank brings its splits."""
+        return resolve_parsing_data(settings)
+
+    def describe(self, metric: Metric, data: CorpusConfig, vocab_sizes: Sequence[int]) -> str | None:
+        """Perplexity follows from the study; the scores of trees have signatures."""
+        if metric.name == PPL.name:
+            sizes = ", ".join(str(V) for V in vocab_sizes)
+            return f"per symbol of the linearised trees, dev={data.dev}, V={sizes}, plain negative log-likelihood"
+        return None
+
+    def as_read(self, text: str) -> str:
+        """A new sentence with the brackets among its words escaped, as in a treebank."""
+        from ablate.data.trees import escaped
+
+        return " ".join(escaped(word) if len(word) == 1 else word for word in text.split())
+
+    def readable(self, prediction: str, text: str) -> str | None:
+        """The tree in brackets, with the sentence's words; None if it is not well-formed."""
+        from ablate.data.trees import predicted_leaves, restored
+
+        leaves = predicted_leaves(prediction, text)
+        tree = restored(prediction, leaves) if leaves is not None else None
+        return None if tree is None else str(tree)
+
+    def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
+        """Score trees as EVALB does, also on resampled test sets."""
+        from ablate.metrics.bracketing import measure
+
+        return measure(metric, predictions, *_references(corpus), str(corpus.manifest.data["test"]))
+
+    def measure_items(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> list[float]:
+        """Score each tree alone."""
+        from ablate.metrics.bracketing import tree_scores
+
+        return tree_scores(metric, predictions, *_references(corpus))
+
+
+def _references(corpus: Corpus) -> tuple[list[str], list[str]]:
+    """Sentences of the test split, and their trees with tags."""
+    return corpus.text("test", SENTENCE), corpus.text("test", TREE)
