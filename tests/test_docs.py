@@ -38,8 +38,8 @@ PUBLIC_OF_TASKS = (
     "Measurement", "Score",
 )  # fmt: skip
 COMMANDS = (
-    "init", "plan", "run", "status", "stop", "logs", "work", "table", "compare", "report", "translate", "generate",
-    "attention",
+    "init", "plan", "run", "status", "stop", "logs", "work", "table", "compare", "report", "publish", "translate",
+    "generate", "attention",
     "export", "verify", "clean", "schema",
 )  # fmt: skip
 FIELDS = [(section, name) for section in SECTIONS for name in section.model_fields

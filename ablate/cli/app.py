@@ -18,6 +18,7 @@ from ablate.cli import (
     init,
     logs,
     plan,
+    publish,
     report,
     run,
     schema,
@@ -35,7 +36,7 @@ from ablate.streams import echo
 GROUPS = {
     "Study": (init, plan, run, status),
     "Clusters": (stop, logs, work),
-    "Results": (table, compare, report),
+    "Results": (table, compare, report, publish),
     "Trained runs": (translate, generate, attention, export),
     "Housekeeping": (verify, clean, schema),
 }

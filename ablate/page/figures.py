@@ -46,15 +46,15 @@ BOLD = 0.85  # of the width that text may take, since bold text is wider than it
 TITLE_HEIGHT, PANEL_HEIGHT, POINTS_HEIGHT = 0.2, 1.7, 2.2
 
 
-def write_figures(table: Table, curves: Sequence[Curve], folder: Path) -> list[str]:
-    """Write every figure that has data in each of FORMATS, and return the names of the files.
+def write_figures(table: Table, curves: Sequence[Curve], folder: Path, kinds: Sequence[str] = FORMATS) -> list[str]:
+    """Write every figure that has data in each of the formats, and return the names of the files.
 
     The same results give the same bytes.
     """
     names = []
     for name, draw in _figures(table, curves).items():
         figure = draw()
-        for kind in FORMATS:
+        for kind in kinds:
             write_bytes(folder / f"{name}.{kind}", render(figure, kind), durable=False)
             names.append(f"{name}.{kind}")
     return names

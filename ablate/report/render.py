@@ -22,6 +22,8 @@ from ablate.store.records import FileHash, Provenance
 from ablate.store.status import damage_of, read_provenance
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
     from rich.table import Table as RichTable
 
@@ -111,17 +113,22 @@ def _rich(layout: Layout) -> RichTable:
     return rich
 
 
-def publish(table: Table, results: Results) -> None:
-    """Write results/<study>/: table.md, table.csv, table.json, study.yaml and provenance.json.
+def publish(table: Table, results: Results, folder: Path | None = None) -> list[str]:
+    """Write table.md, table.csv, table.json, study.yaml and provenance.json, and return their names.
 
     The files are small, contain no text of the corpus, and are the same each time the study is repeated: they have no
     measured times.
 
+    Args:
+        table: of the study.
+        results: the results root that it was read from.
+        folder: to write to; None for the study's folder in the results root.
+
     Raises:
-        StoreError: the study's folder is a symbolic link.
+        StoreError: the folder is a symbolic link.
     """
     study = table.study
-    folder = results.study(study.name)
+    folder = folder or results.study(study.name)
     if folder.is_symlink():  # it may point outside of the results root
         raise StoreError(f"{folder}: is a symbolic link, and a study is not published through one; remove it")
     files = {
@@ -133,6 +140,7 @@ def publish(table: Table, results: Results) -> None:
     }
     for name, content in files.items():
         write_bytes(folder / name, content.encode())
+    return list(files)
 
 
 @dataclass(frozen=True)

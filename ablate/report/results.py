@@ -37,6 +37,7 @@ class RunResult:
     scores: by metric; empty unless the run is done.
     resamples: scores on the resampled test sets, by metric.
     faults: a line for each file that is damaged or cannot be read, and what heals it.
+    has_predictions: False in an unpacked archive, which has the scores alone.
     """
 
     row: Row
@@ -50,6 +51,7 @@ class RunResult:
     resamples: Mapping[str, Sequence[float]] = field(default_factory=dict)
     provenance: Provenance | None = None
     faults: tuple[str, ...] = ()
+    has_predictions: bool = True
 
     @property
     def steps(self) -> int | None:
@@ -103,12 +105,15 @@ def _read_run(study: Study, row: Row, run: Run, folder: RunFolder, metrics: Sequ
     # result.json has the scores that the run made itself; the cache adds metrics that were asked for later.
     scores = {name: score for name in metrics if (score := decoding.scores.get(name) or cached.get(name)) is not None}
     resamples = {name: cached[name].resamples for name in metrics if name in cached}
-    return RunResult(row, run, state, result.params, "", result, decoding, scores, resamples, provenance, faults)
+    return RunResult(
+        row, run, state, result.params, "", result, decoding, scores, resamples, provenance, faults,
+        not _is_archived(folder, row.decoding),
+    )  # fmt: skip
 
 
 def _faults(folder: RunFolder, decoding: str, result: Result) -> Iterator[str]:
     """Yield why files beside the result cannot be used."""
-    if decoding in result.decodings:
+    if decoding in result.decodings and not _is_archived(folder, decoding):
         damage = damage_of_predictions(folder, decoding, result.decodings[decoding])
         if damage is not None:
             yield damage
@@ -120,6 +125,12 @@ def _faults(folder: RunFolder, decoding: str, result: Result) -> Iterator[str]:
         folder.read_provenance()
     except StoreError as error:
         yield f"{error}; its code and machine are left out"
+
+
+def _is_archived(folder: RunFolder, decoding: str) -> bool:
+    """Whether a run has its scores, and no folder of predictions or checkpoints: it was unpacked from an archive."""
+    predictions = folder.predictions(decoding).parent
+    return folder.scores(decoding).exists() and not predictions.exists() and not folder.checkpoints.exists()
 
 
 def _at_step(state: State, progress: Progress | None) -> str:

@@ -286,7 +286,9 @@ def _remarks(study: Study, runs: Sequence[RunResult]) -> list[str]:
             if run.decoding and run.decoding.averaged < row.config.average_checkpoints:
                 provenance.averaged[row.label] = run.decoding.averaged
         provenance.updates(row.label, {run.result.steps for run in ours if run.result and run.decoding})
-    return provenance.remarks()
+    archived = sum(not run.has_predictions for run in runs)
+    lines = [f"{plural(archived, 'run')} from an archive of records: scores as stored, without predictions."]
+    return [*provenance.remarks(), *(lines if archived else [])]
 
 
 def _corpus_faults(runs: Iterable[RunResult], results: Results) -> Iterator[str]:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import zipfile
 
 import pytest
 
@@ -137,3 +138,45 @@ def test_results_that_cannot_be_written_are_shown_without_new_scores(given, whol
     assert done.code == 0
     assert "BLEU" in done.out
     assert "Permission denied; new scores are left out\n" in done.out
+
+
+def published(whole, folder):
+    done = inside("publish", whole.study.path, "--results", whole.results.root, "--to", folder)
+    assert (done.code, done.err) == (0, "")
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_publishing_writes_tables_figures_and_records_and_says_so(whole, tmp_path):
+    files = published(whole, tmp_path / "one")
+    assert {"table.md", "table.csv", "table.json", "study.yaml", "provenance.json", "records.zip"} < files.keys()
+    assert "against-base-bleu.svg" in files
+    assert published(whole, tmp_path / "two") == files
+    done = inside("publish", whole.study.path, "--results", whole.results.root, "--to", tmp_path / "three")
+    assert sorted(done.out.splitlines()) == sorted(f"Wrote {tmp_path / 'three' / name}" for name in files)
+
+
+def test_the_archive_is_a_results_root_that_judges_alike_without_text_or_weights(whole, tmp_path):
+    published(whole, tmp_path / "to")
+    with zipfile.ZipFile(tmp_path / "to" / "records.zip") as archive:
+        names = archive.namelist()
+        archive.extractall(tmp_path / "unpacked")
+    assert not [name for name in names if name.endswith((".txt", ".safetensors")) or "translations" in name]
+    forms = {}
+    for root in (whole.results.root, tmp_path / "unpacked"):
+        done = inside("table", whole.study.path, "--results", root, "--format", "json")
+        assert (done.code, done.err) == (0, "")
+        forms[root] = json.loads(done.out)
+    first, again = forms.values()
+    runs = sum(row["bleu"]["n"] for row in first["rows"])
+    assert again.pop("remarks") == [
+        f"{runs} runs from an archive of records: scores as stored, without predictions.", *first.pop("remarks")
+    ]  # fmt: skip
+    assert again == first
+
+
+def test_a_study_without_results_is_not_published(tmp_path):
+    study = study_from(tmp_path, SMALL)
+    done = inside("publish", study.path, "--results", tmp_path / "results", "--to", tmp_path / "to")
+    assert done.code == 2
+    assert done.err.splitlines()[-1].endswith("train them with `ablate run`")
+    assert not (tmp_path / "to").exists()

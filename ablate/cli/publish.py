@@ -1,0 +1,53 @@
+"""`ablate publish`: the results of a study as one folder of small files, for a repository or a supplement."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ablate.cli.options import (
+    DEFAULT_RESULTS,
+    ResultsRoot,
+    StudyFile,
+    print_faults,
+    score_missing,
+    study_and_results,
+    warn_of_changed_data,
+)
+from ablate.errors import UsageError
+from ablate.streams import echo
+
+EXAMPLE = "ablate publish study.yaml --to supplement/study"
+
+
+def command(
+    study: StudyFile,
+    to: Annotated[
+        Path,
+        typer.Option("--to", metavar="DIR", file_okay=False, help="Folder for the files.", show_default=False),
+    ],
+    results: ResultsRoot = DEFAULT_RESULTS,
+) -> None:
+    """Write tables, figures and the records of all runs, to judge again without training."""
+    from ablate.page.figures import write_figures
+    from ablate.report.archive import ARCHIVE, write_archive
+    from ablate.report.curves import curves_of
+    from ablate.report.render import publish
+    from ablate.report.table import table_of
+
+    content, root = study_and_results(study, results, None, None, None)
+    warn_of_changed_data(content, root)
+    faults = score_missing(content, root)
+    table = table_of(content, root, faults)
+    if not any(run.result for row in table.rows for run in row.runs):
+        raise UsageError(f"{study}: no run has a result in {results}; train them with `ablate run`")
+    print_faults(table)
+    names = [
+        *publish(table, root, to),
+        *write_figures(table, curves_of(table, root), to, kinds=("svg",)),
+        write_archive(content, root, to / ARCHIVE),
+    ]
+    for name in names:
+        echo(f"Wrote {to / name}")

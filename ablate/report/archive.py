@@ -1,0 +1,62 @@
+"""Archive of a study's records: every score behind its table, without weights, predictions or text.
+
+Unpacked, it is a results root. `ablate table` computes the same table from it, or judges the scores by another rule.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+
+from ablate.errors import StoreError
+from ablate.store import Results
+from ablate.store.corpora import MANIFEST
+from ablate.store.files import read_bytes, write_bytes
+from ablate.study import Study
+
+ARCHIVE = "records.zip"
+_TIME = (1980, 1, 1, 0, 0, 0)  # of every file, so that the same records make the same archive
+
+
+def write_archive(study: Study, results: Results, path: Path) -> str:
+    """Write the archive, and return its name.
+
+    It holds the settings, provenance, result, learning curve and scores of each run that has ended, the scores
+    including those on the resampled test sets, custom classes, and the manifests of the corpora.
+
+    Args:
+        study: whose runs are archived, runs of `tune` included.
+        results: the results root that has them.
+        path: of the archive. An archive of before is replaced.
+    """
+    buffer = BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(set(_files(study, results))):
+            content = read_bytes(file)
+            if content is not None:
+                entry = zipfile.ZipInfo(file.relative_to(results.root).as_posix(), _TIME)
+                entry.external_attr = 0o644 << 16
+                archive.writestr(entry, content, zipfile.ZIP_DEFLATED)
+    write_bytes(path, buffer.getvalue(), durable=False)
+    return path.name
+
+
+def _files(study: Study, results: Results) -> Iterator[Path]:
+    if study.tuning is not None:
+        yield from _files(study.tuning, results)
+    for run in study.runs():
+        if run.awaits_tuning:
+            continue
+        folder = results.run(run.id)
+        try:
+            result = folder.read_result()
+        except StoreError:  # named below the table, and not archived
+            continue
+        if result is None:
+            continue
+        yield from (folder.run, folder.execution, folder.provenance, folder.result, folder.metrics)
+        yield from (folder.scores(decoding) for decoding in study.decodings[run.id])
+        yield from sorted(folder.sources.glob("*.py"))
+        yield results.corpus(result.corpus) / MANIFEST
