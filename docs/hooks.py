@@ -1,14 +1,16 @@
 """MkDocs hooks: pages made at build time from files outside of docs/, and links to such files.
 
-The gallery is made from results/*/table.md and the comment at the top of each study, the contributing guide and the
-changes from the files at the top of the repository. Documents link to each other as on disk, so that links work in a
-checkout too; on_page_markdown points them to the pages of the site.
+The gallery is made from the files in results/*/, as `ablate publish` writes them, and the comment at the top of each
+study, the contributing guide and the changes from the files at the top of the repository. Documents link to each other
+as on disk, so that links work in a checkout too; on_page_markdown points them to the pages of the site.
 """
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,10 @@ COPIED = {
     "contributing.md": "CONTRIBUTING.md",
     "changes.md": "CHANGELOG.md",
 }  # page of the site: file of the repository
+FIGURES = {
+    "against-base-{main}.svg": "Difference of each row from base, with its interval",
+    "learning-curves.svg": "Learning curves of all runs",
+}  # file among the results, by its main metric: caption
 CODE = re.compile(r"`[^`]+`")
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!\w+:|#)([^)#\s]+)(#[^)]*)?\)")
 
@@ -58,11 +64,35 @@ def published() -> list[str]:
     return sorted(path.parent.name for path in ROOT.glob("results/*/table.md"))
 
 
+def figures(name: str) -> dict[str, str]:
+    """Captions of a study's published figures, by file."""
+    folder = ROOT / "results" / name
+    main = json.loads((folder / "table.json").read_text(encoding="utf-8"))["metrics"][-1]
+    files = {file.format(main=main): caption for file, caption in FIGURES.items()}
+    return {file: caption for file, caption in files.items() if (folder / file).exists()}
+
+
+def cost(name: str) -> str:
+    """The runs behind a study's table: their number, time and machines."""
+    made = json.loads((ROOT / "results" / name / "provenance.json").read_text(encoding="utf-8"))
+    runs = made["runs"].values()
+    hours = sum(run["seconds"] for run in runs) / 3600
+    machines = Counter(_machine(made["carried_out"][run["carried_out"]]) for run in runs)
+    return f"{len(runs)} runs, {hours:.1f} hours of work in all, on {', '.join(machines)}."
+
+
+def _machine(provenance: dict[str, Any]) -> str:
+    machine, threads = provenance["machine"], provenance["threads"]
+    where = provenance["device"] if provenance["device"] != "cpu" else machine["processor"]
+    return f"{where} ({threads} {'thread' if threads == 1 else 'threads'} a run)"
+
+
 def gallery_page(name: str) -> str:
-    """Page of one study: question, command, table, conclusions, limits and the study file."""
+    """Page of one study: question, command, table, figures, conclusions, limits, cost and the study file."""
     study = ROOT / "studies" / f"{name}.yaml"
     header = read_header(study)
     table = (ROOT / "results" / name / "table.md").read_text(encoding="utf-8")
+    drawn = "\n\n".join(f"![{caption}]({name}/{file})" for file, caption in figures(name).items())
     body = study.read_text(encoding="utf-8").split("\nstudy:")[1]
     return "\n\n".join(
         [
@@ -71,8 +101,10 @@ def gallery_page(name: str) -> str:
             header.about,
             f"```sh\n{header.command}\n```",
             f'## Table\n\n<div class="results" markdown>\n\n{table}\n</div>',
+            *([f"## Figures\n\n{drawn}"] if drawn else []),
             f"## What it shows\n\n{header.shows}",
             f"## What it cannot show\n\n{header.limits}",
+            f"## Cost\n\n{cost(name)}",
             f"## Study file\n\n```yaml\nstudy:{body}```",
         ]
     )
@@ -110,6 +142,10 @@ def site_path(path: str) -> str | None:
 def on_files(files: Any, config: Any) -> Any:
     """Add the generated pages to the files of the site."""
     pages = {f"gallery/{name}.md": gallery_page(name) for name in published()}
+    for name in published():
+        for figure in figures(name):
+            path = ROOT / "results" / name / figure
+            files.append(File.generated(config, f"gallery/{name}/{figure}", abs_src_path=str(path)))
     pages["gallery/index.md"] = gallery_index()
     pages |= {page: (ROOT / file).read_text(encoding="utf-8") for page, file in COPIED.items()}
     for path, text in pages.items():

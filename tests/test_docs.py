@@ -213,6 +213,10 @@ def hooks():
     return module
 
 
+def published(name, file):
+    return (ROOT / "results" / name / file).read_text(encoding="utf-8")
+
+
 def test_the_gallery_has_a_page_for_every_table_in_results():
     nav = (ROOT / "mkdocs.yml").read_text()
     names = hooks().published()
@@ -222,6 +226,10 @@ def test_the_gallery_has_a_page_for_every_table_in_results():
         page = hooks().gallery_page(name)
         assert (ROOT / f"results/{name}/table.md").read_text() in page
         assert hooks().read_header(ROOT / f"studies/{name}.yaml").shows
+        seconds = [run["seconds"] for run in json.loads(published(name, "provenance.json"))["runs"].values()]
+        assert f"{len(seconds)} runs, {sum(seconds) / 3600:.1f} hours of work in all, on " in page
+        for figure in (ROOT / "results" / name).glob("learning-curves.svg"):
+            assert f"![Learning curves of all runs]({name}/{figure.name})" in page
 
 
 def test_the_site_builds_without_warnings_and_without_a_network(tmp_path):
