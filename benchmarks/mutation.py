@@ -41,7 +41,10 @@ COPIED = ("ablate", "tests", "benchmarks", "docs", "studies", "pyproject.toml", 
 # The direct tests of each module, the fastest and most specific first. The first failure ends the tests of a mutant.
 TESTS: dict[str, tuple[str, ...]] = {
     "stats/bootstrap": ("tests/stats/test_bootstrap.py", "tests/metrics/test_resampling.py"),
+    "stats/distributions": ("tests/stats/test_distributions.py",),
     "stats/factorial": ("tests/stats/test_factorial.py",),
+    "stats/noise": ("tests/stats/test_noise.py", "tests/stats/test_verdict.py"),
+    "stats/power": ("tests/stats/test_power.py",),
     "stats/tests": ("tests/stats/test_tests.py",),
     "stats/verdict": ("tests/stats/test_verdict.py",),
     "store/audit": ("tests/store/test_files.py", "tests/cli/test_stored.py"),
