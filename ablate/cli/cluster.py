@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 On = Annotated[
     str | None,
-    typer.Option("--on", metavar="PROFILE", help="Submit to a cluster: slurm, manual, or a profile of clusters.yaml."),
+    typer.Option(
+        "--on", metavar="PROFILE", help="Submit to a cluster: slurm, ray, manual, or a profile of clusters.yaml."
+    ),
 ]
 Workers = Annotated[
     int | None, typer.Option("--workers", min=1, max=10_000, metavar="N", help="With --on: pilots, one a node.")
@@ -175,7 +177,14 @@ def check(profile: Profile, study: Study, processes: int | None = 1, device: Dev
         return
     gpus = asked_gpus(profile)
     if device == "cuda" and (processes or 1) > gpus:
-        raise UsageError(f"--gpus-per-run {processes}: a pilot has {plural(gpus, 'GPU')}; set gpus-per-node")
+        option = "gpus-per-node" if profile.engine == "slurm" else "each: {gpus: N} in its profile"
+        raise UsageError(f"--gpus-per-run {processes}: a pilot has {plural(gpus, 'GPU')}; set {option}")
+    if profile.engine == "ray":
+        from ablate.launch.ray_cluster import needed_memory, require_ray
+
+        require_ray()
+        needed_memory(profile, study)
+        return
     require_slurm()
     needed = max(peak_memory(row.config, study.data_of(row).vocab_size, SMALLEST_MICRO_BATCH) for row in study.rows)
     faults = refusals(profile, partitions(), needed)
@@ -195,6 +204,9 @@ def describe(name: str, profile: Profile, plan: Plan, results: Results, processe
     if not pilots:
         return f"--on {name}: nothing to submit"
     options = " ".join(sbatch_arguments(profile.sbatch)) or f"{profile.engine}, default options"
+    if profile.engine == "ray":
+        each = f"{plural(profile.each.cpus, 'core')}, {plural(profile.each.gpus, 'GPU')} each"
+        options = f"ray at {profile.address}, {each}"
     estimate = seconds_elsewhere(plan, results)
     gpus = asked_gpus(profile)
     if estimate is None:
@@ -202,8 +214,8 @@ def describe(name: str, profile: Profile, plan: Plan, results: Results, processe
     else:
         seconds, processor = estimate
         time = f"about {duration(seconds / pilots / max(1, gpus))} at the rate of {processor}"
-    each = processes or gpus_per_run(gpus, -(-missing // pilots))
-    together = f", {each} {'GPUs' if gpus else 'processes'} for each run" if each > 1 else ""
+    per_run = processes or gpus_per_run(gpus, -(-missing // pilots))
+    together = f", {per_run} {'GPUs' if gpus else 'processes'} for each run" if per_run > 1 else ""
     return f"--on {name}: {plural(pilots, 'pilot')} ({options}) for {plural(missing, 'run')}{together}, {time}"
 
 
@@ -252,6 +264,10 @@ def submit_study(
     return folder
 
 
+def _arrays(ids: tuple[str, ...]) -> str:
+    return f"{'array' if len(ids) == 1 else 'arrays'} {', '.join(ids)}"
+
+
 def submission_lines(submitted: Submitted, profile: str, study: Study, folder: JobFolder) -> list[str]:
     """What is printed after a submission."""
     if not submitted.ids:
@@ -259,10 +275,12 @@ def submission_lines(submitted: Submitted, profile: str, study: Study, folder: J
             f"job {folder.id}: ready for {plural(submitted.pilots, 'pilot')}; start them with",
             f"ablate work --job {folder.path}",
         ]
-    arrays = f"{'array' if len(submitted.ids) == 1 else 'arrays'} {', '.join(submitted.ids)}"
+    if submitted.closing is None:
+        cluster = f"driver {submitted.ids[0]} on this host prints the table at the end"
+    else:
+        cluster = f"{_arrays(submitted.ids)} of Slurm; job {submitted.closing} prints the table at the end"
     return [
-        f"job {folder.id}: {plural(submitted.pilots, 'pilot')} on {profile}, "
-        f"{arrays} of Slurm; job {submitted.closing} prints the table at the end",
+        f"job {folder.id}: {plural(submitted.pilots, 'pilot')} on {profile}, {cluster}",
         f"logs: {folder.logs}",
         f"`ablate status {study.path} --watch` follows it, `ablate stop {study.path}` saves and ends it",
     ]

@@ -33,7 +33,7 @@ def command(
         alive = sum(report.is_alive for report in job.read_pilots())
         echo(f"job {job.id}: {plural(alive, 'pilot')} asked to save and leave")
         submissions = job.read_submissions()
-        if now and submissions:
+        if now and submissions and job.read_job().engine == "slurm":  # the driver of Ray cancels by itself
             ids = [*submissions[-1].ids, *filter(None, [submissions[-1].closing])]
             refused = slurm.cancel(ids)
             echo(f"job {job.id}: {refused or f'cancelled {chr(44).join(ids)} of Slurm'}")

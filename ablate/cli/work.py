@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ablate.cli.options import score_missing
-from ablate.errors import EXIT_RUN_FAILED
+from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED
 from ablate.streams import echo, new_console
 
 if TYPE_CHECKING:
@@ -29,6 +30,10 @@ def command(
     close: Annotated[
         bool, typer.Option("--close", help="Print the table, and submit again what the pilots have left.")
     ] = False,
+    attached: Annotated[bool, typer.Option("--attached", help="Save and leave when standard input ends.")] = False,
+    pilots: Annotated[
+        int | None, typer.Option("--drive", min=1, metavar="N", help="Run N pilots as tasks of Ray, then --close.")
+    ] = None,
 ) -> None:
     """Work on a job of `ablate run --on` until no run is left for this pilot."""
     from ablate.store.jobs import JobFolder
@@ -37,7 +42,14 @@ def command(
     if close:
         _close(folder)
         return
+    if pilots is not None:
+        _drive(folder, pilots)
+        return
     from ablate.launch.pilot import work
+    from ablate.launch.ray_cluster import leave_with_input
+
+    if attached:
+        threading.Thread(target=leave_with_input, name="input", daemon=True).start()
 
     code = work(folder, index, _log)
     if code:
@@ -47,6 +59,17 @@ def command(
 def _log(line: str) -> None:
     """Print a line with the time, at once: the cluster may end this process without notice."""
     echo(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}")
+
+
+def _drive(folder: JobFolder, pilots: int) -> None:
+    """Run pilots on Ray, and close the job unless somebody has ended this driver."""
+    from ablate.launch.ray_cluster import drive
+
+    if drive(folder, pilots, _log):
+        _close(folder)
+    else:
+        folder.close("the driver was ended by a signal")
+        raise typer.Exit(EXIT_INTERRUPTED)
 
 
 def _close(folder: JobFolder) -> None:

@@ -3,6 +3,7 @@
 ~/.config/ablate/clusters.yaml (XDG_CONFIG_HOME is respected, ABLATE_CLUSTERS overrides) maps names to profiles:
 
     gpu: {engine: slurm, workers: 8, sbatch: {partition: gpu, time: 4h, gpus-per-node: 4}, setup: ["module load cuda"]}
+    lab: {engine: ray, address: auto, each: {gpus: 1, cpus: 8, memory: 32G}}
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from ablate.store.files import home_path
 from ablate.store.records import Setting
 from ablate.study.yaml_nodes import Mark, Node, parse_yaml, read_file
 
-ENGINES = ("slurm", "manual")
+Engine = Literal["slurm", "ray", "manual"]
+ENGINES: tuple[Engine, ...] = ("slurm", "ray", "manual")
+# Fields that have an effect with one engine only.
+ENGINE_OF = {"sbatch": "slurm", "closing": "slurm", "setup": "slurm", "grace": "slurm", "address": "ray", "each": "ray"}
 FILE_VARIABLE = "ABLATE_CLUSTERS"
 
 # Long options of sbatch that a profile may set.
@@ -59,10 +63,25 @@ _TIME_PART = r"(\d+)\s*(d|h|min|m)"
 _SLURM_TIME = re.compile(r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}|infinite|unlimited", re.IGNORECASE)
 
 
+class Resources(Section):
+    """Resources of a pilot on Ray."""
+
+    cpus: int = Field(1, ge=1, le=4096, description="cores")
+    gpus: int = Field(0, ge=0, le=64, description="GPUs")
+    memory: str | None = Field(
+        None, pattern=r"^[1-9]\d{0,5}[MGT]$", description="memory such as 32G; unset: what the largest run needs"
+    )
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """`memory` in bytes."""
+        return int(self.memory[:-1]) * 1024 ** " KMGT".index(self.memory[-1]) if self.memory else None
+
+
 class Profile(Section):
     """How pilots are submitted. Something else starts those of the engine `manual`, such as Kubernetes or a person."""
 
-    engine: Literal["slurm", "manual"] = Field(description="slurm or manual")
+    engine: Engine = Field(description="slurm, ray or manual")
     workers: int = Field(1, ge=1, le=10_000, description="number of pilots, each on one node")
     sbatch: dict[str, Setting] = Field(default_factory=dict, description="options of sbatch for the pilots")
     closing: dict[str, Setting] = Field(default_factory=dict, description="options of sbatch for the closing job")
@@ -70,6 +89,8 @@ class Profile(Section):
     grace: int = Field(120, ge=10, le=3600, description="seconds before the end at which pilots save")
     idle: int = Field(90, ge=1, le=86_400, description="seconds that a pilot waits for runs of other pilots")
     resubmissions: int = Field(3, ge=0, le=100, description="how often the closing job may submit again")
+    address: str = Field("auto", min_length=1, description="of the Ray cluster: auto, local, or as ray.init takes it")
+    each: Resources = Field(default_factory=Resources, description="resources of a pilot on Ray: cpus, gpus, memory")
 
 
 def profile_file() -> Path:
@@ -86,7 +107,7 @@ def profile_file() -> Path:
 
 
 def find_profile(name: str, workers: int | None = None, options: Mapping[str, Setting] | None = None) -> Profile:
-    """The profile of this name, with options of the command line over it; `slurm` is one without options.
+    """The profile of this name, with options of the command line over it; `slurm` and `ray` are ones without options.
 
     Args:
         name: of a profile, or of an engine.
@@ -103,11 +124,12 @@ def find_profile(name: str, workers: int | None = None, options: Mapping[str, Se
         names = [*profiles, *ENGINES]
         known = did_you_mean(name, names) or f"; profiles: {listed(names)}"
         raise UsageError(f'--on: no profile "{name}" in {file}{known}')
-    profile = profiles.get(name) or Profile(engine="manual" if name == "manual" else "slurm")
+    engine = next((one for one in ENGINES if one == name), None)
+    profile = Profile(engine=engine) if engine else profiles[name]
     faults = [
         f"--sbatch {key}: {text}" for key, value in (options or {}).items() if (text := _option_fault(key, value))
     ]
-    if options and profile.engine == "manual":
+    if options and profile.engine != "slurm":
         faults = [f"--{next(iter(options))}: the pilots of {name} are not started by Slurm"]
     if faults:
         raise UsageError(*faults)
@@ -154,6 +176,10 @@ def _read_profile(name: str, mark: Mark, node: Node, faults: dict[str, Mark]) ->
         if key not in fields:
             report(position, unknown_name("field", key, fields))
     known = {key: value for key, (_, value) in node.value.items() if key in fields}
+    if "each" in known and isinstance(known["each"].value, dict):
+        for key, position, _ in known["each"].items():
+            if key not in Resources.model_fields:
+                report(position, unknown_name("field", key, Resources.model_fields))
     for section in ("sbatch", "closing"):
         if section in known and not isinstance(known[section].value, dict):
             report(known[section].mark, f"{section}: must be a mapping of options; got {known[section].kind}")
@@ -163,10 +189,10 @@ def _read_profile(name: str, mark: Mark, node: Node, faults: dict[str, Mark]) ->
                 text = _option_fault(key, value.to_python())
                 if text:
                     report(position if key not in SBATCH_OPTIONS else value.mark, f"{key}: {text}")
-    if "engine" in known and known["engine"].value == "manual":
-        for section in ("sbatch", "closing"):
-            if section in known:
-                report(known[section].mark, f"{section}: has no effect with the engine manual")
+    engine = known["engine"].value if "engine" in known else None
+    for field, only in ENGINE_OF.items() if engine in ENGINES else ():
+        if field in known and engine != only:
+            report(known[field].mark, f"{field}: has no effect with the engine {engine}")
     try:
         profile = Profile(**{key: value.to_python() for key, value in known.items()})
     except ValidationError as error:

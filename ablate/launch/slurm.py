@@ -300,6 +300,8 @@ def refusals(profile: Profile, found: Mapping[str, Partition], needed: float) ->
 
 def asked_gpus(profile: Profile) -> int:
     """Number of GPUs of each pilot."""
+    if profile.engine == "ray":
+        return profile.each.gpus
     for option in ("gpus-per-node", "gpus-per-task", "gpus"):
         value = profile.sbatch.get(option)
         if value is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ablate.errors import AblateError, StoreError
 from ablate.formatting import plural
-from ablate.launch import slurm
+from ablate.launch import ray_cluster, slurm
 from ablate.launch.executor import Device
 from ablate.launch.launch import check_disk_space_of, missing_runs
 from ablate.launch.profiles import Profile
@@ -25,7 +25,7 @@ CANCELLED = "cancelled"  # reason of a pilot that somebody has ended through the
 
 @dataclass(frozen=True)
 class Submitted:
-    """A job that was submitted: its folder, number of pilots, ids of the arrays, id of the closing job."""
+    """A job that was submitted: its folder, number of pilots, ids of the arrays or driver, id of the closing job."""
 
     folder: JobFolder
     pilots: int
@@ -87,6 +87,10 @@ def freeze(
         processes=processes,
         runs=tuple(run.id for run in study.runs()),
         time=time.time(),
+        address=settings.address,
+        cpus=settings.each.cpus,
+        gpus=settings.each.gpus,
+        memory=ray_cluster.needed_memory(settings, study) if settings.engine == "ray" else None,
     )
     job.write(folder.job, once=True)
     return folder
@@ -131,7 +135,10 @@ def submit(folder: JobFolder, job: ClusterJob, study: Study) -> Submitted | None
     work = work_done(study, folder.results)
     ids: tuple[str, ...]
     closing: str | None
-    ids, closing = slurm.submit_pilots(folder, job, pilots) if job.engine == "slurm" else ((), None)
+    if job.engine == "slurm":
+        ids, closing = slurm.submit_pilots(folder, job, pilots)
+    else:
+        ids, closing = (() if job.engine == "manual" else (ray_cluster.start_driver(folder, job, pilots),)), None
     record = Submission(ids=ids, closing=closing, work=work, time=time.time())
     record.write(folder.submission(len(folder.read_submissions()) + 1), once=True)
     return Submitted(folder, pilots, ids, closing)

@@ -34,7 +34,7 @@ PilotPhase = Literal["starting", "working", "saving", "left"]
 class ClusterJob(Record):
     """job.json: a submission with everything that its pilots need.
 
-    engine: `slurm`, or `manual` for pilots that something else starts.
+    engine: `slurm`, `ray`, or `manual` for pilots that something else starts.
     profile: name of the profile, for people.
     workers: number of pilots.
     sbatch: options of the pilots' array; closing: those of the closing job.
@@ -49,11 +49,12 @@ class ClusterJob(Record):
     processes: for each run, on a device each; None for as many as leave no device idle.
     runs: ids of the runs of the study.
     time: of the submission, in seconds since the epoch.
+    address: of the Ray cluster; cpus, gpus, memory (bytes): of each pilot there.
     """
 
     id: str
     study: str
-    engine: Literal["slurm", "manual"]
+    engine: Literal["slurm", "ray", "manual"]
     profile: str
     workers: int
     sbatch: dict[str, Setting] = Field(default_factory=dict)
@@ -72,12 +73,16 @@ class ClusterJob(Record):
     processes: int | None = 1
     runs: tuple[str, ...]
     time: float
+    address: str = "auto"
+    cpus: int = 1
+    gpus: int = 0
+    memory: int | None = None
 
 
 class Submission(Record):
     """submission-<n>.json: pilots that were submitted together.
 
-    ids: of the arrays, as the cluster names them; closing: of the closing job.
+    ids: of the arrays, as the cluster names them, or of the driver of Ray; closing: of the closing job.
     work: steps made by the study's runs so far, from which progress is measured.
     """
 

@@ -17,6 +17,8 @@ CPU_INFO = Path("/proc/cpuinfo")  # Linux only
 CGROUPS = Path("/sys/fs/cgroup")
 PROCESS_CGROUPS = Path("/proc/self/cgroup")
 VMSTAT = Path("/proc/vmstat")
+# Limits that a launcher sets for a pilot where no control group does: cores, and bytes.
+CPUS_VARIABLE, MEMORY_VARIABLE = "ABLATE_CPUS", "ABLATE_MEMORY"
 
 # A process on another host counts as dead if its last report is older than this. On this host it is looked up.
 HEARTBEAT_SECONDS = 120.0
@@ -41,21 +43,22 @@ def machine() -> Machine:
 
 
 def cores() -> int:
-    """Number of cores that this process may use: by its affinity, its control groups, and its job of Slurm."""
+    """Number of cores that this process may use: by its affinity, its control groups, and its job on a cluster."""
     # Not cpu_count() alone: taskset, Slurm and containers allow fewer cores than the machine has.
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min([allowed, *_cpu_quotas(), *_slurm_numbers("SLURM_CPUS_ON_NODE")]))
+    return max(1, min([allowed, *_cpu_quotas(), *_numbers("SLURM_CPUS_ON_NODE", CPUS_VARIABLE)]))
 
 
 def memory() -> int:
-    """Bytes of memory that this process may use: of the machine, of its control groups, and of its job of Slurm."""
+    """Bytes of memory that this process may use: of the machine, its control groups, and its job on a cluster."""
     import psutil
 
     limits = [int(text) for text in _cgroup_texts("memory.max", "memory", "memory.limit_in_bytes") if text.isdecimal()]
-    megabytes = _slurm_numbers("SLURM_MEM_PER_NODE")
+    megabytes = _numbers("SLURM_MEM_PER_NODE")
     if not megabytes:
-        megabytes = [each * cores() for each in _slurm_numbers("SLURM_MEM_PER_CPU")]
-    return min([int(psutil.virtual_memory().total), *limits, *(each << 20 for each in megabytes)])
+        megabytes = [each * cores() for each in _numbers("SLURM_MEM_PER_CPU")]
+    limits += [*(each << 20 for each in megabytes), *_numbers(MEMORY_VARIABLE)]
+    return min([int(psutil.virtual_memory().total), *limits])
 
 
 def count_oom_kills() -> int | None:
@@ -79,10 +82,10 @@ def _counter(path: Path, name: str) -> int | None:
     return next((int(line.split()[1]) for line in lines if line.startswith(f"{name} ")), None)
 
 
-def _slurm_numbers(variable: str) -> list[int]:
-    """The value of a variable of Slurm, without which there is no limit; 0 stands for the whole node."""
-    text = os.environ.get(variable, "")
-    return [int(text)] if text.isdecimal() and int(text) else []
+def _numbers(*variables: str) -> list[int]:
+    """The values of variables, without which there is no limit; Slurm's 0 stands for the whole node."""
+    texts = [os.environ.get(variable, "") for variable in variables]
+    return [int(text) for text in texts if text.isdecimal() and int(text)]
 
 
 def _cpu_quotas() -> list[int]:

@@ -88,9 +88,9 @@ def test_other_times_are_refused(text):
         ("gpu:\n  engine: slurm\n  wokers: 3\n", [':3:3: unknown field "wokers"; did you mean "workers"?']),
         (
             "gpu: {engine: slrum}\n",
-            [':1:15: engine: "slrum" is not allowed: must be slurm or manual; did you mean "slurm"?'],
+            [':1:15: engine: "slrum" is not allowed: must be slurm, ray or manual; did you mean "slurm"?'],
         ),
-        ("gpu: {workers: 2}\n", [":1:1: engine: must be given (slurm or manual)"]),
+        ("gpu: {workers: 2}\n", [":1:1: engine: must be given (slurm, ray or manual)"]),
         (
             "gpu:\n  engine: slurm\n  workers: 0\n  sbatch:\n    partitoin: x\n    time: soon\n    array: 0-3\n",
             [

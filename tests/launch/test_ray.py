@@ -1,0 +1,188 @@
+"""A study on a local Ray gives the bytes of a local launch; its driver stops, and its death loses nothing."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ablate.errors import StudyError, UsageError
+from ablate.launch import launch, ray_cluster
+from ablate.launch.devices import local_slots, micro_batch
+from ablate.launch.executor import Demand
+from ablate.launch.profiles import Profile, find_profile, read_profiles
+from ablate.store import Results
+from ablate.store.jobs import jobs_of
+from ablate.store.status import read_progress
+from ablate.study import Selection, read_study
+from tests.cli.inside import inside
+from tests.launch.test_dummy_executor import STUDY, Outcomes, files
+
+PROFILES = """\
+lab: {engine: ray, address: local, workers: 2, each: {cpus: 1}}
+cluster: {engine: ray, address: "127.0.0.1:1", each: {gpus: 1, cpus: 8, memory: 32G}}
+"""
+needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed (pip install 'ablate[ray]')")
+
+
+HEAD = """
+import sys, ray
+ray.init(address="local", num_cpus=2, object_store_memory=80_000_000, log_to_driver=False, logging_level="error")
+print(ray.get_runtime_context().gcs_address, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A running Ray with two cores; its address."""
+    command, environment = [sys.executable, "-c", HEAD], {**os.environ, "RAY_AUTH_MODE": "disabled"}
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as head:
+        yield head.stdout.readline().strip()
+        head.stdin.close()
+        head.wait(timeout=60)
+
+
+@pytest.fixture
+def on_cluster(here, cluster):
+    """The folder, whose profile `lab` is the running cluster."""
+    (here / "clusters.yaml").write_text(PROFILES.replace("address: local", f'address: "{cluster}"'))
+    return here
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder with a study and profiles."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ABLATE_CLUSTERS", str(tmp_path / "clusters.yaml"))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    (tmp_path / "clusters.yaml").write_text(PROFILES)
+    (tmp_path / "dummy.yaml").write_text(STUDY.replace("seeds: [1, 2]", "seeds: [1]"))
+    return tmp_path
+
+
+def wait(condition, seconds=300):
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+    return value
+
+
+def end_of(pid):
+    """Wait for a driver, which is a child of this process."""
+    wait(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    os.waitpid(pid, 0)
+
+
+@pytest.mark.ray
+@needs_ray
+def test_a_study_on_ray_gives_the_bytes_of_a_local_launch(on_cluster):
+    here = on_cluster
+    done = inside("run", "dummy.yaml", "--on", "lab", "--results", "ray", "--detach")
+    assert done.code == 0, done.err
+    (job,) = jobs_of(Results(here / "ray"), "dummy")
+    (driver,) = job.read_submissions()[0].ids
+    assert f"2 pilots on lab, driver {driver} on this host prints the table at the end" in done.out.replace("\n", " ")
+    assert os.getsid(int(driver)) == int(driver)  # the end of this shell is not its end
+    wait(lambda: job.is_closed)
+    end_of(int(driver))
+    assert job.read_end().reason == "nothing is left to do"
+    assert "pilot 0: left" in (job.logs / "driver.log").read_text()
+    ray, local = Results(here / "ray"), Results(here / "local")
+    study = read_study(here / "dummy.yaml")
+    assert {ray.run(run.id).read_execution().threads for run in study.runs()} == {1}  # the cores of a pilot
+    assert launch(study, local, Outcomes(), device="cpu", jobs=2).complete
+    for pattern in ("metrics.jsonl", "translations/*.txt", "checkpoints/*.weights.safetensors"):
+        assert files(ray, pattern) == files(local, pattern)
+        assert len(files(ray, pattern)) >= 2
+
+
+@pytest.mark.ray
+@needs_ray
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_a_job_that_is_stopped_or_loses_its_driver_saves_its_runs(on_cluster, how):
+    """The pilots of a killed driver notice the end of their standard input."""
+    here = on_cluster
+    path = here / "dummy.yaml"
+    path.write_text(STUDY.replace("train_steps: 20", "train_steps: 100000").replace("[1, 2]", "[1]"))
+    study, results = read_study(path, Selection(rows=("base",))), Results(here / "results")
+    assert inside("run", "dummy.yaml", "--on", "lab", "--rows", "base", "--detach").code == 0
+    (job,) = jobs_of(results, "dummy")
+    driver = int(job.read_submissions()[0].ids[0])
+    (id,) = (run.id for run in study.runs())
+    wait(lambda: (report := read_progress(results.run(id))) is not None and (report.step or 0) > 5)
+    if how == "stop":
+        assert "asked to save and leave" in inside("stop", "dummy.yaml", "--now").out
+    else:
+        os.kill(driver, signal.SIGKILL)
+    wait(lambda: not results.run(id).lease.exists())
+    end_of(driver)
+    wait(lambda: not any(report.is_alive for report in job.read_pilots()))
+    assert job.is_closed == (how == "stop")
+    assert list(results.run(id).checkpoints.glob("*.json"))
+    assert not results.run(id).failure.exists()
+
+
+@needs_ray
+def test_an_address_without_a_cluster_is_reported_and_the_job_is_closed(here):
+    done = inside("run", "dummy.yaml", "--on", "cluster", "--device", "cpu", "--detach")
+    assert (done.code, len(done.err.splitlines())) == (2, 1)
+    assert done.err.startswith("Ray: no cluster at address 127.0.0.1:1 (")
+    (job,) = jobs_of(Results(here / "results"), "dummy")
+    assert job.read_end().reason.startswith("not submitted: Ray: no cluster")
+
+
+def test_without_ray_one_line_says_how_to_install_it(here, monkeypatch):
+    monkeypatch.setattr(ray_cluster, "find_spec", lambda name: None)
+    for command in ("plan", "run"):
+        done = inside(command, "dummy.yaml", "--on", "ray")
+        assert (done.code, done.err) == (2, "Ray is not installed: pip install 'ablate[ray]'\n")
+
+
+def test_a_profile_of_ray_has_resources(here):
+    profile = find_profile("cluster")
+    assert (profile.each.gpus, profile.each.cpus, profile.each.memory_bytes) == (1, 8, 32 * 1024**3)
+    assert find_profile("ray") == Profile(engine="ray")
+    with pytest.raises(UsageError, match="not started by Slurm"):
+        find_profile("lab", options={"time": "4h"})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{engine: ray, each: {gpu: 1}}", 'unknown field "gpu"; did you mean "gpus"?'),
+        ("{engine: ray, each: {memory: lots}}", 'each: "lots" is not allowed'),
+        ("{engine: ray, sbatch: {time: 4h}}", "sbatch: has no effect with the engine ray"),
+        ("{engine: slurm, each: {cpus: 1}}", "each: has no effect with the engine slurm"),
+    ],
+)
+def test_faults_of_a_profile_have_their_line(here, text, message):
+    (here / "clusters.yaml").write_text(f"lab: {text}\n")
+    with pytest.raises(StudyError, match=r"clusters.yaml:1:") as error:
+        read_profiles(here / "clusters.yaml")
+    assert message in str(error.value)
+
+
+def test_the_memory_of_a_pilot_follows_from_the_largest_run(here, monkeypatch):
+    """With it, the runs get the micro-batches that they get on a machine with enough memory."""
+    study = read_study(here / "dummy.yaml")
+    one, four = (ray_cluster.needed_memory(Profile(engine="ray", each={"cpus": n}), study) for n in (1, 4))
+    assert four == pytest.approx(4 * one)
+    assert ray_cluster.needed_memory(Profile(engine="ray", each={"gpus": 1}), study) is None
+    with pytest.raises(UsageError, match="memory: 1M is less than"):
+        ray_cluster.needed_memory(Profile(engine="ray", each={"memory": "1M"}), study)
+    monkeypatch.setenv("ABLATE_CPUS", "1")
+    big = read_study(here / "dummy.yaml", Selection(("d_model=128", "batch_tokens=4000")))
+    configs = tuple(row.config for row in big.rows)
+    found = {}
+    for name, bytes_of_pilot in (("pilot", ray_cluster.needed_memory(Profile(engine="ray"), big)), ("large", 10**13)):
+        monkeypatch.setenv("ABLATE_MEMORY", str(bytes_of_pilot))
+        (slot,) = local_slots(Demand(configs, 200, 8, "cpu"))
+        found[name] = [micro_batch(config, 200, slot) for config in configs]
+    assert found["pilot"] == found["large"] == [8000] * len(configs)
