@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -163,12 +163,16 @@ class DataConfig(CorpusConfig):
 
     @property
     def symbol_field(self) -> str | None:
-        """The text field that is a sequence of symbols: entries of the vocabulary, which is learned on other fields."""
+        """The text field that has symbols: entries of the vocabulary, which is learned on the other fields."""
         return None
 
-    def symbols(self, text: str) -> str:
-        """A text of the symbol field as it is encoded: an entry of the vocabulary for each part between spaces."""
-        return text
+    def symbols(self, text: str) -> Iterable[str]:
+        """The symbols in a text of the symbol field, as it is encoded."""
+        return ()
+
+    def as_encoded(self, texts: Sequence[str]) -> Sequence[str]:
+        """The texts of a record as they are encoded; called if there is a symbol field."""
+        return texts
 
     @property
     def is_tokenized(self) -> bool:

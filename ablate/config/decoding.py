@@ -23,6 +23,9 @@ class DecodingConfig(Section):
         description="end a beam search as soon as as many hypotheses as the beam has are finished; "
         "false: only when no unfinished one can become better",
     )
+    constrained: bool = Field(
+        False, description="parsing: search among well-formed trees with as many words as the sentence only"
+    )
     average_checkpoints: int = Field(
         1, ge=1, le=1000, description="number of last checkpoints whose weights are averaged"
     )

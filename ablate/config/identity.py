@@ -48,7 +48,7 @@ INTRODUCED_DATA: dict[str, Any] = {
 }  # fmt: skip
 INTRODUCED_DECODING: dict[str, Any] = {
     "beam": 4, "alpha": 0.6, "max_extra_length": 50, "average_checkpoints": 1,
-    "early_stopping": True,
+    "early_stopping": True, "constrained": False,
     "eval_context": None, "eval_stride": None, "temperature": 1.0, "top_k": None, "generated_tokens": 200,
 }  # fmt: skip
 

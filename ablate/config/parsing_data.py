@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -14,6 +14,7 @@ from ablate.errors import did_you_mean, listed
 
 SENTENCE, TREE = "sentence", "tree"
 WORD = "XX"  # the symbol of every word, in the place of its part-of-speech tag; with its tag: `XX/NN`
+Leaves = Literal["XX", "tags", "words"]
 WSJ = "wsj"
 SECTIONS = re.compile(r"(\d\d)(?:-(\d\d))?")  # of the WSJ, as splits: `22`, `02-21`
 
@@ -53,9 +54,10 @@ class ParsingData(DataConfig):
     )
     train: str = Field(min_length=1, description="training split: a file of trees in brackets (or .gz), or a folder")
     test: str = Field(min_length=1, description="test split, on which F1 is measured")
-    tags: Literal["replaced", "predicted"] = Field(
-        "replaced",
-        description="part-of-speech tags: XX for each of them (Vinyals et al., 2015), or symbols such as XX/NN",
+    leaves: Leaves = Field(
+        "XX",
+        description="symbols of words in trees: XX (Vinyals et al., 2015), XX with the tag such as XX/NN, or the word "
+        "itself (Choe and Charniak, 2016)",
     )
     max_length: int = Field(
         500, ge=1, le=60_000, description="maximum number of tokens per text field; longer training trees are dropped"
@@ -81,9 +83,14 @@ class ParsingData(DataConfig):
         """Symbols of trees are entries of the vocabulary."""
         return TREE
 
-    def symbols(self, text: str) -> str:
-        """A linearised tree with the symbols that the model predicts."""
-        return with_word_symbols(text, self.tags == "predicted")
+    def symbols(self, text: str) -> Iterator[str]:
+        """The brackets and the symbols of words."""
+        return (part for part in text.split() if is_symbol(part))
+
+    def as_encoded(self, texts: Sequence[str]) -> Sequence[str]:
+        """The sentence, and its linearised tree with the symbols that the model predicts."""
+        sentence, tree = texts
+        return sentence, with_leaves(tree, sentence, self.leaves)
 
     @property
     def is_tokenized(self) -> bool:
@@ -116,9 +123,21 @@ def resolve_parsing_data(settings: Mapping[str, Any]) -> ParsingData:
     return data
 
 
-def with_word_symbols(text: str, with_tags: bool = False) -> str:
-    """A linearised tree with XX for each tag, or XX/TAG."""
-    parts = text.split()
-    if with_tags:
-        return " ".join(part if part[0] in "()" else f"{WORD}/{part}" for part in parts)
-    return " ".join(part if part[0] in "()" else WORD for part in parts)
+def is_symbol(part: str) -> bool:
+    """Whether a part of a linearised tree is a bracket or stands for a word, rather than being the word."""
+    return part[0] in "()" or is_word_symbol(part)
+
+
+def is_word_symbol(part: str) -> bool:
+    """Whether a part of a linearised tree stands for a word."""
+    return part == WORD or part.startswith(f"{WORD}/")
+
+
+def with_leaves(tree: str, sentence: str, leaves: Leaves = "XX") -> str:
+    """A linearised tree with these symbols in the places of its tags."""
+    words = iter(sentence.split())
+    return " ".join(part if part[0] in "()" else _leaf(part, next(words), leaves) for part in tree.split())
+
+
+def _leaf(tag: str, word: str, leaves: Leaves) -> str:
+    return {"XX": WORD, "tags": f"{WORD}/{tag}", "words": word}[leaves]

@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
@@ -206,23 +206,22 @@ class CorpusBuilder:
         found: set[str] = set()
         for field in fields:
             if self.data.fields[field] == self.data.symbol_field:
-                found.update(*(self.data.symbols(texts[field]).split() for _, texts in records))
+                found.update(*(self.data.symbols(self.data.as_encoded(texts)[field]) for _, texts in records))
         return sorted(found)
 
-    def _as_encoded(self, texts: list[list[str]]) -> list[list[str]]:
-        """The texts of each field, those of the symbol field as symbols."""
-        data = self.data
-        return [
-            list(map(data.symbols, each)) if field == data.symbol_field else each
-            for field, each in zip(data.fields, texts, strict=True)
-        ]
+    def _as_encoded(self, records: Iterable[Record]) -> Iterable[Record]:
+        """The records as they are encoded."""
+        if self.data.symbol_field is None:
+            return records
+        return ((number, tuple(self.data.as_encoded(texts))) for number, texts in records)
 
     # The ids
 
     def _write_held_out(self, split: str, records: list[Record], encoders: Sequence[TextEncoder]) -> None:
         """Write all records of dev or test, as ids and as text."""
         texts = _by_field(records)
-        encoded = [encoder(field) for encoder, field in zip(encoders, self._as_encoded(texts), strict=True)]
+        fields = _by_field(list(self._as_encoded(records)))
+        encoded = [encoder(field) for encoder, field in zip(encoders, fields, strict=True)]
         refuse_long(self.sources[split], records, np.stack([each.lengths for each in encoded]), self.data)
         for name, ids, field in zip(self.data.fields, encoded, texts, strict=True):
             with SequenceWriter(self.folder, split, name) as writer:
@@ -248,7 +247,7 @@ class CorpusBuilder:
             for writer in writers:
                 stack.enter_context(writer)
             encode = stack.enter_context(EncoderPool(self._models, processes))
-            for chunk, encoded in enumerate(encode(map(self._as_encoded, _chunks(records))), 1):
+            for chunk, encoded in enumerate(encode(_chunks(self._as_encoded(records))), 1):
                 lengths = np.stack([field.lengths for field in encoded])
                 kept = fits(lengths, self.data, left_out)
                 for writer, field in zip(writers, encoded, strict=True):
@@ -324,7 +323,7 @@ def _in_order(data: dict[str, Any]) -> dict[str, Any]:
     return {name: data[name] for name in (*INTRODUCED_DATA, *data) if name in data}
 
 
-def _chunks(records: Iterator[Record]) -> Iterator[list[list[str]]]:
+def _chunks(records: Iterable[Record]) -> Iterator[list[list[str]]]:
     while chunk := list(islice(records, CHUNK)):
         yield _by_field(chunk)
 

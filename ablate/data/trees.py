@@ -1,7 +1,8 @@
 """Constituency trees: brackets of the Penn Treebank, and a sequence of symbols that a model predicts.
 
 The linearised form is that of Vinyals et al., "Grammar as a Foreign Language" (2015): a symbol for each bracket with
-its label, and one for each word, such as `(S (NP XX )NP (VP XX )VP )S`. The words themselves are in the sentence.
+its label, and one for each word, such as `(S (NP XX )NP (VP XX )VP )S`. The words themselves are in the sentence. They
+may also be in the places of their symbols, as in Choe and Charniak, "Parsing as Language Modeling" (2016).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from ablate.config.parsing_data import WORD
+from ablate.config.parsing_data import WORD, is_word_symbol
 from ablate.errors import DataError
 
 ROOT = "TOP"  # label of restored roots; scores leave it out
@@ -189,13 +190,10 @@ def leaves_of(text: str, sentence: str) -> list[Leaf]:
 
 def predicted_leaves(text: str, sentence: str) -> list[Leaf] | None:
     """The words of a sentence, with the tags of a predicted tree (XX if it has none); None if their numbers differ."""
-    tags = [symbol.removeprefix(f"{WORD}/") for symbol in text.split() if _is_word(symbol)]
+    parts = [part for part in text.split() if part[0] not in "()"]
+    tags = [part.removeprefix(f"{WORD}/") if is_word_symbol(part) else WORD for part in parts]
     words = sentence.split()
     return [Leaf(*pair) for pair in zip(tags, words, strict=True)] if len(tags) == len(words) else None
-
-
-def _is_word(symbol: str) -> bool:
-    return symbol == WORD or symbol.startswith(f"{WORD}/")
 
 
 def restored(text: str, leaves: Sequence[Leaf]) -> Tree | None:
@@ -206,7 +204,7 @@ def restored(text: str, leaves: Sequence[Leaf]) -> Tree | None:
 
     Args:
         text: symbols with spaces between them.
-        leaves: the words of the sentence, which take the places of XX or XX/TAG.
+        leaves: the words of the sentence, which take the places of XX or XX/TAG, or are there.
     """
     stack: list[tuple[str, list[Node]]] = [(ROOT, [])]
     rest = iter(leaves)
@@ -222,7 +220,7 @@ def restored(text: str, leaves: Sequence[Leaf]) -> Tree | None:
             stack[-1][1].append(Tree(label, tuple(children)))
         else:
             leaf = next(rest, None)
-            if leaf is None or not _is_word(symbol):
+            if leaf is None or not (is_word_symbol(symbol) or symbol == leaf.word):
                 return None
             stack[-1][1].append(leaf)
     if len(stack) > 1 or not stack[0][1] or next(rest, None) is not None:

@@ -8,7 +8,9 @@ Done sentences leave the batch. K = 1 is greedy search.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -27,6 +29,19 @@ class Hypothesis:
 
     tokens: list[int]
     score: float
+
+
+class Constraint(Protocol):
+    """Tokens that may follow each hypothesis of a batch; at least one for every hypothesis of positive probability."""
+
+    def allowed(self) -> Tensor:
+        """A mask of the tokens that may follow (B, K, V), on the CPU."""
+
+    def advance(self, origins: Tensor, tokens: Tensor) -> None:
+        """Replace the hypotheses by continuations: the hypothesis that each continues (B, K), its token (B, K)."""
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Keep the sentences of these rows."""
 
 
 def length_penalty(length: Tensor | int, alpha: float) -> Tensor:
@@ -62,7 +77,13 @@ def best_continuations(log_probs: Tensor, scores: Tensor, n: int) -> tuple[Tenso
 
 @torch.no_grad()
 def beam_search(
-    model: Transformer, source: Tensor, limits: Tensor, beam: int, alpha: float, early_stopping: bool = True
+    model: Transformer,
+    source: Tensor,
+    limits: Tensor,
+    beam: int,
+    alpha: float,
+    early_stopping: bool = True,
+    constraint: Constraint | None = None,
 ) -> list[Hypothesis]:
     """Find the best translation of each sentence.
 
@@ -73,8 +94,9 @@ def beam_search(
         beam: K.
         alpha: exponent of the length penalty.
         early_stopping: whether K finished hypotheses end a search; with K = 1 one does in any case.
+        constraint: of these sentences; None: any token may follow.
     """
-    search = _Search(model, source, limits, beam, alpha, early_stopping)
+    search = _Search(model, source, limits, beam, alpha, early_stopping, constraint)
     position = 0
     while len(search.sentences):
         search.step(position)
@@ -89,9 +111,17 @@ class _Search:
     """
 
     def __init__(
-        self, model: Transformer, source: Tensor, limits: Tensor, beam: int, alpha: float, early_stopping: bool
+        self,
+        model: Transformer,
+        source: Tensor,
+        limits: Tensor,
+        beam: int,
+        alpha: float,
+        early_stopping: bool,
+        constraint: Constraint | None,
     ) -> None:
         B, device = len(source), source.device
+        self.constraint = constraint
         self.ends_with_K_finished = early_stopping or beam == 1
         self.model, self.K, self.alpha = model, beam, alpha
         self.limits = limits.tolist()  # of the sentence in each row, on the host
@@ -114,6 +144,8 @@ class _Search:
         ends = tokens == EOS
         self._finish(position, scores[:, :K], ends[:, :K], origins[:, :K])
         self._keep_best(scores.masked_fill(ends, IMPOSSIBLE), origins, tokens)
+        if self.constraint is not None:
+            self.constraint.advance(self.origins, self.tokens[:, :, -1])
         self._drop_done(position)
 
     def _candidates(self, position: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -121,21 +153,31 @@ class _Search:
         states = self.model.step(self.tokens[:, :, -1], self.cache)
         at_once = max(1, LOGIT_ROWS[states.device.type] // states.shape[1])  # sentences
         starts = range(0, len(states), at_once)
+        allowed = None if self.constraint is None else self.constraint.allowed().to(states.device)
         parts = zip(states.split(at_once), self.scores.split(at_once), starts, strict=True)
         parts_best = [
-            self._best(part, scores, [limit == position for limit in self.limits[start : start + at_once]])
+            self._best(
+                part,
+                scores,
+                [limit == position for limit in self.limits[start : start + at_once]],
+                None if allowed is None else allowed[start : start + at_once],
+            )
             for part, scores, start in parts
         ]
         scores, origins, tokens = (torch.cat(each) for each in zip(*parts_best, strict=True))
         return scores, origins, tokens
 
-    def _best(self, states: Tensor, scores: Tensor, at_limit: list[bool]) -> tuple[Tensor, Tensor, Tensor]:
-        """The same for some sentences: states (B, K, d_model), scores (B, K), true at the length limit (B)."""
+    def _best(
+        self, states: Tensor, scores: Tensor, at_limit: list[bool], allowed: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The same for some sentences: states (B, K, d_model), scores (B, K), true at the limit (B), the mask."""
         logits = self.model.logits(states).float()
         # In place, which makes a search 3 to 7 % faster (benchmarks/LOG.md, 2026-11-22, later).
         log_probs = torch.log_softmax(logits, -1, out=logits)
         log_probs[:, :, PAD] = IMPOSSIBLE
         log_probs[:, :, BOS] = IMPOSSIBLE
+        if allowed is not None:
+            log_probs.masked_fill_(~allowed, IMPOSSIBLE)
         if any(at_limit):
             rows = torch.tensor([row for row, ends in enumerate(at_limit) if ends], device=logits.device)
             end = log_probs[rows, :, EOS]
@@ -184,6 +226,8 @@ class _Search:
         stay = torch.tensor(rows, dtype=torch.int64).to(self.sentences.device, non_blocking=True)
         self.cache.select(stay, self.origins)
         if dropping:
+            if self.constraint is not None:
+                self.constraint.keep(rows)
             self.limits = [self.limits[row] for row in rows]
             self.sentences, self.tokens, self.scores = self.sentences[stay], self.tokens[stay], self.scores[stay]
             self.finished, self.at_limit = self.finished[stay], self.at_limit[stay]

@@ -9,10 +9,12 @@ import torch
 from ablate.config import DecodingConfig
 from ablate.data.batches import pad
 from ablate.data.tokenizer import EOS, Tokenizer
-from ablate.decoding.beam import beam_search
+from ablate.decoding.beam import Constraint, beam_search
 from ablate.kernels.device import is_out_of_memory, release_cached_memory
 from ablate.kernels.ranks import all_items, current_ranks
 from ablate.model import Transformer
+
+Constrain = Callable[[Sequence[Sequence[int]], Sequence[int]], Constraint]
 
 # Source tokens x hypotheses in one batch, by kind of device; does not affect the translations.
 BATCH_TOKENS = {"cpu": 16_384, "cuda": 131_072}
@@ -25,9 +27,10 @@ def translate(
     decoding: DecodingConfig,
     device: torch.device,
     after_batch: Callable[[], None] = lambda: None,
+    constrain: Constrain | None = None,
 ) -> list[str]:
     """Translate sentences of token ids without marks to text; arguments and limits as for `translate_ids`."""
-    return tokenizer.decode(translate_ids(model, sentences, decoding, device, after_batch))
+    return tokenizer.decode(translate_ids(model, sentences, decoding, device, after_batch, constrain))
 
 
 def translate_ids(
@@ -36,12 +39,14 @@ def translate_ids(
     decoding: DecodingConfig,
     device: torch.device,
     after_batch: Callable[[], None] = lambda: None,
+    constrain: Constrain | None = None,
 ) -> list[list[int]]:
     """Translate sentences of token ids to token ids, both without BOS and EOS. Order is kept.
 
     A translation has at most its source's length plus `max_extra_length` tokens. No source may have more tokens
-    than the model has positions. Where memory runs out, a batch is decoded again in halves. Several ranks share the
-    batches; `after_batch` is called on each rank for its own.
+    than the model has positions. Where memory runs out, a batch is decoded again in halves. `constrain` makes the
+    constraint of a batch from its sentences and the limits of its translations. Several ranks share the batches;
+    `after_batch` is called on each rank for its own.
     """
     model.eval()
     # Sorted by length, so that batches have little padding.
@@ -51,7 +56,7 @@ def translate_ids(
     batches = _batches(order, sentences, BATCH_TOKENS[device.type] // decoding.beam)[ranks.index :: ranks.size]
     while batches:
         batch = batches.pop(0)
-        found = _translate_batch(model, [sentences[i] for i in batch], decoding, device)
+        found = _translate_batch(model, [sentences[i] for i in batch], decoding, device, constrain)
         if found is None:
             release_cached_memory(device)
             batches[:0] = [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
@@ -62,7 +67,11 @@ def translate_ids(
 
 
 def _translate_batch(
-    model: Transformer, sentences: Sequence[Sequence[int]], decoding: DecodingConfig, device: torch.device
+    model: Transformer,
+    sentences: Sequence[Sequence[int]],
+    decoding: DecodingConfig,
+    device: torch.device,
+    constrain: Constrain | None,
 ) -> list[list[int]] | None:
     """The translations of a batch; None if it needs more memory than there is, and has several sentences."""
     source = pad([[*sentence, EOS] for sentence in sentences])
@@ -71,7 +80,8 @@ def _translate_batch(
         for sentence in sentences
     ]
     try:
-        rules = decoding.beam, decoding.alpha, decoding.early_stopping
+        constraint = None if constrain is None else constrain(sentences, limits)
+        rules = decoding.beam, decoding.alpha, decoding.early_stopping, constraint
         found = beam_search(model, source.to(device), torch.tensor(limits), *rules)
     except (RuntimeError, MemoryError) as error:
         if len(sentences) == 1 or not is_out_of_memory(error):

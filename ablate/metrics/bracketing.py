@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ablate.config.parsing_data import with_word_symbols
+from ablate.config.parsing_data import with_leaves
 from ablate.data.trees import ROOT, Leaf, Tree, leaves_of, restored
 from ablate.metrics import resampling
 from ablate.store.records import Measurement
@@ -60,7 +60,7 @@ def statistics(predictions: Sequence[str], sentences: Sequence[str], references:
 
 def _statistics(prediction: str, sentence: str, reference: str) -> tuple[int, ...]:
     leaves = leaves_of(reference, sentence)
-    gold = restored(with_word_symbols(reference), leaves)
+    gold = restored(with_leaves(reference, sentence), leaves)
     assert gold is not None, reference
     expected, test = brackets(gold), restored(prediction, leaves)
     if test is None:

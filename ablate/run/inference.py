@@ -149,7 +149,9 @@ def translate_text(
     # A source without tokens leaves the model nothing to attend to.
     filled = [i for i, sentence in enumerate(ids) if sentence]
     decoding = task.decoding.model_copy(update=dict(settings))
-    texts = translate(run.model, run.corpus.tokenizer_of(task.target), [ids[i] for i in filled], decoding, CPU)
+    tokenizer = run.corpus.tokenizer_of(task.target)
+    constrain = task.constrain(run.corpus, decoding)
+    texts = translate(run.model, tokenizer, [ids[i] for i in filled], decoding, CPU, constrain=constrain)
     shown: list[str | None] = [""] * len(ids)
     for i, text in zip(filled, texts, strict=True):
         shown[i] = task.readable(text, read[i])

@@ -57,7 +57,7 @@ class OutputTerms(NamedTuple):
 
 # Fields of a row that only some tasks use; a task names its own in `row_fields`.
 TASK_FIELDS = (
-    "beam", "alpha", "max_extra_length", "early_stopping",
+    "beam", "alpha", "max_extra_length", "early_stopping", "constrained",
     "context", "stride", "eval_context", "eval_stride", "temperature", "top_k", "generated_tokens",
 )  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ablate.config import DecodingConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.metrics import PPL, TREE_METRICS, Metric
 from ablate.config.parsing_data import SENTENCE, TREE, ParsingData, resolve_parsing_data
@@ -14,6 +15,7 @@ from ablate.tasks.sequence_to_sequence import SequenceToSequence
 
 if TYPE_CHECKING:
     from ablate.data.corpus import Corpus
+    from ablate.decoding.translate import Constrain
 
 
 class Parsing(SequenceToSequence):
@@ -28,12 +30,22 @@ class Parsing(SequenceToSequence):
     defaults: ClassVar[Mapping[str, Any]] = {
         "beam": 21, "alpha": 0.3, "max_extra_length": 300, "early_stopping": False,
     }  # fmt: skip
+    row_fields = (*SequenceToSequence.row_fields, "constrained")
     shown_fields = ("batch_tokens", "warmup_steps", "beam", "alpha", "max_extra_length")
     paper = TABLE_4
 
     def resolve_data(self, settings: Mapping[str, Any]) -> ParsingData:
         """Resolve the study's `data` section; a named treebank brings its splits."""
         return resolve_parsing_data(settings)
+
+    def constrain(self, corpus: Corpus, decoding: DecodingConfig) -> Constrain | None:
+        """Restrict a search to well-formed trees, with `constrained`."""
+        if not decoding.constrained:
+            return None
+        from ablate.decoding.tree_constraint import TreeVocabulary
+
+        copies_words = corpus.manifest.data["leaves"] == "words"
+        return TreeVocabulary(corpus.tokenizer, copies_words).constraint
 
     def describe(self, metric: Metric, data: CorpusConfig, vocab_sizes: Sequence[int]) -> str | None:
         """Perplexity follows from the study; the scores of trees have signatures."""
@@ -46,7 +58,7 @@ class Parsing(SequenceToSequence):
         """A new sentence with the brackets among its words escaped, as in a treebank."""
         from ablate.data.trees import escaped
 
-        return " ".join(escaped(word) if len(word) == 1 else word for word in text.split())
+        return " ".join(map(escaped, text.split()))
 
     def readable(self, prediction: str, text: str) -> str | None:
         """The tree in brackets, with the sentence's words; None if it is not well-formed."""

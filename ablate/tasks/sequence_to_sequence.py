@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from ablate.data.corpus import Corpus, Split
     from ablate.data.seq2seq import Batch
+    from ablate.decoding.translate import Constrain
     from ablate.model import Transformer
     from ablate.tasks.base import Indices
 
@@ -80,7 +81,17 @@ class SequenceToSequence(Task):
 
         test = corpus.split("test")[self.source]
         sources = [test[i].tolist() for i in range(len(test))]
-        return translate(model, corpus.tokenizer_of(self.target), sources, config, device, after_batch)
+        tokenizer = corpus.tokenizer_of(self.target)
+        return translate(model, tokenizer, sources, config, device, after_batch, self.constrain(corpus, config))
+
+    def constrain(self, corpus: Corpus, decoding: DecodingConfig) -> Constrain | None:
+        """Return a function that makes the constraint of each batch; None if any token may follow.
+
+        Args:
+            corpus: with the vocabulary of the target.
+            decoding: of a row.
+        """
+        return None
 
     def as_read(self, text: str) -> str:
         """Return a new text as the model reads it."""

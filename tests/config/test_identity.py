@@ -44,7 +44,8 @@ TRAINING = {
     "context": 128, "stride": 32, "feed_forward_bias": False, "embedding_scale": 1,
 }  # fmt: skip
 DECODING = {
-    "beam": 1, "alpha": 1.0, "max_extra_length": 20, "early_stopping": False, "average_checkpoints": 5,
+    "beam": 1, "alpha": 1.0, "max_extra_length": 20, "early_stopping": False, "constrained": True,
+    "average_checkpoints": 5,
     "eval_context": 512, "eval_stride": 64, "temperature": 0.5, "top_k": 40, "generated_tokens": 10,
 }  # fmt: skip
 MACHINE = {"checkpoint_minutes": 1.0, "micro_batch_tokens": 1000, "deterministic": True}

@@ -47,3 +47,8 @@ def _perturbed(draw, nodes, rate):
             yield Tree(draw.choice(LABELS), (Tree(node.label, children),))
         else:
             yield Tree(node.label, children)
+
+
+def without_tags(linear):
+    """A linearised tree with XX for each tag."""
+    return " ".join(part if part[0] in "()" else "XX" for part in linear.split())

@@ -7,14 +7,14 @@ from collections import Counter
 
 import pytest
 
-from ablate.config.parsing_data import resolve_parsing_data, with_word_symbols
+from ablate.config.parsing_data import resolve_parsing_data, with_leaves
 from ablate.data import toy
 from ablate.data.prepare import prepare
 from ablate.data.resolve_sources import resolve_sources
 from ablate.data.sources import Treebank
 from ablate.data.trees import MAX_DEPTH, Leaf, Tree, leaves_of, linearized, normalized, parse_brackets, restored
 from ablate.errors import DataError
-from tests.data.random_trees import random_tree
+from tests.data.random_trees import random_tree, without_tags
 
 # A tree of the WSJ's form: an unlabelled root, function tags, traces, and several lines.
 WSJ = """\
@@ -44,7 +44,9 @@ def test_a_tree_of_the_treebank_loses_its_root_function_tags_and_traces():
     whole = normalized(tree)
     assert " ".join(leaf.word for leaf in whole.leaves()) == SENTENCE
     assert linearized(whole) == LINEAR
-    assert with_word_symbols(LINEAR) == re.sub(r"(?<= )[^() ]+", "XX", LINEAR)
+    assert with_leaves(LINEAR, SENTENCE) == re.sub(r"(?<= )[^() ]+", "XX", LINEAR) == without_tags(LINEAR)
+    assert with_leaves(LINEAR, SENTENCE, "tags").startswith("(S (NP XX/NNP XX/NNP )NP (VP XX/VBZ (NP XX/NNP )NP ")
+    assert with_leaves(LINEAR, SENTENCE, "words").startswith("(S (NP Ms. Haag )NP (VP plays (NP Elianti )NP ")
     assert str(whole) == (
         "(TOP (S (NP (NNP Ms.) (NNP Haag)) (VP (VBZ plays) (NP (NNP Elianti)) (S (PRT|ADVP (RP up)))) "
         "(-LRB- -LRB-) (. .)))"
@@ -95,7 +97,9 @@ def test_a_linearised_tree_is_restored():
         sentence = " ".join(leaf.word for leaf in leaves)
         linear = linearized(tree)
         assert leaves_of(linear, sentence) == leaves
-        assert restored(with_word_symbols(linear), leaves) == tree
+        assert restored(without_tags(linear), leaves) == tree
+        for leaves_as in ("tags", "words"):
+            assert restored(with_leaves(linear, sentence, leaves_as), leaves) == tree
         (((_, read_again)),) = read(str(tree))
         assert normalized(read_again) == tree
 
@@ -117,7 +121,7 @@ def test_what_is_not_well_formed_is_not_restored(text):
 
 @pytest.mark.parametrize("text", ["XX XX", "(NP XX XX )NP", "(NP XX )NP XX", "(NP (NP XX )NP XX )NP"])
 def test_every_well_formed_sequence_is_restored(text):
-    assert with_word_symbols(linearized(restored(text, TWO))) == text
+    assert without_tags(linearized(restored(text, TWO))) == text
 
 
 def test_a_word_that_is_a_bracket_is_escaped():
@@ -220,7 +224,7 @@ def test_each_symbol_is_a_token_and_words_are_learned_apart(tmp_path):
     assert corpus.tokenizer.kind == "bpe"
     train = corpus.split("train")
     (tree,) = corpus.tokenizer.decode([train["tree"][0].tolist()])
-    assert tree == with_word_symbols(LINEAR)
+    assert tree == without_tags(LINEAR)
     assert len(train["tree"][0]) == len(LINEAR.split())
     assert corpus.tokenizer.decode([train["sentence"][0].tolist()]) == [SENTENCE]
     assert corpus.text("dev", "tree") == ["(S NN )S"]  # with the tags, which scores need
@@ -237,7 +241,7 @@ def test_toy_trees_are_well_formed_and_have_the_words_of_their_sentences():
     trees = toy.trees()
     assert {split: len(pairs) for split, pairs in trees.items()} == toy.SPLITS
     for sentence, linear in trees["train"][:500]:
-        tree = restored(with_word_symbols(linear), leaves_of(linear, sentence))
+        tree = restored(without_tags(linear), leaves_of(linear, sentence))
         (sentence_node,) = tree.children
         assert sentence_node.label == "S"
         subject, *rest = sentence_node.children

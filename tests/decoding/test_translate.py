@@ -57,7 +57,7 @@ def test_batches_have_similar_lengths_and_their_hypotheses_fit_the_budget(model,
 
 def test_a_translation_is_limited_by_max_extra_length_and_by_the_positions_of_the_model(model, tokenizer, calls):
     translate(model, tokenizer, [[5] * 7, [5] * 90, []], DecodingConfig(beam=2, alpha=1.5, max_extra_length=11), CPU)
-    ((source, limits, beam, alpha, _),) = calls
+    ((source, limits, beam, alpha, *_),) = calls
     assert ((source != PAD).sum(1).tolist(), limits.tolist(), beam, alpha) == ([1, 8, 91], [11, 18, 96], 2, 1.5)
     assert [row[row != PAD][-1] for row in source] == [EOS] * 3
 

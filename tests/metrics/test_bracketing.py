@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ablate.config.parsing_data import with_word_symbols
 from ablate.data.trees import linearized
 from ablate.metrics.bracketing import f1, measure, statistics, tree_scores
-from tests.data.random_trees import perturbed, random_tree
+from tests.data.random_trees import perturbed, random_tree, without_tags
 
 EVALB = Path(__file__).with_name("evalb")
 
@@ -106,7 +105,7 @@ def test_brackets_are_those_of_evalb_on_perturbed_trees(evalb, tmp_path, seed, r
     test = [perturbed(draw, tree, rate) for tree in gold]
     rows, summary = by_evalb(evalb, tmp_path, gold, test)
     sentences = [" ".join(leaf.word for leaf in tree.leaves()) for tree in gold]
-    predictions = [with_word_symbols(linearized(tree)) for tree in test]
+    predictions = [without_tags(linearized(tree)) for tree in test]
     ours = statistics(predictions, sentences, [linearized(tree) for tree in gold])
     skipped = [status == 2 for *_, status in rows]  # punctuation alone
     assert 0 < sum(skipped) < 300
@@ -126,7 +125,7 @@ def test_trees_that_are_not_well_formed_lower_f1_where_evalb_leaves_them_out(eva
     assert summary["Bracketing FMeasure"] == 100
     sentences = [" ".join(leaf.word for leaf in tree.leaves()) for tree in gold]
     references = [linearized(tree) for tree in gold]
-    predictions = ["XX (NP" if bad else with_word_symbols(tree) for tree, bad in zip(references, broken, strict=True)]
+    predictions = ["XX (NP" if bad else without_tags(tree) for tree, bad in zip(references, broken, strict=True)]
     ours = statistics(predictions, sentences, references)
     assert ours[:, 4].mean() == 0.5
     assert 60 < f1(ours.sum(0)) < 75  # all of the precision, half of the recall

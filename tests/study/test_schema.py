@@ -68,7 +68,7 @@ def test_the_schema_has_the_sections_and_fields_of_the_reader():
     [
         "study: x\ntask: translation\ndata: {corpus: toy}",
         "study: x\ntask: language-model\ndata: {corpus: toy}\nmetrics: [bpb]",
-        "study: x\ntask: parsing\ndata: {corpus: wsj, folder: wsj, tags: predicted}\nmetrics: [f1]",
+        "study: x\ntask: parsing\ndata: {corpus: wsj, folder: wsj, leaves: tags}\nmetrics: [f1]",
         "study: x\ntask: parsing\ndata: {corpus: files, train: a, dev: b, test: c}",
         "study: x\ntask: language-model\ndata: {corpus: files, train: a.txt, dev: 5%, tokenizer: bpe}",
         "study: x\ntask: mine:Task\ndata: {corpus: files}\nmetrics: [accuracy]",

@@ -35,6 +35,7 @@ base:
 rows:
   untrained: {set: {train_steps: 1}}
   limit: {each: {max_extra_length: [0]}}
+  search: {set: {train_steps: 1, constrained: true}}
 """
 HEAD = "study: s\ntask: parsing\ndata: {corpus: toy}\n"
 NOUNS, VERBS = ("dog", "cat", "bird"), ("sees", "hears")
@@ -87,6 +88,7 @@ def test_the_table_has_f1_exact_and_well_formed_trees(folder, trained):
     # Every tree has more symbols than the sentence has words, so none is complete within the limit.
     assert limit["f1"]["values"] == limit["well_formed"]["values"] == [0.0]
     assert rows["untrained train_steps=1"]["f1"]["values"][0] < 50
+    assert rows["search train_steps=1 constrained=true"]["well_formed"]["values"] == [100.0]
     (signature,) = content["signatures"]["f1"]
     assert re.fullmatch(r"EVALB:COLLINS\|not-well-formed:0\|trees:20\|brackets:\d+\|split:test.ptb", signature)
     assert rows["untrained train_steps=1"]["against_base"]["f1"]["n"] == 1
@@ -137,7 +139,7 @@ def test_a_prediction_that_is_no_tree_is_an_empty_line_and_a_note(folder, traine
 
 
 def test_predicted_tags_are_printed(folder, tmp_path):
-    words = ("--set", "data.tags=predicted", "--rows", "base", "--results", tmp_path)
+    words = ("--set", "data.leaves=tags", "--rows", "base", "--results", tmp_path)
     assert inside("run", folder / "parser.yaml", *words, "--device", "cpu").code == 0
     (run,) = (tmp_path / "runs").iterdir()
     done = inside("translate", run.name, "--results", tmp_path, stdin=b"the cat hears .\n")
@@ -208,7 +210,7 @@ def test_fields_that_do_not_go_together_are_found_when_the_study_is_read(tmp_pat
     [
         ("{corpus: toy, direction: en-de}", 'unknown data field "direction"'),
         ("{corpus: multi30k}", 'corpus "multi30k" is not known: toy, wsj or files'),
-        ("{corpus: toy, tags: kept}", "kept.* is not allowed: must be replaced or predicted"),
+        ("{corpus: toy, leaves: kept}", "kept.* is not allowed: must be XX, tags or words"),
     ],
 )
 def test_data_of_other_tasks_is_refused(tmp_path, data, line):

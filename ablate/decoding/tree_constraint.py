@@ -1,0 +1,141 @@
+"""Beam search among well-formed linearised trees: brackets that close, and as many words as the sentence has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ablate.config.parsing_data import is_word_symbol
+from ablate.data.tokenizer import EOS, Tokenizer
+from ablate.data.trees import MAX_DEPTH
+
+_NONE = -1  # no token
+_SPACE = "\u2581"  # SentencePiece's character for a space
+
+
+@dataclass(frozen=True)
+class _State:
+    """A hypothesis: the tokens that close its open brackets, its number of tokens of words, its last kind of token."""
+
+    closing: tuple[int, ...] = ()
+    done: int = 0
+    after_opening: bool = False
+
+
+@dataclass(frozen=True)
+class _Words:
+    """The words of a sentence, token by token.
+
+    needed: the next token after so many others; None: the symbol of any word.
+    begins: whether it begins a word; true after the last one, where none is needed.
+    """
+
+    needed: tuple[int | None, ...]
+    begins: tuple[bool, ...]
+
+
+class TreeVocabulary:
+    """The symbols of trees in a vocabulary. Makes the constraint of each batch."""
+
+    def __init__(self, tokenizer: Tokenizer, copies_words: bool = False) -> None:
+        """Find the symbols.
+
+        Args:
+            tokenizer: of sentences and trees.
+            copies_words: whether trees have the words in the places of their symbols.
+        """
+        self.copies_words = copies_words
+        self.pieces = tokenizer.pieces(list(range(tokenizer.vocab_size)))
+        symbols = {piece.removeprefix(_SPACE): id for id, piece in enumerate(self.pieces) if piece[:1] == _SPACE}
+        self.word_symbols = (
+            {id for symbol, id in symbols.items() if is_word_symbol(symbol)} if not copies_words else set()
+        )
+        self.closing_of = {
+            id: symbols[f"){symbol[1:]}"]
+            for symbol, id in symbols.items()
+            if symbol[:1] == "(" and f"){symbol[1:]}" in symbols
+        }
+        self.brackets = {*self.closing_of, *self.closing_of.values()}
+
+    def constraint(self, sentences: Sequence[Sequence[int]], limits: Sequence[int]) -> TreeConstraint:
+        """The constraint for sentences of token ids, and the largest number of tokens for each tree."""
+        return TreeConstraint(self, [self._words(sentence) for sentence in sentences], limits)
+
+    def _words(self, sentence: Sequence[int]) -> _Words:
+        begins = [self.pieces[id].startswith(_SPACE) for id in sentence]
+        if self.copies_words:
+            return _Words(tuple(sentence), (*begins, True))
+        return _Words((None,) * sum(begins), (True,) * (sum(begins) + 1))
+
+
+class TreeConstraint:
+    """Tokens that may follow each hypothesis of a batch, so that every finished one is a well-formed tree."""
+
+    def __init__(self, vocabulary: TreeVocabulary, words: Sequence[_Words], limits: Sequence[int]) -> None:
+        """Start with an empty hypothesis for each sentence.
+
+        Args:
+            vocabulary: of the symbols.
+            words: of each sentence.
+            limits: the largest number of tokens for each tree; a limit below that of the words leaves no tree.
+        """
+        self.vocabulary, self.words = vocabulary, list(words)
+        self.states = [[_State()] for _ in words]
+        self.left = list(limits)
+        self._masks: dict[tuple[int | None, bool, int], Tensor] = {}
+
+    def allowed(self) -> Tensor:
+        """A mask of the tokens that may follow (B, K, V), true where they may."""
+        rows = zip(self.states, self.words, self.left, strict=True)
+        masks = ([self._allowed(state, words, left) for state in states] for states, words, left in rows)
+        return torch.stack([torch.stack(each) for each in masks])
+
+    def _allowed(self, state: _State, words: _Words, left: int) -> Tensor:
+        missing = len(words.needed) - state.done
+        word = words.needed[state.done] if missing > 0 else _NONE
+        if not words.begins[min(state.done, len(words.needed))]:
+            return self._mask(word, False, _NONE)  # within a word
+        # Every token of a word, and every bracket that is open, still takes a token; a new bracket takes two.
+        opens = missing > 0 and left >= missing + len(state.closing) + 2 and len(state.closing) < MAX_DEPTH
+        end = state.closing[-1] if state.closing else EOS
+        may_end = not state.after_opening if state.closing else missing == 0
+        return self._mask(word, opens, end if may_end else _NONE)
+
+    def _mask(self, word: int | None, opens: bool, end: int) -> Tensor:
+        """The mask of a token of a word (None: the symbol of any word), all opening brackets, and an end."""
+        key = word, opens, end
+        if key not in self._masks:
+            tokens = {*(self.vocabulary.word_symbols if word is None else (word,)), end} - {_NONE}
+            mask = torch.zeros(len(self.vocabulary.pieces), dtype=torch.bool)
+            mask[[*tokens, *(self.vocabulary.closing_of if opens else ())]] = True
+            self._masks[key] = mask
+        return self._masks[key]
+
+    def advance(self, origins: Tensor, tokens: Tensor) -> None:
+        """Replace the hypotheses by continuations.
+
+        Args:
+            origins: index of the hypothesis that each one continues (B, K).
+            tokens: the token that it adds (B, K).
+        """
+        pairs = zip(self.states, origins.tolist(), tokens.tolist(), strict=True)
+        self.states = [
+            [self._after(states[origin], token) for origin, token in zip(row, added, strict=True)]
+            for states, row, added in pairs
+        ]
+        self.left = [left - 1 for left in self.left]
+
+    def _after(self, state: _State, token: int) -> _State:
+        if token in self.vocabulary.closing_of:
+            return _State((*state.closing, self.vocabulary.closing_of[token]), state.done, after_opening=True)
+        if token in self.vocabulary.brackets or token == EOS:
+            return _State(state.closing[:-1], state.done)
+        return _State(state.closing, state.done + 1)
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Keep the sentences of these rows."""
+        self.states, self.words = [self.states[row] for row in rows], [self.words[row] for row in rows]
+        self.left = [self.left[row] for row in rows]
