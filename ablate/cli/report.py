@@ -57,6 +57,7 @@ def command(
 ) -> None:
     """Write one HTML page: table, curves, costs, samples, provenance."""
     from ablate.page.page import page
+    from ablate.report import render
     from ablate.report.curves import curves_of
     from ablate.report.table import table_of
 
@@ -64,6 +65,8 @@ def command(
     _refuse_undrawable(figures)
     if content.is_modified and out is None:
         raise UsageError("--set, --rows and --seeds change the study: give --out FILE, to keep the report of the study")
+    if out is None:
+        render.claim(content, root)
     warn_of_changed_data(content, root)
     faults = score_missing(content, root)
     table = table_of(content, root, faults)

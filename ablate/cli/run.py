@@ -107,6 +107,7 @@ def command(
     )
     _refuse_without_effect(profile is not None, detach, limit is not None, bool(loggers))
     content, root = study_and_results(study, results, set, rows, seeds, may_be_new=True)
+    render.claim(content, root)
     console = new_console()
     if content.custom_classes:
         named = ", ".join(f"{one.module}:{one.name} ({one.digest})" for one in content.custom_classes)

@@ -59,9 +59,8 @@ def command(
     from ablate.report.table import table_of
 
     selected, root = study_and_results(study, results, set, rows, seeds)
-    for option, requested in (("--against", against is not None), ("--cost", cost)):
-        if requested and format in (Format.csv, Format.json):
-            raise UsageError(f"{option} has no effect with --format {format.value}, which always includes it")
+    if against is not None and format in (Format.csv, Format.json):
+        raise UsageError(f"--against has no effect with --format {format.value}, which always includes it")
     if wide and format is not Format.rich:
         raise UsageError(f"--wide has no effect with --format {format.value}, which always has all columns")
     warn_of_changed_data(selected, root)
@@ -76,8 +75,8 @@ def command(
             Format.markdown: lambda: render.markdown(content, against is not None, cost),
             Format.latex: lambda: latex(content, against is not None, cost),
             Format.html: lambda: table_html(content, against is not None, cost),
-            Format.csv: lambda: render.comma_separated(content),
-            Format.json: lambda: render.as_json(content),
+            Format.csv: lambda: render.comma_separated(content, timed=cost),
+            Format.json: lambda: render.as_json(content, timed=cost),
         }
         if format is Format.csv:  # the other formats have them below the table
             print_faults(content)

@@ -17,7 +17,7 @@ from ablate.config.gpu_time import GPU, GPUS, precision_on_gpu, seconds_per_step
 from ablate.config.plugins import parse_reference, references
 from ablate.config.training import precision_note, resolve_precision
 from ablate.errors import StoreError
-from ablate.formatting import duration, plural, scaled, size, thousands
+from ablate.formatting import duration, plural, scaled, size, thousands, visible
 from ablate.report.terminal import STYLES, counted, plain_table, print_wide
 from ablate.store import Results, RunFolder, State, state_of
 from ablate.store.checkpoints import RESUMABLE
@@ -417,7 +417,7 @@ def print_status(plan: Plan, details: list[RunStatus]) -> None:
     """
     table = plain_table("row", "+seed", "run", "state", "")
     for label, seed, id, state, detail in details:
-        table.add_row(Text(label), str(seed), id, Text(state, style=STYLES.get(state, "")), Text(detail))
+        table.add_row(Text(label), str(seed), id, Text(state, style=STYLES.get(state, "")), Text(visible(detail)))
     print_wide(table)
     states = Counter(state for _, state in plan.runs.values())
     line = f"{plural(len(plan.runs), 'run')}: {counted(states)}"

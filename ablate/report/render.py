@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ablate.config.data import CorpusConfig
-from ablate.errors import StoreError
+from ablate.errors import StoreError, StudyError
 from ablate.report.agreement import agreements_json
 from ablate.report.conclusion import conclusion
 from ablate.report.designs import design_effects, effects_layout
@@ -20,10 +22,11 @@ from ablate.store import Results
 from ablate.store.files import write_bytes
 from ablate.store.records import FileHash, Provenance
 from ablate.store.status import damage_of, read_provenance
+from ablate.study import Study
+from ablate.study.reader import folded
+from ablate.study.yaml_nodes import parse_yaml, read_file
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rich.console import Console
     from rich.table import Table as RichTable
 
@@ -111,6 +114,58 @@ def _rich(layout: Layout) -> RichTable:
     for cells in zip(*(column.cells for column in layout.columns), strict=True):
         rich.add_row(*(Text(cell, style="bold" if cell.endswith("*") else "") for cell in cells))
     return rich
+
+
+def refuse_other_study(study: Study, results: Results) -> None:
+    """Refuse a study whose name belongs to another file: both would be published to one folder.
+
+    A name is free again once the file is gone, has another name in it, or has the same text.
+
+    Raises:
+        StudyError: another study file has this name, or one that file systems may not tell from it.
+    """
+    for record in results.origins():
+        origin = _origin(results, record)
+        is_alike = folded(record.name) == folded(study.name)
+        if is_alike and origin is not None and origin != study.path.resolve() and _is_other_study(origin, study):
+            _, node = parse_yaml(study.text, str(study.path)).value["study"]
+            file = min(os.path.relpath(origin), str(origin), key=len)
+            other = f"{file}, whose table is in {results.study(record.name)}"
+            message = f'the name "{study.name}" belongs to {other}; choose another name, or another --results'
+            raise StudyError(node.mark.error_line(message))
+
+
+def claim(study: Study, results: Results) -> None:
+    """Record the study's file as the one that its name belongs to, before results/<study>/ is written.
+
+    Raises:
+        StudyError: as for `refuse_other_study`.
+    """
+    refuse_other_study(study, results)
+    record, here = results.origin(study.name), study.path.resolve()
+    if _origin(results, record) != here:
+        write_bytes(record, f"{os.path.relpath(here, results.root.resolve())}\n".encode())
+
+
+def _origin(results: Results, record: Path) -> Path | None:
+    """The study file that a name belongs to; None if that is not known."""
+    try:
+        recorded = record.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return (results.root.resolve() / recorded).resolve() if recorded and "\0" not in recorded else None
+
+
+def _is_other_study(path: Path, study: Study) -> bool:
+    """Whether this file is a study with the same name and another text; a file that cannot be parsed counts as one."""
+    if not path.is_file():
+        return False
+    try:
+        text = read_file(path)
+        name = parse_yaml(text, str(path)).to_python().get("study")
+    except (StudyError, AttributeError):
+        return True
+    return text != study.text and folded(str(name)) == folded(study.name)
 
 
 def publish(table: Table, results: Results, folder: Path | None = None) -> list[str]:

@@ -17,7 +17,7 @@ results/
     result.json          written last: it exists if and only if the run is done or diverged
   corpora/<id>/          a prepared corpus, named by the hash of its content; in ABLATE_CORPORA if that is set
   corpora/downloads/     resolved revisions of data sets on the Hub
-  <study>/               the published table of a study
+  <study>/               the published table of a study, and in origin.txt the path of its file
 
 Every JSON file of a run or a corpus ends with its own hash. A damaged one is renamed to `<name>.damaged`.
 """

@@ -47,6 +47,11 @@ _GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,39}")
 _RESERVED = ("runs", "corpora")  # folders of the results root
 
 
+def folded(name: str) -> str:
+    """A name as file systems compare it that ignore case, and spaces and dots at the end."""
+    return name.rstrip(" .").casefold()
+
+
 def read_study(path: Path, selection: Selection | None = None) -> Study:
     """Read a study file and apply the command line's `--set`, `--rows` and `--seeds`.
 
@@ -203,7 +208,7 @@ class _Reader:
         if not _NAME.fullmatch(name) or ".." in name:
             allowed = 'letters, digits, "-", "_" and "." (at most 64 characters)'
             self.report(node.mark, f'"{name[:60]}" is not a valid study name; allowed: {allowed}')
-        elif name in _RESERVED:
+        elif folded(name) in _RESERVED:
             self.report(node.mark, f'"{name}" is reserved for a folder of the results root; choose another name')
         return name
 
@@ -323,9 +328,10 @@ class _Reader:
             report = f"sizes must be a mapping of 2 to {MAX_SIZES} names to fields of base; got {node.kind}"
             self.report(node.mark, report)
             return {"": base}
+        self.refuse_alike("size", node)
         sizes: dict[str, dict[str, Node]] = {}
         for name, mark, value in node.items():
-            if not _SIZE.fullmatch(name) or name == "base":
+            if not _SIZE.fullmatch(name) or folded(name) == "base":
                 allowed = 'letters, digits, ".", "_" and "-" (at most 20 characters), but not "base"'
                 self.report(mark, f'"{name[:60]}" is not a valid name of a size; allowed: {allowed}')
             written = self.read_base(value, base)
@@ -472,12 +478,22 @@ class _Reader:
         if not isinstance(node.value, dict):
             self.report(node.mark, f"rows must be a mapping of groups; got {node.kind}")
             return specs
+        self.refuse_alike("group", node)
         for group, mark, ways in node.items():
-            if not _GROUP.fullmatch(group) or ".." in group or group == "base":
+            if not _GROUP.fullmatch(group) or ".." in group or folded(group) == "base":
                 allowed = 'letters a-z, digits, spaces and . _ + - (at most 40 characters), but not "base"'
                 self.report(mark, f'"{group[:60]}" is not a valid group name; allowed: {allowed}')
             specs += expand_group(group, ways, self.report, MAX_ROWS - len(specs))
         return specs
+
+    def refuse_alike(self, kind: str, names: Node) -> None:
+        """Report each name that file systems, and people, do not tell from an earlier one."""
+        seen: dict[str, tuple[str, Mark]] = {}
+        for name, mark, _ in names.items():
+            other, earlier = seen.setdefault(folded(name), (name, mark))
+            if other != name:
+                where = f'"{other}" on line {earlier.line}'
+                self.report(mark, f'{kind} "{name}" differs from {where} only in case, or at its end; rename one')
 
     def is_dropped(self, spec: RowSpec, settings: Mapping[str, Node]) -> bool:
         """Whether `where` drops the row. Evaluated before the row is resolved, so it can drop invalid ones."""

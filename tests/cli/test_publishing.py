@@ -8,8 +8,10 @@ import zipfile
 
 import pytest
 
+from ablate.store.records import Result
 from tests.cli.inside import inside
 from tests.page.conftest import REFERENCES, SOURCES, Whole
+from tests.records import change
 from tests.report.fakes import SMALL, study_from
 
 
@@ -33,10 +35,21 @@ def test_every_table_format_works_with_and_without_cost_and_paper(given):
         extra = inside("table", *given, "--format", form, "--cost", "--against", "paper")
         if form in ("csv", "json"):
             assert extra.code == 2
-            assert "has no effect with" in extra.err
+            assert f"--against has no effect with --format {form}" in extra.err
         else:
             assert "tokens/s" in extra.out
             assert "no order to compare" in " ".join(extra.out.split())
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "markdown", "latex", "html"])
+def test_equal_work_gives_equal_bytes_whatever_time_it_took(given, whole, form):
+    before = inside("table", *given, "--format", form)
+    timed = inside("table", *given, "--format", form, "--cost")
+    for seed in whole.study.seeds:
+        change(Result, whole.folder("A h=1", seed).result, seconds=7.25 * seed)
+    assert inside("table", *given, "--format", form) == before
+    assert inside("table", *given, "--format", form, "--cost").out != timed.out
+    assert ("seconds" in before.out, "seconds" in timed.out) == (False, form in ("csv", "json"))
 
 
 def test_json_has_the_verdicts_with_their_tests(given):

@@ -1,8 +1,12 @@
 """The plan of a study: its runs and their cost, computed without training."""
 
+import cProfile
+import io
 import json
+import pstats
 import re
 import statistics
+from contextlib import redirect_stdout
 
 import pytest
 
@@ -247,3 +251,26 @@ def test_a_plan_says_the_precision_and_that_a_processor_lacks_bf16(fake, monkeyp
     assert all("no bf16 instructions" in line for line in notes)
     monkeypatch.setattr(plan_module, "visible_gpus", lambda: 1)
     assert precision_lines(plan(fake(COSTS))) == ["Precision: bf16."]
+
+
+def calls_of_a_plan(folder, rows):
+    """Number of function calls of reading, planning and printing a study of so many rows; no time is measured."""
+    path = folder / f"{rows}.yaml"
+    path.write_text(
+        "study: wide\ndata: {corpus: toy, vocab_size: 200}\nbase: {N: 2, d_model: 64, d_ff: 128, h: 4}\n"
+        f"rows: {{W: {{each: {{warmup_steps: {list(range(1, rows + 1))}}}}}}}\n"
+    )
+    profile = cProfile.Profile()
+    with redirect_stdout(io.StringIO()) as out:
+        profile.enable()
+        print_plan(plan_of(read_study(path), Results(folder / "results")))
+        profile.disable()
+    assert out.getvalue().count("\nW warmup_steps=") == rows
+    return pstats.Stats(profile).total_calls
+
+
+def test_the_work_of_a_plan_is_linear_in_its_rows(tmp_path):
+    calls_of_a_plan(tmp_path, 5)  # imports, and what is computed once
+    few, more = (calls_of_a_plan(tmp_path, rows) for rows in (300, 900))
+    assert more < 3.1 * few
+    assert more / 900 < 2500  # rich's own layout of the table takes more than this alone

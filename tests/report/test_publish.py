@@ -1,10 +1,18 @@
 """The published files of a study."""
 
 import json
+from pathlib import Path
 
-from ablate.report.render import as_json, comma_separated, markdown, publish
+import pytest
+
+from ablate.errors import StoreError, StudyError
+from ablate.report.render import ORIGIN, as_json, claim, comma_separated, markdown, publish
+from ablate.store import Results
 from ablate.store.records import Provenance
+from ablate.study import read_study
+from tests.cli.inside import inside
 from tests.records import change
+from tests.report.fakes import SMALL
 
 
 def test_measured_times_are_not_published(fake):
@@ -48,3 +56,95 @@ def test_publishing_again_replaces_the_files(fake):
     folder = results.results.root / "small"
     assert json.loads((folder / "table.json").read_text())["rows"][0]["state"] == "done"
     assert not list(folder.glob(".*"))
+
+
+# --- one name, one file
+
+
+@pytest.fixture
+def studies(tmp_path, monkeypatch):
+    """Claims results/<name>/ for a study file of this name and text."""
+    monkeypatch.chdir(tmp_path)
+
+    def claimed(file, text):
+        Path(file).parent.mkdir(exist_ok=True)
+        Path(file).write_text(text)
+        claim(read_study(Path(file)), Results(Path("results")))
+
+    return claimed
+
+
+A, B = "study: s\ndata: {corpus: toy, vocab_size: 350}\n", "# other\nstudy: s\ndata: {corpus: toy, vocab_size: 200}\n"
+
+
+def test_a_second_file_with_the_name_of_a_study_is_refused(studies):
+    studies("a.yaml", A)
+    studies("a.yaml", A + "seeds: [1, 2]\n")  # an edited study keeps its folder
+    assert Path("results/s", ORIGIN).read_text() == "../a.yaml\n"
+    with pytest.raises(StudyError) as refused:
+        studies("sub/b.yaml", B)
+    assert refused.value.lines == (
+        'sub/b.yaml:2:8: the name "s" belongs to a.yaml, whose table is in results/s; choose another name, '
+        "or another --results",
+    )
+    assert Path("results/s", ORIGIN).read_text() == "../a.yaml\n"
+
+
+def test_names_that_differ_in_case_or_at_the_end_are_one_name(studies):
+    studies("a.yaml", A)
+    for name in ("S", "s."):
+        with pytest.raises(StudyError, match=r"belongs to a\.yaml, whose table is in results/s;"):
+            studies("b.yaml", B.replace("study: s", f"study: {name}"))
+    studies("b.yaml", B.replace("study: s", "study: s2"))
+
+
+@pytest.mark.parametrize("freed", ["gone", "renamed", "the same text"])
+def test_a_name_that_is_free_again_may_be_taken(studies, freed):
+    studies("a.yaml", A)
+    match freed:
+        case "gone":
+            Path("a.yaml").rename("b.yaml")
+        case "renamed":
+            Path("a.yaml").write_text(A.replace("study: s", "study: t"))
+    studies("b.yaml", A if freed == "the same text" else B)
+    assert Path("results/s", ORIGIN).read_text() == "../b.yaml\n"
+
+
+@pytest.mark.parametrize("broken", ["study: [", "- s\n", "\xff", ""])
+def test_a_file_that_cannot_be_parsed_keeps_its_name(studies, broken):
+    studies("a.yaml", A)
+    Path("a.yaml").write_bytes(broken.encode("latin-1"))
+    with pytest.raises(StudyError, match=r"belongs to a\.yaml"):
+        studies("b.yaml", B)
+
+
+@pytest.mark.parametrize("damage", [b"", b"\xff", b"a\0b", b"../nowhere.yaml"])
+def test_a_damaged_origin_is_written_again(studies, damage):
+    studies("a.yaml", A)
+    Path("results/s", ORIGIN).write_bytes(damage)
+    studies("b.yaml", B)
+    assert Path("results/s", ORIGIN).read_text() == "../b.yaml\n"
+
+
+def test_run_and_report_refuse_before_they_write(fake, tmp_path):
+    results = fake().all_done()
+    root = results.results.root
+    assert inside("report", results.study.path, "--results", root).code == 0
+    page = (root / "small" / "report.html").read_bytes()
+    other = tmp_path / "other.yaml"
+    other.write_text(SMALL + "margin: 0.5\n")
+    for verb in ("run", "report"):
+        done = inside(verb, other, "--results", root)
+        assert (done.code, done.out) == (2, "")
+        assert done.err.startswith(f'{other}:1:8: the name "small" belongs to ')
+    assert (root / "small" / "report.html").read_bytes() == page
+    assert inside("report", other, "--results", root, "--out", tmp_path / "page.html").code == 0
+    assert inside("table", other, "--results", root).code == 0  # which writes nothing there
+
+
+def test_a_link_is_not_claimed(studies, tmp_path):
+    Path("results").mkdir()
+    Path("results/s").symlink_to(tmp_path)
+    with pytest.raises(StoreError, match="symbolic link"):
+        studies("a.yaml", A)
+    assert not (tmp_path / ORIGIN).exists()

@@ -1,12 +1,50 @@
 """Tables of a terminal are never wider than it, and never cut a label."""
 
 import io
+import re
+from contextlib import redirect_stdout
+from unittest.mock import patch
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
 
-from ablate.report.terminal import plain_table
+from ablate.report.terminal import plain_table, print_wide
+
+CELLS = st.text("abc 0.5=_:[]日é\x1b", max_size=12).map(str.strip)
+STYLED = st.builds(Text, CELLS.filter(str.isprintable), st.sampled_from(["", "dim", "red"]))
+HEADS = st.lists(st.builds(str.__add__, st.sampled_from(["", "+"]), CELLS.filter(bool)), min_size=1, max_size=4)
+TABLES = HEADS.flatmap(
+    lambda heads: st.tuples(st.just(heads), st.lists(st.tuples(*[CELLS | STYLED for _ in heads]), min_size=1))
+)
+
+
+def printed_wide(heads, rows, is_terminal, limit):
+    """The lines of a table without styles; one of more than `limit` rows is not laid out by rich."""
+    table = plain_table(*heads)
+    for row in rows:
+        table.add_row(*(cell.copy() if isinstance(cell, Text) else cell for cell in row))
+    out = io.StringIO()
+    out.isatty = lambda: is_terminal
+    with patch("ablate.report.terminal.LARGE", limit), redirect_stdout(out), patch.dict("os.environ", COLUMNS="200"):
+        print_wide(table)
+    return [re.sub(r"\x1b\[[\d;]*m", "", line).rstrip() for line in out.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+@given(content=TABLES)
+@settings(max_examples=60, deadline=None)
+def test_a_long_table_looks_as_rich_prints_it(is_terminal, content):
+    assert printed_wide(*content, is_terminal, limit=0) == printed_wide(*content, is_terminal, limit=10**6)
+
+
+def test_a_long_table_that_does_not_fit_is_left_to_rich(monkeypatch):
+    monkeypatch.setattr("os.environ", {"COLUMNS": "20", "TERM": "dumb"})
+    content = ["row"], [("x " * 30,)]
+    assert max(map(len, printed_wide(*content, True, limit=0))) <= 200
+    assert len(printed_wide(["a", "b"], [("x\ny", "z")], False, limit=0)) == 4  # a cell of two lines
 
 
 @pytest.mark.parametrize("width", [30, 80, 140])

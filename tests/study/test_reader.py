@@ -436,3 +436,34 @@ def test_names_unsafe_as_folders_are_errors(faults, name):
 def test_invalid_group_names_are_errors(faults, group):
     [line] = faults(f'{HEAD}rows: {{"{group}": {{each: {{h: [4]}}}}}}')
     assert line.startswith(f'table3.yaml:3:8: "{group}" is not a valid group name')
+
+
+@pytest.mark.parametrize("name", ["Runs", "RUNS", "runs.", "Corpora", "corpora."])
+def test_a_name_that_some_file_systems_take_for_a_folder_of_the_results_is_reserved(faults, name):
+    message = f'"{name}" is reserved for a folder of the results root; choose another name'
+    assert faults(f"study: {name}\ndata: {{corpus: toy}}\n") == [f"table3.yaml:1:8: {message}"]
+
+
+@pytest.mark.parametrize(("first", "second"), [("A", "a"), ("A", '"A "'), ("a.", "A"), ("Ab c", '"aB C. "')])
+def test_groups_that_differ_only_in_case_or_at_the_end_are_refused_with_both_lines(faults, first, second):
+    names = [name.strip('"') for name in (second, first)]
+    rows = f"rows:\n  {first}: {{each: {{h: [4]}}}}\n  B: {{each: {{h: [2]}}}}\n  {second}: {{each: {{h: [1]}}}}\n"
+    where = f'"{names[1]}" on line 4'
+    message = f'group "{names[0]}" differs from {where} only in case, or at its end; rename one'
+    assert faults(HEAD + rows) == [f"table3.yaml:6:3: {message}"]
+
+
+def test_sizes_that_differ_only_in_case_are_refused(faults):
+    [line] = faults(HEAD + "sizes: {s: {N: 1}, S: {N: 2}}\nrows: {A: {each: {h: [4]}}}\n")
+    assert line.startswith('table3.yaml:3:20: size "S" differs from "s" on line 3 only in case')
+
+
+@pytest.mark.parametrize("group", ["Base", "BASE", "base "])
+def test_no_group_is_taken_for_base(faults, group):
+    [line] = faults(HEAD + f'rows: {{"{group}": {{each: {{h: [4]}}}}}}\n')
+    assert f'"{group}" is not a valid group name' in line
+
+
+def test_groups_with_different_names_are_read(read):
+    study = read(HEAD + "rows: {A: {each: {h: [4]}}, Aa: {each: {h: [2]}}, A-a: {each: {h: [1]}}}\n")
+    assert [row.group for row in study.rows] == ["base", "A", "Aa", "A-a"]
