@@ -17,7 +17,8 @@ results/
     result.json          written last: it exists if and only if the run is done or diverged
   corpora/<id>/          a prepared corpus, named by the hash of its content; in ABLATE_CORPORA if that is set
   corpora/downloads/     resolved revisions of data sets on the Hub
-  <study>/               the published table of a study, and in origin.txt the path of its file
+  <study>/               the published table of a study
+  .origins/<study>       path of the study file, from the results root: one name belongs to one file
 
 Every JSON file of a run or a corpus ends with its own hash. A damaged one is renamed to `<name>.damaged`.
 """
@@ -207,3 +208,12 @@ class Results:
     def study(self, name: str) -> Path:
         """The folder of a study's published table."""
         return self.root / name
+
+    def origin(self, name: str) -> Path:
+        """The file that holds the path of the study file with this name; no study's name begins with a dot."""
+        return self.root / ".origins" / name
+
+    def origins(self) -> list[Path]:
+        """The files with paths of study files, each with the study's name."""
+        folder = self.origin("x").parent
+        return sorted(folder.iterdir()) if folder.is_dir() else []
