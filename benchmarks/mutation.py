@@ -64,6 +64,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "tasks/base": ("tests/tasks", "tests/metrics/test_perplexity.py"),
     "tasks/helpers": ("tests/tasks/test_own_task.py", "tests/tasks/test_language_model.py"),
     "tasks/language_model": ("tests/tasks/test_language_model.py",),
+    "tasks/task_check": ("tests/tasks/test_task_check.py",),
     "tasks/translation": ("tests/tasks/test_translation.py", "tests/tasks/test_own_task.py"),
     "training/checkpointing": ("tests/training/test_checkpointing.py",),
     "training/context": ("tests/training/test_context.py", "tests/training/test_trainer.py"),

@@ -7,14 +7,14 @@ import heapq
 import shutil
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ablate.config import DecodingConfig, RowConfig, cost
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import NOT_IDENTITY
-from ablate.config.plugins import references
+from ablate.config.plugins import parse_reference, references
 from ablate.config.training import resolve_precision
 from ablate.data.corpus import Corpus
 from ablate.errors import Damaged, StoreError
@@ -175,7 +175,7 @@ def prepare(study: Study, results: Results, log: Callable[[str], None]) -> dict[
             continue
         _write_run_record(run, results, corpora[run.data], study)
         usable.append(run)
-    _check_plugins(study, usable, results)
+    _check_plugins(study, usable, results, corpora)
     return corpora
 
 
@@ -237,7 +237,7 @@ def _damage(study: Study, results: Results, id: str) -> str | None:
     return next(filter(None, damages), None)
 
 
-def _check_plugins(study: Study, runs: Iterable[Run], results: Results) -> None:
+def _check_plugins(study: Study, runs: Iterable[Run], results: Results, corpora: Mapping[CorpusConfig, Corpus]) -> None:
     """Check the user's own classes before anything is trained; torch is loaded only if there are some.
 
     Raises:
@@ -252,6 +252,12 @@ def _check_plugins(study: Study, runs: Iterable[Run], results: Results) -> None:
 
             check_plugins(run.config, results.run(run.id).sources)
             checked.add(combination)
+        task = parse_reference(study.task_name)
+        if task is not None and (run.data, c.architecture) not in checked:
+            from ablate.tasks.task_check import check_task
+
+            check_task(study.task, task, corpora[run.data], c, results.run(run.id).sources)
+            checked.add((run.data, c.architecture))
 
 
 def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) -> None:

@@ -3,6 +3,8 @@
 python -m tests.faults.sweep                 every file x damage x verb; some ten minutes
 python -m tests.faults.sweep --quick         a fixed part of it, which the tests run
 python -m tests.faults.sweep result.json     only files whose path has one of these texts
+python -m tests.faults.sweep sweep.yaml --verbs run status
+                                             only these verbs
 
 Each line of the table is a file, a damage, a verb and its outcome. The exit code is 1 if a verb shows a traceback, if
 an output differs from the undamaged one without naming the fault, or if a study is lost to one file of one run.
@@ -20,6 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from ablate.store.files import read_json, write_json
 from tests.cli.inside import Done, inside
 
 STUDY = """\
@@ -33,6 +36,7 @@ rows: {A: {each: {h: [1]}}}
 # Outcomes that must not be.
 TRACEBACK, SILENT, LOST = "traceback", "silently wrong", "study lost"
 FORMATS = ("rich", "markdown", "latex", "html", "csv", "json")
+RUN = "run"
 OF_STUDY = ("plan", "status", "report", "compare", *(f"table {name}" for name in FORMATS))  # verbs that show all runs
 QUICK_FILES = ("result.json", "metrics.jsonl", "translations/", "test.target.txt", "corpus.json")
 QUICK_DAMAGES = ("other content", "folder")
@@ -71,6 +75,21 @@ def _other_content(path: Path) -> None:
     path.write_bytes(raw.translate(digits))
 
 
+def _other_version(path: Path) -> None:
+    """What a later version would have written: a JSON file with a higher format, or a field that this one lacks."""
+    if path.suffix == ".json":
+        content = read_json(path) if path.parent.name != "sweep" else json.loads(path.read_text())
+        assert content is not None
+        write_json(path, {**content, "format": 1 + int(content.get("format", 0)), "of_a_later_version": 1})
+    elif path.suffix == ".jsonl":
+        lines = (json.dumps({**json.loads(line), "of_a_later_version": 1}) for line in path.read_text().splitlines())
+        path.write_text("".join(f"{line}\n" for line in lines))
+    elif path.suffix == ".yaml":
+        path.write_text(path.read_text() + "of_a_later_version: 1\n")
+    else:
+        path.write_bytes(b"version 2\n" + path.read_bytes())
+
+
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "missing": lambda path: path.unlink(),
     "empty": lambda path: path.write_bytes(b""),
@@ -79,6 +98,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "other type": lambda path: path.write_text("[1, 2]\n"),
     "deeply nested": lambda path: path.write_text("[" * 100_000),
     "other content": _other_content,
+    "other version": _other_version,
     "folder": _folder,
     "link loop": _link,
 }
@@ -97,22 +117,36 @@ class Sweep:
         plan = json.loads(self._call(self.whole, "plan", "--format", "json").out)
         self.run: str = plan["rows"][0]["runs"][0]["id"]  # of base
         self.verbs = self._verbs()
-        self.expected = {verb: self._outcome(self.whole, verb) for verb in self.verbs}
+        self.expected = {verb: self._outcome(self.whole, verb) for verb in self.verbs if verb != RUN}
 
     def files(self) -> list[Path]:
-        """Every file of base's run, of the corpora and of the published study."""
+        """The study file, and every file of base's run, of the corpora and of the published study."""
         root = self.whole / "results"
         found = [*(root / "runs" / self.run).rglob("*"), *(root / "corpora").rglob("*"), *(root / "sweep").rglob("*")]
-        return sorted(path.relative_to(self.whole) for path in found if path.is_file() and path.name != "lease")
+        files = [path.relative_to(self.whole) for path in found if path.is_file() and path.name != "lease"]
+        return [Path("sweep.yaml"), *sorted(files)]
 
     def damaged(self, file: Path, damage: str, verbs: list[str]) -> Iterator[Outcome]:
         """Damage one file of a copy, and yield the outcome of each verb."""
         copy = self.folder / "copy"
-        shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(self.whole, copy, symlinks=True)
-        DAMAGES[damage](copy / file)
         for verb in verbs:
-            yield Outcome(str(file), damage, verb, self._judged(copy, file, verb))
+            if verb in (verbs[0], RUN):  # a run mends what it finds
+                shutil.rmtree(copy, ignore_errors=True)
+                shutil.copytree(self.whole, copy, symlinks=True)
+                DAMAGES[damage](copy / file)
+            judged = self._judged_run(copy, file) if verb == RUN else self._judged(copy, file, verb)
+            yield Outcome(str(file), damage, verb, judged)
+
+    def _judged_run(self, copy: Path, file: Path) -> str:
+        """The outcome of `ablate run`: it makes everything again that a table needs, or refuses and names the file."""
+        try:
+            done = self._call(copy, RUN)
+            after = self._outcome(copy, "table csv")
+        except Exception as error:
+            return f"{TRACEBACK}: {type(error).__name__}: {str(error)[:100]}"
+        if done.code == 0:
+            return "healed" if after.out == self.expected["table csv"].out else SILENT
+        return f"refused ({done.code})" if file.name in done.err + done.out or str(file.parent) in done.err else SILENT
 
     def _judged(self, copy: Path, file: Path, verb: str) -> str:
         try:
@@ -147,6 +181,7 @@ class Sweep:
             "translate": ("translate",),
             "attention": ("attention", "--format", "json"),
             "export": ("export", "exported", "--to", "huggingface"),
+            RUN: (RUN,),
         }
 
     def _outcome(self, folder: Path, verb: str) -> Done:
@@ -169,11 +204,20 @@ class Sweep:
         return inside(*verb.split(), folder / "sweep.yaml", *words, "--results", folder / "results")
 
 
-def sweep(folder: Path, quick: bool = False, texts: tuple[str, ...] = ()) -> Iterator[Outcome]:
-    """Yield every outcome."""
+def sweep(
+    folder: Path, quick: bool = False, texts: tuple[str, ...] = (), only: tuple[str, ...] = ()
+) -> Iterator[Outcome]:
+    """Yield every outcome.
+
+    Args:
+        folder: an empty one.
+        quick: a fixed part of the sweep.
+        texts: only files whose path has one of them.
+        only: only these verbs.
+    """
     cases = Sweep(folder)
     wanted = texts or (QUICK_FILES if quick else ("",))
-    verbs = [verb for verb in cases.verbs if not quick or verb in QUICK_VERBS]
+    verbs = [verb for verb in cases.verbs if verb in (only or (QUICK_VERBS if quick else cases.verbs))]
     for file in cases.files():
         if any(text in str(file) for text in wanted):
             for damage in QUICK_DAMAGES if quick else DAMAGES:
@@ -185,10 +229,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.sweep", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a fixed part, which the tests run")
     parser.add_argument("files", nargs="*", help="only files whose path has one of these texts")
+    parser.add_argument("--verbs", nargs="+", default=[], help="only these verbs")
     arguments = parser.parse_args()
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
-        for one in sweep(Path(folder), arguments.quick, tuple(arguments.files)):
+        for one in sweep(Path(folder), arguments.quick, tuple(arguments.files), tuple(arguments.verbs)):
             counts[one.outcome.partition(":")[0]] += 1
             print(" | ".join(one), flush=True)
     print()

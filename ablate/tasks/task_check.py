@@ -1,0 +1,116 @@
+"""Check a user's own task on two items of its corpus, before anything is trained with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from ablate.config import RowConfig
+from ablate.config.plugins import Reference, describe, place_of
+from ablate.data.corpus import Corpus, Split
+from ablate.errors import AblateError, StudyError
+from ablate.model import Transformer, build
+from ablate.tasks.base import Task
+
+_AMONG = 1000  # items of the training split, from which the two are taken
+_TOLERANCE = 1e-3  # relative; padding changes the last digits of a sum
+
+
+class _Fault(Exception):  # noqa: N818
+    """What a task gets wrong; `methods` are those that may be the cause, the likeliest first."""
+
+    def __init__(self, text: str, *methods: str) -> None:
+        super().__init__(text)
+        self.text, self.methods = text, methods
+
+
+def check_task(task: Task, plugin: Reference, corpus: Corpus, config: RowConfig, sources: Path) -> None:
+    """Compare a batch of two items of different lengths with each item alone, in a model of one layer.
+
+    A step may be split into micro-batches, so the loss and the number of targets must be sums over the items.
+
+    Args:
+        task: made from the class.
+        plugin: the pinned reference to it.
+        corpus: of the study.
+        config: of a row.
+        sources: folder with the sources of the run's own classes.
+
+    Raises:
+        StudyError: the loss is no sum, padding is counted, or a method fails; with file and line.
+    """
+    source = (sources / plugin.file).read_bytes()
+    name = f"{plugin.module}:{plugin.name}"
+    try:
+        split = task.items(corpus, "train", config)
+        small = config.model_copy(update={"n_layers": 1, "encoder_layers": None, "decoder_layers": None})
+        model = build(small, corpus.tokenizer.vocab_size, seed=1, sources=sources).eval()
+        with torch.no_grad():
+            _check(task, model, split, config.label_smoothing)
+    except AblateError:
+        raise
+    except _Fault as fault:
+        method = next((each for each in fault.methods if each in vars(type(task))), "")
+        raise StudyError(f"{place_of(plugin, source, method)}: {name}: {fault.text}") from None
+    except Exception as error:
+        raise StudyError(describe([plugin], error, place_of(plugin, source))) from None
+
+
+def _check(task: Task, model: Transformer, split: Split, label_smoothing: float) -> None:
+    pair = _two_items(split)
+    together = _measure(task, model, split, pair, label_smoothing)
+    first, second = (_measure(task, model, split, [item], label_smoothing) for item in pair)
+    if together.targets != first.targets + second.targets:
+        raise _Fault(
+            f"n_targets counts {together.targets} targets of two items, and {first.targets} + {second.targets} of each "
+            "alone: padding is no target",
+            "n_targets",
+        )
+    total = first.loss + second.loss
+    if not abs(together.loss - total) <= _TOLERANCE * max(1.0, abs(total)):  # NaN is a fault too
+        raise _Fault(
+            f"the loss of two items is {together.loss:.4g}, and {first.loss:.4g} + {second.loss:.4g} of each alone: it "
+            "must be the sum over the targets, without padding and without a mean",
+            "loss_terms", "output_terms", "collate",
+        )  # fmt: skip
+    _check_outputs(task, model, split, pair)
+
+
+class _Measured(NamedTuple):
+    """The loss of some items, and their number of targets."""
+
+    loss: float
+    targets: int
+
+
+def _measure(task: Task, model: Transformer, split: Split, items: list[int], label_smoothing: float) -> _Measured:
+    targets, batch = task.n_targets(split, np.array(items)), task.collate(split, np.array(items))
+    result: object = task.loss_terms(model, batch, label_smoothing)
+    if not isinstance(result, tuple) or len(result) != 2:
+        hint = "; is a return missing?" if result is None else ""
+        raise _Fault(f"loss_terms returns {type(result).__name__}, not (loss, number of targets){hint}", "loss_terms")
+    for given, method in ((batch.tokens, "collate"), (result[1], "loss_terms")):
+        if given != targets:
+            raise _Fault(
+                f"n_targets counts {targets} targets, and {method} {given}: padding is no target", "n_targets", method
+            )
+    return _Measured(float(result[0]), targets)
+
+
+def _check_outputs(task: Task, model: Transformer, split: Split, pair: list[int]) -> None:
+    """Perplexity is measured from `output_terms`, whatever the loss is."""
+    batch = task.collate(split, np.array(pair))
+    terms = task.output_terms(model, batch)
+    sizes = len(terms.states), len(terms.targets), batch.tokens
+    if len(set(sizes)) > 1:
+        text = "output_terms has {} states and {} targets for {} target tokens".format(*sizes)
+        raise _Fault(text, "output_terms", "collate")
+
+
+def _two_items(split: Split) -> list[int]:
+    """The shortest and the longest of the first items."""
+    lengths = split.lengths(np.arange(min(len(split), _AMONG))).sum(0)
+    return [int(lengths.argmin()), int(lengths.argmax())] if len(split) > 1 else [0, 0]

@@ -1,0 +1,102 @@
+"""A user's own task is checked on two items: sums over items, no padding, file and line of the fault."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ablate.errors import StudyError
+from ablate.launch.launch import prepare
+from ablate.store import Results
+from ablate.study import read_study
+from tests.tasks.test_own_task import STUDY, write_split
+
+CLASS = Path(__file__).with_name("classification.py").read_text()
+LAST = len(CLASS.splitlines())
+LANGUAGE = """\
+from ablate.tasks import LanguageModel
+
+
+class Mine(LanguageModel):
+    name = "mine"
+"""
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory):
+    """A results root with the corpora of both tasks, which a study with another class finds prepared."""
+    folder = tmp_path_factory.mktemp("tasks")
+    for name, seed, count in (("train", 1, 40), ("dev", 2, 10), ("test", 3, 10)):
+        write_split(folder / f"{name}.tsv", seed, count)
+        lines = (folder / f"{name}.tsv").read_text().splitlines(keepends=True)
+        (folder / f"{name}.tsv").write_text(f"the big old house by the river is red now\\tred\\n{''.join(lines)}")
+    return folder
+
+
+@pytest.fixture
+def checked(tmp_path, corpora, monkeypatch):
+    """The error line for a task of this source; None if it is accepted."""
+    monkeypatch.setenv("ABLATE_CORPORA", str(corpora / "corpora"))
+
+    def checked(source, study=STUDY, file="classification.py"):
+        for split in corpora.glob("*.tsv"):
+            shutil.copy2(split, tmp_path)
+        (tmp_path / file).write_text(source)
+        (tmp_path / "s.yaml").write_text(study.replace("  N: 1", "  N: 2"))
+        try:
+            prepare(read_study(tmp_path / "s.yaml"), Results(tmp_path / "results"), lambda line: None)
+        except StudyError as error:
+            [line] = error.lines
+            return line
+        return None
+
+    return checked
+
+
+def method(*lines, before=CLASS):
+    """The source with another method at its end, and the number of its line."""
+    return before + "\n" + "".join(f"    {line}\n" for line in lines)
+
+
+def test_a_task_whose_loss_is_a_sum_is_accepted(checked):
+    assert checked(CLASS) is None
+
+
+def test_a_language_model_is_accepted_and_its_mean_is_not(checked):
+    study = "study: lm\ntask: mine:Mine\ndata: {corpus: toy}\n" + (
+        "base: {N: 2, d_model: 16, d_ff: 32, h: 2, context: 16, train_steps: 2, batch_tokens: 64, warmup_steps: 1}\n"
+    )
+    assert checked(LANGUAGE, study, "mine.py") is None
+    faulty = method("def n_targets(self, split, items):", "    return 16 * len(items) + 1", before=LANGUAGE)
+    assert checked(faulty, study, "mine.py").startswith("mine.py:7: mine:Mine: n_targets counts ")
+
+
+SUPER = "loss, n = super().loss_terms(model, batch, label_smoothing)"
+LOSS = "def loss_terms(self, model, batch, label_smoothing):"
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ((LOSS, f"    {SUPER}", "    return loss / n, n"), "the loss of two items is "),
+        ((LOSS, f"    {SUPER}", "    return loss + 1, n"), "the loss of two items is "),
+        ((LOSS, f"    {SUPER}", "    return loss * float('nan'), n"), "the loss of two items is nan"),
+        ((LOSS, f"    {SUPER}", "    return loss / len(batch.source), n"), "the loss of two items is "),
+        ((LOSS, f"    {SUPER}"), "loss_terms returns NoneType, not (loss, number of targets); is a return missing?"),
+        ((LOSS, f"    {SUPER}", "    return loss"), "loss_terms returns Tensor, not (loss, number of targets)"),
+        ((LOSS, f"    {SUPER}", "    return loss, n + 1"), "n_targets counts "),
+        ((LOSS, "    return 1 / 0, 1"), "ZeroDivisionError: division by zero"),
+        (("def n_targets(self, split, items):", "    return int(split['label'].lengths[items].max()) * len(items) + 1"),
+         "n_targets counts "),
+        (("def n_targets(self, split, items):", "    return len(items)"), "n_targets counts 2 targets, and collate "),
+        (("def output_terms(self, model, batch):", "    terms = super().output_terms(model, batch)",
+          "    return terms._replace(states=terms.states[:-1], targets=terms.targets[:-1])"), "the loss of two items"),
+    ],
+)  # fmt: skip
+def test_a_task_with_a_fault_is_refused_with_file_and_line(checked, lines, said):
+    found = checked(method(*lines))
+    place, _, message = found.partition(": classification:Classification: ")
+    assert message.startswith(said), found
+    file, line = place.split(":")
+    assert file == "classification.py"
+    assert LAST < int(line) <= LAST + 1 + len(lines)  # within the method
