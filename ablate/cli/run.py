@@ -107,7 +107,7 @@ def command(
     )
     _refuse_without_effect(profile is not None, detach, limit is not None, bool(loggers))
     content, root = study_and_results(study, results, set, rows, seeds, may_be_new=True)
-    render.claim(content, root)
+    render.refuse_other_study(content, root)
     console = new_console()
     if content.custom_classes:
         named = ", ".join(f"{one.module}:{one.name} ({one.digest})" for one in content.custom_classes)
@@ -137,6 +137,7 @@ def command(
         return execute(part)
 
     def submit_and_watch(settings: Profile) -> Launch:
+        render.claim(content, root)  # the closing job publishes
         with LiveView(content, root, console) as view, Mirror(content, root, loggers, view.log):
             job = submit_study(
                 content,
@@ -184,6 +185,7 @@ def command(
             f"{root.study(content.name)} is not updated: --set, --rows and --seeds change the study.", soft_wrap=True
         )
     else:
+        render.claim(content, root)
         render.publish(table, root)
     if not outcome.complete:
         raise typer.Exit(EXIT_RUN_FAILED)

@@ -312,7 +312,8 @@ def test_finished_runs_decode_another_test_split(files):
 
     rows = (files.file.parent / "test.tsv").read_text().split("\n")  # a line may contain other kinds of line ends
     (files.file.parent / "other.tsv").write_text("\n".join(rows[:7]) + "\n")
-    other = Trained(write_study(files.file.parent, FILES.replace("test.tsv", "other.tsv"), "other.yaml"), files.root)
+    text = FILES.replace("test.tsv", "other.tsv").replace("study: ", "study: other-")
+    other = Trained(write_study(files.file.parent, text, "other.yaml"), files.root)
     said = other.run().out
     assert "1 of 1 run to do" in said
     assert stamps(run.checkpoints) == weights
