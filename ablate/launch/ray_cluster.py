@@ -23,6 +23,7 @@ from ablate.launch.devices import CPU_MEMORY_SHARE, CPU_MICRO_BATCH, PADDING, SM
 from ablate.launch.profiles import Profile
 from ablate.store.jobs import ClusterJob, JobFolder
 from ablate.store.machine import CPUS_VARIABLE, MEMORY_VARIABLE
+from ablate.streams import echo
 from ablate.study import Study
 
 CONNECTED = "connected"  # the first line of a driver, once it has found the cluster
@@ -122,7 +123,7 @@ def drive(folder: JobFolder, pilots: int, log: Callable[[str], None]) -> bool:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, on_signal)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        print(CONNECTED, flush=True)
+        echo(CONNECTED)
         os.dup2(2, 1)  # nobody reads the pipe any more
         log(f"{plural(pilots, 'pilot')} on Ray at {job.address}")
         waiting = _submit(ray, folder, job, pilots)
