@@ -40,6 +40,11 @@ def scaled(n: float | None, unit: str) -> str:
     raise AssertionError
 
 
+def percent(share: float) -> str:
+    """A share to three digits: `1.88%`, `5%`."""
+    return f"{100 * share:.3g}%"
+
+
 def plural(count: int, noun: str) -> str:
     """`1 thread`, `2 threads`, `1,200 runs`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

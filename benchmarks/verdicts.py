@@ -1,6 +1,6 @@
 """Family-wise error and power of the verdicts, by simulation, beside the rule of revision 8c9acca.
 
-python benchmarks/verdicts.py [--draws 20000] [--seed 1]
+python benchmarks/verdicts.py [--draws 20000] [--seed 1] [--only looks]
 
 A study is drawn as score = row + seed + noise of the run + noise of the sentences, which all seeds of a row share. The
 family-wise error is the share of studies without any true difference in which some row is worse or better; the power is
@@ -11,9 +11,11 @@ and judged as arrays; `judge` restates `ablate.stats.verdict` for that, and test
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -64,9 +66,9 @@ def residual_variances(scores: Array) -> tuple[Array, Array]:
         pooled[np.arange(studies)[out], noisiest[out]] = False
 
 
-def _step_down(reaches: Callable[[Array], Array], studies: int, rows: int) -> Array:
+def _step_down(reaches: Callable[[Array], Array], studies: int, rows: int, settled: Array | None = None) -> Array:
     """Holm's method: rows that reach the level / (rows not yet significant), until no more do."""
-    significant = np.zeros((studies, rows), bool)
+    significant = np.zeros((studies, rows), bool) if settled is None else settled.copy()
     for _ in range(rows):
         left = rows - significant.sum(axis=1)
         more = reaches(left) & ~significant
@@ -76,13 +78,17 @@ def _step_down(reaches: Callable[[Array], Array], studies: int, rows: int) -> Ar
     return significant
 
 
-def judge(scores: Array, sentences: float = 0.0, gate: bool = True) -> Array:
+def judge(
+    scores: Array, sentences: float = 0.0, gate: bool = True, level: float = LEVEL, settled: Array | None = None
+) -> Array:
     """Which rows are worse or better than base, the first row: (studies, rows).
 
     Args:
         scores: (studies, rows + base, seeds).
         sentences: variance of the difference of two rows over test sentences.
         gate: whether the second test, of the row's own seeds, is made.
+        level: of all rows together.
+        settled: rows that are worse or better from an earlier look.
     """
     studies, rows, n = scores.shape[0], scores.shape[1] - 1, scores.shape[2]
     mean = scores[:, 1:].mean(axis=2) - scores[:, :1].mean(axis=2)
@@ -96,23 +102,44 @@ def judge(scores: Array, sentences: float = 0.0, gate: bool = True) -> Array:
 
     def reaches(left: Array) -> Array:
         table = np.array([[0.0] * (rows + 2), *(
-            [0.0] + [_t(LEVEL / factor, max(1.0, (n - 1.0) * (k - 1))) for k in range(1, rows + 2)]
+            [0.0] + [_t(level / factor, max(1.0, (n - 1.0) * (k - 1))) for k in range(1, rows + 2)]
             for factor in range(1, rows + 1)
         )])  # fmt: skip
-        own_t = np.array([0.0] + [_t(LEVEL / factor, n - 1.0) for factor in range(1, rows + 1)])
-        z = np.array([0.0] + [_t(LEVEL / factor, math.inf) for factor in range(1, rows + 1)])
+        own_t = np.array([0.0] + [_t(level / factor, n - 1.0) for factor in range(1, rows + 1)])
+        z = np.array([0.0] + [_t(level / factor, math.inf) for factor in range(1, rows + 1)])
         factor = np.maximum(left, 1)
         squares = table[factor, count][:, None] ** 2 * together + own_t[factor][:, None] ** 2 * alone
         return np.asarray(mean**2 > squares + z[factor][:, None] ** 2 * sentences)
 
-    significant = _step_down(reaches, studies, rows)
+    before = np.zeros((studies, rows), bool) if settled is None else settled
+    significant = _step_down(reaches, studies, rows, before)
     if not gate:
         return significant
     apart = rows + 1 - count
-    levels = [LEVEL / (1 + k) for k in range(rows + 2)]
+    levels = [level / (1 + k) for k in range(rows + 2)]
     t, z = np.array([_t(level, n - 1.0) for level in levels]), np.array([_t(level, math.inf) for level in levels])
     squares = t[apart][:, None] ** 2 * (own[:, 1:] + own[:, :1]) / n + z[apart][:, None] ** 2 * sentences
-    return np.asarray(significant & (mean**2 > squares))
+    return np.asarray(before | (significant & (mean**2 > squares)))
+
+
+def judge_over_looks(scores: Array, levels: Sequence[float], plan: Sequence[int]) -> tuple[Array, Array]:
+    """Which rows are worse or better at the look at which each study ends, and the seeds that it has trained.
+
+    Args:
+        scores: (studies, rows + base, seeds), without noise of the sentences.
+        levels: of each look.
+        plan: number of seeds at each look.
+    """
+    studies, rows = scores.shape[0], scores.shape[1] - 1
+    found, seeds = np.zeros((studies, rows), bool), np.full(studies, plan[-1])
+    running = np.ones(studies, bool)
+    for level, n in zip(levels, plan, strict=True):
+        found[running] = judge(scores[running, :, :n], level=level, settled=found[running])
+        seeds[running & found.all(axis=1)] = n
+        running &= ~found.all(axis=1)
+        if not running.any():
+            break
+    return found, seeds
 
 
 def judge_at_8c9acca(scores: Array, sentences: float = 0.0) -> Array:
@@ -224,6 +251,75 @@ def complete_studies(draws: int, seed: int) -> Iterator[str]:
                 yield f"| {name} | {rows} | {n} | " + " | ".join(f"{e:.3f} | {p:.2f}" for e, p in found) + " |"
 
 
+def _uniform(level: float, share: float) -> float:
+    return level * share
+
+
+def _pocock(level: float, share: float) -> float:
+    return level * math.log(1 + (math.e - 1) * share)
+
+
+def _obrien_fleming(level: float, share: float) -> float:
+    normal = NormalDist()
+    return 2 - 2 * normal.cdf(normal.inv_cdf(1 - level / 2) / math.sqrt(share))
+
+
+SPENDING = {"uniform": _uniform, "Pocock": _pocock, "O'Brien and Fleming": _obrien_fleming}
+PLAN = (3, 5, 8)
+
+
+def spent_levels(spending: Callable[[float, float], float], plan: Sequence[int]) -> list[float]:
+    """The error that each look spends."""
+    spent = [0.0, *(spending(LEVEL, n / plan[-1]) for n in plan)]
+    return [after - before for before, after in itertools.pairwise(spent)]
+
+
+def joint_normal_levels(
+    spending: Callable[[float, float], float], plan: Sequence[int], draws: int = 4_000_000
+) -> list[float]:
+    """Levels with which z tests, whose looks have their joint normal distribution, spend the same error.
+
+    From simulation; `draws` gives them to about 1 %.
+    """
+    draw = np.random.default_rng(0)
+    total, inside, levels, before = np.zeros(draws), np.ones(draws, bool), [], 0
+    for increment, n in zip(spent_levels(spending, plan), plan, strict=True):
+        total += draw.normal(size=draws) * math.sqrt(n - before)
+        size = np.sort(abs(total[inside]))[::-1]
+        limit = size[min(len(size) - 1, round(increment * draws))]
+        inside &= abs(total) < limit
+        levels.append(2 * NormalDist().cdf(-limit / math.sqrt(n)))
+        before = n
+    return levels
+
+
+def looks(draws: int, seed: int) -> Iterator[str]:
+    """Error with looks, power for a row of EFFECT, and seeds and power where every row differs by twice as much."""
+    rules: dict[str, tuple[list[float], tuple[int, ...]]] = {
+        f"{PLAN[-1]} seeds at once": ([LEVEL], PLAN[-1:]),
+        **{name: (spent_levels(spending, PLAN), PLAN) for name, spending in SPENDING.items()},
+        "Pocock, joint normal": (joint_normal_levels(_pocock, PLAN), PLAN),
+        "0.05 at each look": ([LEVEL] * len(PLAN), PLAN),
+    }
+    yield "| noise of the rows | rows | error spent | error | power | power, all rows differ | seeds |"
+    yield "| --- | ---: | --- | ---: | ---: | ---: | ---: |"
+    for name, spread in SPREADS.items():
+        for rows in (1, 5, 13):
+            draw = np.random.default_rng(seed)
+            sds = spread(draw, draws, rows)
+            scores = draw_study(draw, draws, rows, PLAN[-1], sds)
+            size = EFFECT * np.exp(np.log(sds).mean(axis=(1, 2)))[:, None]
+            one, all_rows = scores.copy(), scores.copy()
+            one[:, 1] += size
+            all_rows[:, 1:] += 2 * size[:, :, None]
+            for rule, (levels, plan) in rules.items():
+                error = judge_over_looks(scores, levels, plan)[0].any(axis=1).mean()
+                power = judge_over_looks(one, levels, plan)[0][:, 0].mean()
+                found, seeds = judge_over_looks(all_rows, levels, plan)
+                shown = f"{error:.3f} | {power:.2f} | {found.mean():.2f} | {seeds.mean():.1f}"
+                yield f"| {name} | {rows} | {rule} | {shown} |"
+
+
 def crossed_null(draws: int, seed: int) -> Iterator[str]:
     """Error if seeds and sentences make noise and nothing is different."""
     yield "| sd over seeds | seeds | " + " | ".join(f"{rows} rows: 8c9acca | now" for rows in (1, 10, 20)) + " |"
@@ -279,11 +375,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", choices=("complete", "looks", "crossed", "incomplete"))
     options = parser.parse_args()
     assert APART_LEVEL == LEVEL
-    for table in (complete_studies, crossed_null):
-        print(*table(options.draws, options.seed), sep="\n", end="\n\n", flush=True)
-    print(*incomplete_studies(options.draws // 10, options.seed), sep="\n")
+    tables = {"complete": complete_studies, "looks": looks, "crossed": crossed_null, "incomplete": incomplete_studies}
+    for name, table in tables.items():
+        if options.only in (None, name):
+            draws = options.draws // 10 if name == "incomplete" else options.draws
+            print(*table(draws, options.seed), sep="\n", end="\n\n", flush=True)
 
 
 if __name__ == "__main__":

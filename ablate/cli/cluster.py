@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ablate.cli.options import study_so_far
 from ablate.errors import UsageError
 from ablate.formatting import duration, plural
 
@@ -242,11 +243,12 @@ def submit_study(
             f"{study.path}: --on: the rows are not tuned yet, and pilots do not tune; use `ablate run` first"
         )
     check(profile, study, processes, device)
-    prepare(study, results, log)
+    part = study_so_far(study, results)
+    prepare(part, results, log)
     if retry_failed:
-        for id in missing_runs(study, results, retry_failed=True):
+        for id in missing_runs(part, results, retry_failed=True):
             results.run(id).failure.unlink(missing_ok=True)
-    if not missing_runs(study, results, retry_elsewhere=True):
+    if not missing_runs(part, results, retry_elsewhere=True):
         log("nothing to submit: every run has ended")
         return None
     for other in open_jobs(results, study.name):

@@ -124,6 +124,25 @@ def study_and_results(
     return settle(content, root), root
 
 
+def study_so_far(study: Study, results: Results) -> Study:
+    """The study with the seeds up to the look that it is at; the whole study without looks."""
+    if study.looks is None:
+        return study
+    from ablate.report.looks import position_of
+
+    return position_of(study, results).study
+
+
+def study_to_plan(study: Study, results: Results) -> Study:
+    """The study with all seeds that it may need: those of its last look, or of the look that has settled every row."""
+    if study.looks is None:
+        return study
+    from ablate.report.looks import position_of
+
+    position = position_of(study, results)
+    return position.study if position.stopped_early else study
+
+
 def warn_of_changed_data(study: Study, results: Results) -> None:
     """Warn if the study's files have changed since its base was trained; `ablate run` refuses to mix them."""
     from ablate.data.resolve_sources import is_other_text
@@ -175,9 +194,12 @@ def _run_of_row(results: Results, path: Path, name: str, seed: int | None) -> Ru
     from ablate.study import Selection, read_study, settle
     from ablate.study.select import find_row
 
-    study = settle(read_study(path, Selection(seeds=None if seed is None else str(seed))), results)
+    study = read_study(path)
+    if seed is not None and seed not in study.seeds:  # a seed of an earlier --seeds
+        study = read_study(path, Selection(seeds=str(seed)))
+    study = settle(study, results)
     row = find_row(study, name)
-    run = study.runs_of(row)[0]
+    run = next(run for run in study.runs_of(row) if seed in (None, run.seed))
     folder = results.run(run.id)
     if not folder.path.is_dir():
         raise UsageError(

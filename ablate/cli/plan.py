@@ -83,6 +83,7 @@ def command(
     """Show every row with its parameters, FLOPs, memory, disk and time, and the differences that the study can find."""
     from ablate.data.resolve_sources import source_faults
     from ablate.report.budget import Budget, fit
+    from ablate.report.looks import position_of
     from ablate.report.plan import plan_of
     from ablate.report.power import power_of
     from ablate.store.machine import visible_gpus
@@ -102,6 +103,9 @@ def command(
     if profile is None and (gpus_per_run or processes_per_run):
         together = describe_per_run(processes, used, gpus, content.total_runs)
     warn_of_changed_data(content, root)
+    position = position_of(content, root) if content.looks else None
+    if position is not None and position.stopped_early:
+        content = position.study
     plan = plan_of(content, root, None if device is None else device.value)
     power = power_of(content, root, spread)
     if to_see is not None and not power:
@@ -117,6 +121,8 @@ def command(
         echo(f"data: {fault}", err=True)
     if format is OutputFormat.json:
         output = plan.as_json()
+        if position is not None:
+            output["looks"] = position.as_json()
         output["power"] = {one.metric.name: one.as_json() for one in power}
         if to_see is not None:
             output["to_see"] = {"difference": to_see, "seeds": power[0].seeds_to_see(to_see)}
@@ -129,6 +135,9 @@ def command(
         print_json(output)
     else:
         _print(plan, limit, fitting)
+        if position is not None:
+            whole = "The plan is for all looks. " if position.next else ""
+            echo(f"{whole}{position.text}")
         for one in power:
             echo(one.text)
         if to_see is not None:

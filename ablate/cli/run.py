@@ -36,6 +36,8 @@ from ablate.cli.options import (
     go_offline,
     score_missing,
     study_and_results,
+    study_so_far,
+    study_to_plan,
 )
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, Interrupted, UsageError
 from ablate.formatting import plural
@@ -88,7 +90,7 @@ def command(
 ) -> None:
     """Train missing runs, resume interrupted ones, and print the table."""
     from ablate.cli.live import LiveView
-    from ablate.launch import launch, launched
+    from ablate.launch import launch, launch_looks, launched
     from ablate.loggers import Mirror, select_loggers
     from ablate.report import render
     from ablate.report.budget import Budget
@@ -134,7 +136,7 @@ def command(
             console.print(f"{plural(runs, 'tuning run')} for {plural(rows, 'row')}, then the runs themselves.")
             execute(part.pending_tuning)
             part = settle(part, root)
-        return execute(part)
+        return launch_looks(part, root, execute, lambda line: console.print(line, soft_wrap=True))
 
     def submit_and_watch(settings: Profile) -> Launch:
         render.claim(content, root)  # the closing job publishes
@@ -155,7 +157,7 @@ def command(
                 raise typer.Exit
             if job is not None:
                 view.watch(until=lambda: job.is_closed)
-        return launched(content, root)
+        return launched(study_so_far(content, root), root)
 
     try:
         if profile is not None:
@@ -173,7 +175,7 @@ def command(
             console.print(f"The job goes on without this command; `ablate stop {study}` ends it.", soft_wrap=True)
             raise typer.Exit(EXIT_INTERRUPTED) from None
         content = settle(content, root)
-        saved = saved_line(content.pending_tuning or content, root)
+        saved = saved_line(content.pending_tuning or study_so_far(content, root), root)
         console.print(f"Interrupted: {saved}. The same command resumes.", soft_wrap=True)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     content = settle(content, root)
@@ -215,6 +217,7 @@ def _train_within(budget: Budget, gpus: int, study: Study, root: Results, train:
     from ablate.report.plan import plan_of
     from ablate.study import settle
 
+    study = study_to_plan(study, root)
     fitting = fit(plan_of(study, root), budget.available(gpus))
     if fitting is None:
         echo(f"--budget {budget.text}: no run has finished on this machine yet; base is trained first.")

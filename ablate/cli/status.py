@@ -21,6 +21,7 @@ from ablate.cli.options import (
     Seeds,
     find_run,
     study_and_results,
+    study_so_far,
     warn_of_changed_data,
 )
 from ablate.errors import UsageError
@@ -77,6 +78,7 @@ def command(
             raise UsageError("--watch has no effect on one run; give the study's file")
         _show_run(find_run(Results(results), str(study), None, seed), format)
         return
+    from ablate.report.looks import position_of
     from ablate.report.plan import Plan, RunStatus, plan_of
 
     content, root = study_and_results(study, results, set, rows, seeds)
@@ -84,7 +86,8 @@ def command(
         _watch(content, root, format)
         return
     warn_of_changed_data(content, root)
-    plan: Plan = plan_of(content, root)
+    position = position_of(content, root) if content.looks else None
+    plan: Plan = plan_of(position.study if position else content, root)
     details = [
         RunStatus(row.row.label, run.seed, "" if run.awaits_tuning else run.id, state, _detail(root, run, state))
         for row in (*plan.tuning, *plan.rows)
@@ -94,11 +97,14 @@ def command(
         runs = [
             {**one._asdict(), "id": one.id or None, "log": _log_of_failure(root, one.id, one.state)} for one in details
         ]
-        print_json({"study": plan.study.name, "runs": runs, "seconds_left": plan.seconds})
+        looks = {} if position is None else {"looks": position.as_json()}
+        print_json({"study": plan.study.name, **looks, "runs": runs, "seconds_left": plan.seconds})
         return
     from ablate.report.plan import print_status
 
     print_status(plan, details)
+    if position is not None:
+        echo(position.text)
     for line in job_lines(root, content.name):
         echo(line)
     for label, seed, id, state, _ in details:
@@ -132,8 +138,12 @@ def _watch(study: Study, results: Results, format: OutputFormat) -> None:
         with LiveView(study.pending_tuning, results, console) as view:
             view.watch()
         study = settle(study, results)
-    with LiveView(study, results, console) as view:
-        view.watch()
+    while True:
+        part = study_so_far(study, results)
+        with LiveView(part, results, console) as view:
+            view.watch()
+        if len(study_so_far(study, results).seeds) <= len(part.seeds):
+            return
 
 
 def _detail(results: Results, run: Run, state: State) -> str:

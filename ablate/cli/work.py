@@ -86,5 +86,5 @@ def _close(folder: JobFolder) -> None:
     if not study.is_modified:
         render.publish(table, folder.results)
     submit_again(folder, _log)
-    if any(state != "done" for _, state in plan_of(study, folder.results).runs.values()):
+    if any(state != "done" for _, state in plan_of(table.study, folder.results).runs.values()):
         raise typer.Exit(EXIT_RUN_FAILED)

@@ -23,6 +23,8 @@ from ablate.launch.devices import micro_batch
 from ablate.launch.executor import Demand, Device, Executor, Slot
 from ablate.launch.local import local_executor
 from ablate.launch.scheduler import Control, Scheduler, Watcher
+from ablate.report.looks import IsOver, has_ended, position_of
+from ablate.report.scoring import score_missing
 from ablate.run.job import Job, RunRequest
 from ablate.store import Results, RunFolder, State, state_of
 from ablate.store.checkpoints import RESUMABLE
@@ -134,6 +136,48 @@ def launch(
 
         Scheduler(executor, job_for, results.run, outcome_of, watcher, control).run(missing)
     return launched(study, results)
+
+
+def launch_looks(
+    study: Study,
+    results: Results,
+    execute: Callable[[Study], Launch],
+    log: Callable[[str], None],
+    is_over: IsOver = has_ended,
+) -> Launch:
+    """Execute a study; one with looks up to the first look that settles every row.
+
+    The look follows from the results on disk, so that several launchers of one results root agree. No run of a look
+    starts before all runs of the look before have ended.
+
+    Args:
+        study: to execute.
+        results: root of the results.
+        execute: launches a part of the study, and returns when each of its runs has ended, or is left to others.
+        log: receives a line after each look.
+        is_over: whether a run has ended for all launchers.
+
+    Returns:
+        The outcome of the last part.
+
+    Raises:
+        StoreError: a result is damaged.
+        Interrupted: a signal came; everything is saved.
+    """
+    if study.looks is None:
+        return execute(study)
+    before = position_of(study, results, is_over)
+    while True:
+        outcome = execute(before.study)
+        faults = score_missing(before.study, results)
+        for fault in faults:
+            log(fault)
+        after = position_of(study, results, is_over)
+        log(after.text)
+        # A missing score could let another launcher see another verdict.
+        if faults or len(after.study.seeds) <= len(before.study.seeds):
+            return outcome
+        before = after
 
 
 def launched(study: Study, results: Results) -> Launch:

@@ -13,21 +13,24 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, AblateError, Interrupted
 from ablate.formatting import duration, plural
 from ablate.launch.executor import devices_text
-from ablate.launch.launch import Share, launch
+from ablate.launch.launch import Launch, Share, launch, launch_looks
 from ablate.launch.scheduler import Control
 from ablate.launch.slurm import START_SECONDS, Task
 from ablate.launch.submission import CANCELLED, open_job
+from ablate.report.looks import has_ended
 from ablate.report.progress import run_labels
-from ablate.store import State
+from ablate.report.results import RunResult
+from ablate.store import Results, State
 from ablate.store.jobs import REPORT_SECONDS, ClusterJob, JobFolder, PilotPhase, PilotReport
 from ablate.store.machine import process_mark
-from ablate.store.status import read_progress
+from ablate.store.status import read_failure, read_progress
 from ablate.study import Study
 
 if TYPE_CHECKING:
@@ -194,6 +197,14 @@ class Pilot(Control):
         return f"not requeued: {refused}" if refused else "requeued"
 
 
+def has_ended_everywhere(results: Results, run: RunResult) -> bool:
+    """Whether a run has ended for the pilots of all hosts: no other host would try it again after a failure."""
+    if run.state != "failed":
+        return has_ended(run)
+    failure = read_failure(results.run(run.run.id))
+    return failure is not None and not failure.may_succeed_on("")
+
+
 def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
     """Work on a job until nothing is left for this pilot; the exit code.
 
@@ -214,9 +225,10 @@ def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
 
     for number in pilot.signals:
         signal.signal(number, before_launch)
-    try:
-        outcome = launch(
-            study,
+
+    def execute(part: Study) -> Launch:
+        return launch(
+            part,
             folder.results,
             pilot,
             device=job.device,
@@ -227,6 +239,9 @@ def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
             announce=pilot.announce,
             log=log,
         )
+
+    try:
+        outcome = launch_looks(study, folder.results, execute, log, partial(has_ended_everywhere, folder.results))
     except Interrupted:
         return pilot.leave(None)
     except AblateError as error:

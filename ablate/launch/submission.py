@@ -14,6 +14,7 @@ from ablate.launch import ray_cluster, slurm
 from ablate.launch.executor import Device
 from ablate.launch.launch import check_disk_space_of, missing_runs
 from ablate.launch.profiles import Profile
+from ablate.report.looks import position_of
 from ablate.store import Results
 from ablate.store.files import write_bytes
 from ablate.store.jobs import ClusterJob, JobFolder, Submission, new_job
@@ -127,6 +128,7 @@ def submit(folder: JobFolder, job: ClusterJob, study: Study) -> Submitted | None
         StoreError: the disk is too small.
         UsageError: the cluster refuses.
     """
+    study = position_of(study, folder.results).study if study.looks else study
     missing = missing_runs(study, folder.results, retry_elsewhere=True)
     if not missing:
         return None
@@ -157,6 +159,7 @@ def work_done(study: Study, results: Results) -> int:
 def submit_again(folder: JobFolder, log: Callable[[str], None]) -> None:
     """After all pilots have ended: submit again if runs are missing, work was done and the bound is not reached."""
     job, study = open_job(folder)
+    study = position_of(study, folder.results).study if study.looks else study
     submissions = folder.read_submissions()
     missing = missing_runs(study, folder.results, retry_elsewhere=True)
     reason = ""

@@ -117,7 +117,7 @@ def fit(plan: Plan, available: float) -> Fit | None:
         return None
     study, seconds = plan.study, plan.seconds_of
     # Whole seeds, because the rows' differences from base are paired by seed.
-    for count in range(len(study.seeds), 0, -1):
+    for count in _counts(study):
         # A run without an estimate is done, or lacks only a decoding.
         needed = sum(seconds.get(id, 0.0) for id in _runs(study, study.rows, study.seeds[:count]))
         if needed <= available:
@@ -141,6 +141,13 @@ def fit(plan: Plan, available: float) -> Fit | None:
     left = tuple(row.label for row in study.rows if row.label not in labels)
     part = replace(study, seeds=study.seeds[:1], rows=tuple(kept))
     return Fit(part, spent, study.seeds[1:], left, _missing(plan) - _missing(plan, part))
+
+
+def _counts(study: Study) -> Sequence[int]:
+    """Numbers of seeds that a part may have, the largest first: those of the looks, if there are some."""
+    if study.looks is None:
+        return range(len(study.seeds), 0, -1)
+    return [count for count in reversed(study.looks.plan) if count <= len(study.seeds)]
 
 
 def _missing(plan: Plan, part: Study | None = None) -> int:

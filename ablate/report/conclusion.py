@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ablate.config.metrics import Metric
-from ablate.formatting import interval_text, number, plural, signed
+from ablate.formatting import interval_text, number, percent, plural, signed
 from ablate.report.table import Table
+from ablate.stats.looks import Look
 from ablate.stats.tests import LEVEL
 from ablate.stats.verdict import Verdict, Word
 
@@ -27,7 +28,13 @@ def conclusion(table: Table) -> list[str]:
     rows = [Judged(row.row.label, row.verdicts[table.main.name]) for row in table.rows if not row.row.is_base]
     sizes = sum(row.row.is_base for row in table.rows)
     unfinished = sum(any(state not in ("done", "diverged") for state in row.states.values()) for row in table.rows)
-    return [_base(table), *_sentences(table.main, rows, table.family, sizes), *_unfinished(unfinished, len(table.rows))]
+    looks = [table.position.text, *_spent(table.look)] if table.position else []
+    return [
+        _base(table),
+        *looks,
+        *_sentences(table.main, rows, table.family, sizes),
+        *_unfinished(unfinished, len(table.rows)),
+    ]
 
 
 def _sentences(metric: Metric, rows: Sequence[Judged], family: int, sizes: int = 1) -> list[str]:
@@ -73,6 +80,13 @@ def _base(table: Table) -> str:
     if not texts:
         return "Base has no score yet."
     return f"Base reaches {' and '.join(texts)} with {plural(scores[table.main].n, 'seed')}."
+
+
+def _spent(look: Look | None) -> list[str]:
+    """The error that the looks so far have spent."""
+    if look is None:
+        return []
+    return [f"Error spent: {percent(look.spent)} of {percent(LEVEL)}, of which {percent(look.level)} at this look."]
 
 
 def _different(metric: Metric, word: Word, rows: list[Judged]) -> str:
@@ -123,6 +137,8 @@ def _unknown(metric: Metric, rows: list[Judged]) -> list[str]:
         return []
     seen = [size for row in rows if (size := row.verdict.minimum_detectable) is not None]
     text = f"Not known: {_names(rows)}"
+    if any(row.verdict.is_early for row in rows):
+        return [f"{text}, before the first look."]
     if not seen:
         single = all(row.verdict.n == 1 for row in rows)
         return [f"{text}, because {'one seed shows' if single else 'the seeds show'} no spread."]

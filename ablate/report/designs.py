@@ -73,7 +73,8 @@ class DesignEffects:
 
 
 def design_effects(table: Table) -> list[DesignEffects]:
-    """The effects of every design of the study, with those rows that it has."""
+    """The effects of every design of the study, with those rows that it has; at a look, with its seeds and level."""
+    table = table.as_judged()
     found = [_factorial(table, one) for one in table.study.designs if isinstance(one, FactorialDesign)]
     paths: dict[str, list[PathDesign]] = {}
     for one in table.study.designs:
@@ -85,6 +86,15 @@ def design_effects(table: Table) -> list[DesignEffects]:
 def metrics_of(table: Table) -> tuple[Metric, ...]:
     """The metrics that effects are shown in: that of the verdicts, and perplexity."""
     return tuple({metric.name: metric for metric in (table.main, table.perplexity)}.values())
+
+
+def look_note(table: Table) -> Iterator[str]:
+    """Seeds and level of effects and slopes in a study with looks."""
+    if table.look is not None:
+        yield (
+            f"At {table.look.text}, at the level {table.look.level:.3g} that this look spends: intervals of "
+            f"{100 * (1 - table.look.level):.3g} %, p times {LEVEL / table.look.level:.3g}."
+        )
 
 
 def effects_layout(table: Table, design: DesignEffects) -> Layout:
@@ -132,7 +142,8 @@ def _factorial(table: Table, design: FactorialDesign) -> DesignEffects:
         scores = [list(row.scores[metric.name].by_seed.values()) if row else [] for row in cells]
         if all(scores):
             by_metric[metric.name] = tuple(
-                Contrast(one.value, one.low, one.high, one.p_holm) for one in effects(design.fraction, scores)
+                Contrast(one.value, one.low, one.high, one.p_holm)
+                for one in effects(design.fraction, scores, table.level)
             )
     notes += _factorial_notes(table, cells, by_metric)
     return DesignEffects(design.group, title, names, by_metric, tuple(notes))
@@ -155,6 +166,7 @@ def _factorial_notes(
         yield "One score in each cell: the error, and so intervals and p values, are unknown."
     else:
         yield "Intervals: t, with the error pooled over the cells, uncorrected; p: Holm-corrected over the effects."
+    yield from look_note(table)
     yield from _diverged(row for row in cells if row)
 
 
@@ -178,10 +190,11 @@ def _paths(table: Table, group: str, designs: list[PathDesign]) -> DesignEffects
             added = design.way == "add-one-in"
             pairs.append((f"{part}, added to base", row, base) if added else (f"{part}, in all others", whole, row))
     pairs.append(("all parts", rows.get(designs[0].whole), base))
-    by_metric = {metric.name: _differences(pairs, metric.name) for metric in metrics_of(table)}
+    by_metric = {metric.name: _differences(pairs, metric.name, table.level) for metric in metrics_of(table)}
     notes = [
         "Added to base: base with the part, less base. In all others: the row with every part, less that without it.",
         "Intervals: paired t over seeds, uncorrected; p: Holm-corrected over the lines.",
+        *look_note(table),
         *_sum_note(table, designs, by_metric),
         *_diverged(row for _, row, _ in pairs if row),
     ]
@@ -189,13 +202,15 @@ def _paths(table: Table, group: str, designs: list[PathDesign]) -> DesignEffects
     return DesignEffects(group, f"{group}: {ways}", tuple(name for name, _, _ in pairs), by_metric, tuple(notes))
 
 
-def _differences(pairs: list[tuple[str, TableRow | None, TableRow | None]], metric: str) -> tuple[Contrast, ...]:
+def _differences(
+    pairs: list[tuple[str, TableRow | None, TableRow | None]], metric: str, level: float
+) -> tuple[Contrast, ...]:
     differences = [
         list(row.scores[metric].minus(other.scores[metric]).by_seed.values()) if row and other else []
         for _, row, other in pairs
     ]
-    tests = [paired_t_test(each) for each in differences]
-    corrected = iter(holm([test.p for test in tests if test]))
+    tests = [paired_t_test(each, level) for each in differences]
+    corrected = iter(holm([min(1.0, test.p * LEVEL / level) for test in tests if test]))
     return tuple(
         Contrast(test.mean, test.low, test.high, next(corrected))
         if test

@@ -16,10 +16,11 @@ from typing import Any
 
 from ablate.config.metrics import Metric
 from ablate.formatting import interval_text, number, signed
+from ablate.report.designs import look_note
 from ablate.report.layout import Column, Layout
 from ablate.report.scores import Scores
 from ablate.report.table import Table, TableRow
-from ablate.stats.tests import PairedTTest, kendall_tau_b, paired_t_test
+from ablate.stats.tests import LEVEL, PairedTTest, kendall_tau_b, paired_t_test
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,11 @@ class Rung:
 
 @dataclass(frozen=True)
 class RowOverSizes:
-    """A row at all sizes, in one metric; `rungs` in the order of the study."""
+    """A row at all sizes, in one metric; `rungs` in the order of the study, `level` of the interval of the slope."""
 
     name: str
     rungs: tuple[Rung, ...]
+    level: float = LEVEL
 
     @property
     def signs(self) -> str:
@@ -63,16 +65,17 @@ class RowOverSizes:
     @property
     def slope(self) -> PairedTTest | None:
         """The mean slope with its interval over seeds; None below two seeds."""
-        return paired_t_test(list(self.slopes.values()))
+        return paired_t_test(list(self.slopes.values()), self.level)
 
 
 @dataclass(frozen=True)
 class Ladder:
-    """The rows of a study that every size has, in one metric."""
+    """The rows of a study that every size has, in one metric; `notes` on the intervals."""
 
     metric: Metric
     sizes: Mapping[str, int]
     rows: tuple[RowOverSizes, ...]
+    notes: tuple[str, ...] = ()
 
     def tau(self, one: str, other: str) -> float | None:
         """Kendall's tau-b of the rows' mean differences at two sizes; None while one is missing."""
@@ -104,6 +107,7 @@ class Ladder:
 
 def ladders(table: Table) -> list[Ladder]:
     """The ladder in the metric of the verdicts, and in perplexity; none for a study of one size."""
+    table = table.as_judged()
     bases = [row for row in table.rows if row.row.is_base]
     if len(bases) < 2:
         return []
@@ -126,10 +130,11 @@ def _ladder(table: Table, bases: Sequence[TableRow], metric: Metric) -> Ladder:
                      ranks[base.row.size].get(by_size[base.row.size][name].row.label))
                 for base in bases
             ),
+            table.level,
         )
         for name in common
     ]  # fmt: skip
-    return Ladder(metric, {base.row.size: base.params for base in bases}, tuple(rows))
+    return Ladder(metric, {base.row.size: base.params for base in bases}, tuple(rows), tuple(look_note(table)))
 
 
 def _rows_of(table: Table, base: TableRow) -> dict[str, TableRow]:
@@ -184,6 +189,7 @@ def _notes(ladder: Ladder) -> Iterator[str]:
     yield f"Δ{ladder.metric.title} from the base of each size; its parameters are in the head."
     yield "sign: whether the mean differences of all sizes have one sign. rank: at each size, with base; 1 is the best."
     yield "slope: of Δ per tenfold parameters, least squares for each seed; interval: t over seeds, uncorrected."
+    yield from ladder.notes
     sizes = list(ladder.sizes)
     taus = [(a, b, ladder.tau(a, b)) for a, b in itertools.pairwise(sizes)]
     texts = [f"{a} to {b} {number(tau, 2)}" for a, b, tau in taus if tau is not None]

@@ -430,11 +430,25 @@ def _difference_legend(table: Table, form: _Form) -> list[str]:
             f"(p < {LEVEL:g}, Holm-corrected over {rows}).{within} cannot tell (d): not "
             "significant; d is the smallest difference that this study could see."
         )
+        lines += _look_legend(table)
         if form.shows("p"):
             lines.append("p: the corrected p value of the verdict; `ablate compare` shows each test.")
     elif seeds == 1 and any(verdict.n for verdict in verdicts):
         lines.append("One seed (n = 1): the variance over seeds is unknown, so no row has a verdict: cannot tell.")
     return lines
+
+
+def _look_legend(table: Table) -> list[str]:
+    """The look of the verdicts, and the rows whose verdict is of an earlier one."""
+    if table.look is None:
+        return []
+    rows = [(row, row.verdicts[table.main.name]) for row in table.rows if table.main.name in row.verdicts]
+    kept = [row.row.label for row, one in rows if one.is_different and one.p is not None and one.p >= LEVEL]
+    earlier = f" The verdict of an earlier look stays: {', '.join(kept)}." if kept else ""
+    return [
+        f"Judged at {table.look.text}, at the level {table.look.level:.3g}; all looks together spend {LEVEL:g}. "
+        f"p values are multiplied by {LEVEL / table.look.level:.3g}.{earlier}"
+    ]
 
 
 def _verdict_columns(table: Table, form: _Form) -> list[Column]:

@@ -12,6 +12,7 @@ from ablate.config.metrics import Metric
 from ablate.formatting import plural
 from ablate.report.results import RunResult, read_runs
 from ablate.stats.bootstrap import paired_bootstrap
+from ablate.stats.looks import Look, looks_of
 from ablate.stats.noise import seed_noise
 from ablate.stats.power import POWER, detectable, seeds_to_see
 from ablate.store import Results
@@ -27,6 +28,7 @@ class Power:
     sd: of a score over seeds; `sentences`: of a difference over test sentences, 0 if unknown.
     is_stated: whether the sd was given, and not estimated from runs.
     seeds, rows: of the study; rows without base.
+    looks: of the study.
     """
 
     metric: Metric
@@ -35,13 +37,23 @@ class Power:
     is_stated: bool
     seeds: int
     rows: int
+    looks: tuple[Look, ...] = ()
 
     def detectable(self, seeds: int) -> float | None:
         """Smallest difference that is found with 80 % probability; None with a single seed."""
         return detectable(seeds, self.rows, self.sd, self.sentences) if seeds > 1 else None
 
+    def detectable_at(self, look: Look) -> float:
+        """Smallest difference that this look alone finds with 80 % probability."""
+        return detectable(look.seeds, self.rows, self.sd, self.sentences, look.level)
+
     def seeds_to_see(self, difference: float) -> int | None:
-        """Number of seeds that find this difference with 80 % probability; None if 1000 are not enough."""
+        """Number of seeds that find this difference with 80 % probability; None if 1000 are not enough.
+
+        In a study with looks, the seeds of the first look that finds it; None if none does.
+        """
+        if self.looks:
+            return next((look.seeds for look in self.looks if self.detectable_at(look) <= difference), None)
         return seeds_to_see(difference, self.rows, self.sd, self.sentences)
 
     def as_json(self) -> dict[str, Any]:
@@ -52,12 +64,18 @@ class Power:
             "sentences": self.sentences,
             "stated": self.is_stated,
             "detectable": {str(n): self.detectable(n) for n in numbers},
+            **({"looks": [self._look_json(look) for look in self.looks]} if self.looks else {}),
         }
+
+    def _look_json(self, look: Look) -> dict[str, Any]:
+        return {"seeds": look.seeds, "level": look.level, "spent": look.spent, "detectable": self.detectable_at(look)}
 
     @property
     def text(self) -> str:
         """One sentence: what the study's seeds find, and what other numbers of seeds would."""
         digits, title = self.metric.digits, self.metric.title
+        if self.looks:
+            return self._text_of_looks()
         ours = self.detectable(self.seeds)
         found = "nothing (one seed shows no spread)" if ours is None else f"{ours:.{digits}f} {title}"
         others = ", ".join(
@@ -65,17 +83,34 @@ class Power:
             for n in OTHER_SEEDS
             if n != self.seeds and (value := self.detectable(n)) is not None
         )
-        origin = "stated" if self.is_stated else "in the runs that exist"
-        sentences = f", over test sentences {self.sentences:.{digits}f}" if self.sentences else ""
         return (
             f"With {plural(self.seeds, 'seed')} and {plural(self.rows, 'row')} the study finds {found} "
-            f"with {POWER:.0%} probability ({others}); sd over seeds {self.sd:.{digits}f}{sentences}, {origin}."
+            f"with {POWER:.0%} probability ({others}); {self._noise}."
         )
+
+    @property
+    def _noise(self) -> str:
+        digits = self.metric.digits
+        origin = "stated" if self.is_stated else "in the runs that exist"
+        sentences = f", over test sentences {self.sentences:.{digits}f}" if self.sentences else ""
+        return f"sd over seeds {self.sd:.{digits}f}{sentences}, {origin}"
+
+    def _text_of_looks(self) -> str:
+        """What each look finds by itself, and the error that it spends."""
+        found = "; ".join(
+            f"look {look.number} ({look.seeds} seeds, level {look.level:.3g}) "
+            f"{self.detectable_at(look):.{self.metric.digits}f} {self.metric.title}"
+            for look in self.looks
+        )
+        return f"With {plural(self.rows, 'row')}, found with {POWER:.0%} probability: {found}; {self._noise}."
 
     def seeds_text(self, difference: float) -> str:
         """How many seeds a difference takes."""
         what = f"A difference of {difference:g} {self.metric.title}"
         needed = self.seeds_to_see(difference)
+        if self.looks:
+            seen = "no look finds it" if needed is None else f"found at the look with {needed} seeds"
+            return f"{what}: {seen} with {POWER:.0%} probability."
         if needed is None:
             why = ", because of the test sentences" if self.sentences else ""
             return f"{what}: 1000 seeds are not enough{why}."
@@ -97,14 +132,16 @@ def power_of(study: Study, results: Results, spread: float | None = None) -> lis
     main = study.task.metrics[study.metrics[0]]
     if not rows:
         return []
+    looks = looks_of(study.looks.plan) if study.looks else ()
     if spread is not None:
-        return [Power(main, spread, 0.0, True, len(study.seeds), rows)]
+        return [Power(main, spread, 0.0, True, len(study.seeds), rows, looks)]
     runs = read_runs(study, results)
     found = []
     for metric in dict.fromkeys((main, study.task.model_metrics[0])):
         sd = _sd_over_seeds(study, runs, metric.name)
         if sd:
-            found.append(Power(metric, sd, _sd_over_sentences(study, runs, metric.name), False, len(study.seeds), rows))
+            sentences = _sd_over_sentences(study, runs, metric.name)
+            found.append(Power(metric, sd, sentences, False, len(study.seeds), rows, looks))
     return found
 
 

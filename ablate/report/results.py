@@ -7,6 +7,7 @@ without it.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from ablate.config import cost
 from ablate.errors import StoreError
 from ablate.report.scores import Scores, mean, sample_std
+from ablate.stats.verdict import PairedScores
 from ablate.store import Results, RunFolder, State, state_of
 from ablate.store.files import verify
 from ablate.store.records import Decoding, MetricsLine, Progress, Provenance, Result, Score, read_metrics
@@ -155,6 +157,31 @@ def predictions_of(run: RunResult, results: Results) -> list[str]:
         return read_predictions(results.run(run.run.id), run.row.decoding, run.decoding)
     except StoreError:
         return []
+
+
+def paired_scores(
+    metric: str, ours: Sequence[RunResult], base: Sequence[RunResult], seeds: Sequence[int]
+) -> PairedScores:
+    """The scores of a row and of its base with these seeds, as verdicts take them."""
+    row, other = ({run.run.seed: run for run in each if run.run.seed in seeds} for each in (ours, base))
+    scored = [seed for seed in row if metric in row[seed].scores and seed in other and metric in other[seed].scores]
+    # A seed without cached resamples, of a run whose predictions are gone, has no part in the bootstrap.
+    resamples = {
+        seed: (one, two)
+        for seed in scored
+        if (one := row[seed].resamples.get(metric)) and (two := other[seed].resamples.get(metric))
+    }
+    counts, of_base = (Counter(run.state for run in each.values()) for each in (row, other))
+    return PairedScores(
+        {seed: row[seed].scores[metric].value - other[seed].scores[metric].value for seed in scored},
+        resamples,
+        diverged=counts["diverged"],
+        base_diverged=of_base["diverged"],
+        ended=counts["done"] + counts["diverged"],
+        base_ended=of_base["done"] + of_base["diverged"],
+        pending=len(row) - counts["done"] - counts["diverged"],
+        same_training={run.run.id for run in row.values()} == {run.run.id for run in other.values()},
+    )
 
 
 def vocabularies_of(study: Study) -> tuple[int, ...]:

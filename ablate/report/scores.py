@@ -90,6 +90,7 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
         "margin": verdict.margin,
         "within_margin": verdict.is_within_margin,
         "diverged": verdict.diverged,
+        **({} if verdict.look is None else {"settled_at_look": verdict.settled_at}),
         "test_set": (
             {"low": bootstrap.low, "high": bootstrap.high, "p": bootstrap.p, "p_holm": verdict.p_bootstrap}
             if bootstrap

@@ -12,6 +12,7 @@ from ablate.config.cost import ASSUMED_LENGTH, Lengths
 from ablate.config.metrics import PPL, PPL_CHAR, Metric
 from ablate.formatting import plural, shares_text
 from ablate.paper import PaperRow, PaperTable
+from ablate.report.looks import Position, position_of_runs, verdicts_of_rows
 from ablate.report.provenance_diff import ProvenanceDiff
 from ablate.report.results import (
     RunResult,
@@ -24,7 +25,9 @@ from ablate.report.results import (
     vocabularies_of,
 )
 from ablate.report.scores import Scores, verdict_json
-from ablate.stats.verdict import PairedScores, Verdict, verdicts
+from ablate.stats.looks import Look
+from ablate.stats.tests import LEVEL
+from ablate.stats.verdict import Verdict
 from ablate.store import Results, State
 from ablate.store.corpora import MANIFEST, lengths_in, overlap_in
 from ablate.store.records import Provenance
@@ -90,6 +93,15 @@ class TableRow:
         done = [run.steps for run in self.runs if run.decoding]
         return done[-1] if done else self.row.config.train_steps
 
+    def with_seeds(self, seeds: Sequence[int]) -> TableRow:
+        """The row with the scores and differences of these seeds."""
+        scores, deltas = (
+            {name: Scores({seed: value for seed, value in one.by_seed.items() if seed in seeds})
+             for name, one in each.items()}
+            for each in (self.scores, self.deltas)
+        )  # fmt: skip
+        return replace(self, scores=scores, deltas=deltas)
+
     @property
     def states(self) -> dict[int, State]:
         """State of each run, by seed."""
@@ -120,6 +132,7 @@ class Table:
     corpora: the corpora behind the results; one if all runs agree.
     remarks: differences in how the runs were made, and test text that occurs in the training data.
     faults: files that cannot be used, and what heals them.
+    position: of a study with looks; its `study` is that of the table.
     """
 
     study: Study
@@ -129,6 +142,17 @@ class Table:
     corpora: tuple[str, ...]
     remarks: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
+    position: Position | None = None
+
+    @property
+    def look(self) -> Look | None:
+        """The look of the verdicts; None without looks, and before the first one."""
+        return self.position.judged[-1] if self.position and self.position.judged else None
+
+    @property
+    def level(self) -> float:
+        """The error of all verdicts of this table: 0.05, or the part of its look."""
+        return self.look.level if self.look else LEVEL
 
     @property
     def vocabularies(self) -> tuple[int, ...]:
@@ -177,13 +201,21 @@ class Table:
         The noise over seeds is estimated from all rows; p values are not corrected for other rows.
         """
         others = [row for row in self.rows if row is not base and (row is other or row.row.base == other.row.base)]
-        judged = _against(self.study, self.results, base, others, family=1)
+        judged = _against(self.study, self.results, base, others, 1, self.position)
         return judged[others.index(other)]
+
+    def as_judged(self) -> Table:
+        """The table with the scores that its verdicts have seen: those of the seeds up to its look."""
+        if self.position is None:
+            return self
+        seeds = self.study.seeds[: self.look.seeds if self.look else 0]
+        return replace(self, rows=tuple(row.with_seeds(seeds) for row in self.rows))
 
     def as_json(self, timed: bool = True) -> dict[str, Any]:
         """The table for scripts; `timed` adds measured times, which differ each time a study is repeated."""
         return {
             "study": self.study.name,
+            **({"looks": self.position.as_json()} if self.position else {}),
             "metrics": [metric.name for metric in self.metrics],
             "rows": [_row_json(row, self.study, timed) for row in self.rows],
             "signatures": self.signatures,
@@ -201,18 +233,22 @@ def table_of(study: Study, results: Results, faults: Sequence[str] = ()) -> Tabl
         faults: lines about scores that could not be computed, for the remarks.
     """
     runs = read_runs(study, results)
+    position = position_of_runs(study, runs) if study.looks else None
+    if position is not None:
+        study, runs = position.study, [run for run in runs if run.run.seed in position.study.seeds]
     frame = results_frame(runs, measured_metrics(study))
     scores = scores_by_row(frame)
     rows = [_row(study, row, runs, scores[row.label], results) for row in study.rows]
     corpora = tuple(sorted({run.decoding.corpus for run in runs if run.decoding}))
     return Table(
         study,
-        tuple(_against_bases(study, frame, rows)),
+        tuple(_against_bases(study, frame, rows, position)),
         frame,
         signatures(study, runs),
         corpora,
         (*_remarks(study, runs), *_overlaps(results, corpora)),
         tuple(dict.fromkeys([*(line for run in runs for line in run.faults), *_corpus_faults(runs, results), *faults])),
+        position,
     )
 
 
@@ -229,17 +265,25 @@ def _row(study: Study, row: Row, runs: Sequence[RunResult], scores: Mapping[str,
     )
 
 
-def _against_bases(study: Study, frame: pd.DataFrame, rows: Sequence[TableRow]) -> list[TableRow]:
+def _against_bases(
+    study: Study, frame: pd.DataFrame, rows: Sequence[TableRow], position: Position | None
+) -> list[TableRow]:
     """The rows, each compared with its base; the corrections of the verdicts cover the rows of one base."""
     compared: dict[str, TableRow] = {}
     for base in (row for row in rows if row.row.is_base):
         others = [row for row in rows if row.row.base == base.row.label and row is not base]
-        compared |= {row.row.label: row for row in _against(study, frame, base, others, study.family(base.row))}
+        judged = _against(study, frame, base, others, study.family(base.row), position)
+        compared |= {row.row.label: row for row in judged}
     return [compared.get(row.row.label, row) for row in rows]
 
 
 def _against(
-    study: Study, frame: pd.DataFrame, base: TableRow, others: Sequence[TableRow], family: int
+    study: Study,
+    frame: pd.DataFrame,
+    base: TableRow,
+    others: Sequence[TableRow],
+    family: int,
+    position: Position | None,
 ) -> list[TableRow]:
     """The rows with their differences from base and verdicts, corrected for a family of rows."""
     if not others:
@@ -247,31 +291,15 @@ def _against(
     deltas = scores_by_row(differences(frame, base.row.label))
     judged: list[dict[str, Verdict]] = [{} for _ in others]
     for name in base.scores:
-        pairs = [_paired(name, row, base, deltas[row.row.label][name]) for row in others]
-        found = verdicts(study.task.metrics[name], pairs, family=family, margin=study.margins.get(name))
+        found = verdicts_of_rows(
+            study, name, base.runs, [row.runs for row in others], family, position.judged if position else None
+        )
         for row_verdicts, verdict in zip(judged, found, strict=True):
             row_verdicts[name] = verdict
     return [
         replace(row, deltas=deltas[row.row.label], verdicts=row_verdicts)
         for row, row_verdicts in zip(others, judged, strict=True)
     ]
-
-
-def _paired(metric: str, row: TableRow, base: TableRow, delta: Scores) -> PairedScores:
-    ours, theirs = ({one.run.seed: one.resamples.get(metric) for one in each.runs} for each in (row, base))
-    # A seed without cached resamples, of a run whose predictions are gone, has no part in the bootstrap.
-    resamples = {seed: (a, b) for seed in delta.by_seed if (a := ours[seed]) and (b := theirs[seed])}
-    counts, of_base = Counter(row.states.values()), Counter(base.states.values())
-    return PairedScores(
-        delta.by_seed,
-        resamples,
-        diverged=counts["diverged"],
-        base_diverged=of_base["diverged"],
-        ended=counts["done"] + counts["diverged"],
-        base_ended=of_base["done"] + of_base["diverged"],
-        pending=len(row.runs) - counts["done"] - counts["diverged"],
-        same_training={one.run.id for one in row.runs} == {one.run.id for one in base.runs},
-    )
 
 
 def _remarks(study: Study, runs: Sequence[RunResult]) -> list[str]:

@@ -141,7 +141,7 @@ class Estimate:
     p_holm: float | None = None
 
 
-def effects(fraction: Fraction, scores: Sequence[Sequence[float]]) -> list[Estimate]:
+def effects(fraction: Fraction, scores: Sequence[Sequence[float]], level: float = LEVEL) -> list[Estimate]:
     """Estimate every contrast of a design from the scores of its cells.
 
     The error is pooled over the cells: s^2 = sum of squared deviations from the cells' means, divided by the sum of
@@ -150,6 +150,7 @@ def effects(fraction: Fraction, scores: Sequence[Sequence[float]]) -> list[Estim
     Args:
         fraction: the design.
         scores: of each cell, in the order of `fraction.cells()`; at least one each.
+        level: of the intervals; p values are multiplied by 0.05 / level, to be compared with 0.05.
     """
     cells, means = fraction.cells(), [statistics.fmean(each) for each in scores]
     values = {
@@ -161,8 +162,8 @@ def effects(fraction: Fraction, scores: Sequence[Sequence[float]]) -> list[Estim
         return [Estimate(effect, value) for effect, value in values.items()]
     squares = math.fsum((score - mean) ** 2 for each, mean in zip(scores, means, strict=True) for score in each)
     error = 2 / len(cells) * math.sqrt(squares / df * math.fsum(1 / len(each) for each in scores))
-    margin = critical_t(LEVEL, df) * error
-    p_values = [_p(value, error, df) for value in values.values()]
+    margin = critical_t(level, df) * error
+    p_values = [min(1.0, _p(value, error, df) * LEVEL / level) for value in values.values()]
     corrected = holm(p_values)
     return [
         Estimate(effect, value, error, value - margin, value + margin, p, p_holm)

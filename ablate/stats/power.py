@@ -15,7 +15,7 @@ _DRAWS = 4000
 
 
 @cache
-def detectable(seeds: int, rows: int, sd: float, sentences: float = 0.0) -> float:
+def detectable(seeds: int, rows: int, sd: float, sentences: float = 0.0, level: float = LEVEL) -> float:
     """Smallest true difference from base that a verdict finds with a probability of 80 %.
 
     The rule of `ablate.stats.verdict` is simulated with fixed random numbers, for rows of equal noise and for Holm's
@@ -27,11 +27,12 @@ def detectable(seeds: int, rows: int, sd: float, sentences: float = 0.0) -> floa
         rows: number of rows besides base.
         sd: standard deviation of a score over seeds.
         sentences: standard deviation of a difference from base over test sentences.
+        level: of the verdicts; smaller at a look.
     """
     draw, n = random.Random(0), seeds
     df = (n - 1) * rows
-    shared_t, own_t, z = critical_t(LEVEL / rows, df), critical_t(LEVEL, n - 1), critical_t(LEVEL, math.inf)
-    shared_z = critical_t(LEVEL / rows, math.inf)
+    shared_t, own_t, z = critical_t(level / rows, df), critical_t(level, n - 1), critical_t(level, math.inf)
+    shared_z = critical_t(level / rows, math.inf)
     found = []
     for _ in range(_DRAWS):
         row = _variance(draw, n - 1)

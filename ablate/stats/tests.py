@@ -30,8 +30,8 @@ class PairedTTest:
     p: float
 
 
-def paired_t_test(differences: Sequence[float]) -> PairedTTest | None:
-    """Paired t test: t = mean / (std / sqrt(n)), with n - 1 degrees of freedom.
+def paired_t_test(differences: Sequence[float], level: float = LEVEL) -> PairedTTest | None:
+    """Paired t test: t = mean / (std / sqrt(n)), with n - 1 degrees of freedom; the interval is at 1 - level.
 
     Source: Student, "The Probable Error of a Mean", Biometrika (1908).
 
@@ -43,7 +43,7 @@ def paired_t_test(differences: Sequence[float]) -> PairedTTest | None:
         return None
     mean, std = statistics.fmean(differences), statistics.stdev(differences)
     standard_error = std / math.sqrt(n)
-    margin = critical_t(LEVEL, n - 1) * standard_error
+    margin = critical_t(level, n - 1) * standard_error
     p = two_sided_p(mean / standard_error, n - 1) if standard_error else 1.0
     return PairedTTest(n, mean, std, mean - margin, mean + margin, p)
 

@@ -4,6 +4,7 @@ Two sources of noise are added in one variance: another seed gives another score
 score. A row is worse or better if its difference is significant (1) with the variance over seeds that the rows share,
 or the row's own if that is larger, after Holm's correction over all rows of the study, and (2) with the variance of the
 row's own seeds alone, uncorrected. (1) has many degrees of freedom; (2) protects rows that are noisier than others.
+A study with looks is judged at each of them at a part of the level (`ablate.stats.looks`), and its rows stay settled.
 docs/verdict.md gives the formulas, and benchmarks/verdicts.py the error and power of this rule.
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Literal
 
@@ -20,6 +21,7 @@ from ablate.config.metrics import Metric
 from ablate.formatting import plural
 from ablate.stats.bootstrap import BootstrapTest, paired_bootstrap
 from ablate.stats.distributions import critical_t, two_sided_p
+from ablate.stats.looks import Look
 from ablate.stats.noise import SeedNoise, Variance, seed_noise
 from ablate.stats.tests import LEVEL, fisher_p, holm
 
@@ -27,8 +29,6 @@ Word = Literal["worse", "better", "as good as base", "cannot tell", "no differen
 
 MOST_SEEDS = 1000  # that a study can have
 _SMALLEST_P = 1e-15  # smaller p values are not told apart
-
-Levels = Callable[[int], float]  # nominal level of a test, given its factor in Holm's correction
 
 
 @dataclass(frozen=True)
@@ -145,6 +145,9 @@ class Verdict:
     diverged: number of the row's seeds that diverged; `ended`: of all its seeds that have ended.
     margin: the study's margin of equivalence; None if it has none.
     is_within_margin: whether the difference is significantly smaller than the margin.
+    look: the last look of the study that has been judged, or the first one while it is to come (`is_early`); None for a
+        study without looks.
+    settled_at: number of the look since which the row is settled; None if it is not, or without looks.
     """
 
     metric: Metric
@@ -160,6 +163,9 @@ class Verdict:
     ended: int = 0
     margin: float | None = None
     is_within_margin: bool = False
+    look: Look | None = None
+    is_early: bool = False
+    settled_at: int | None = None
     needed: Callable[[], int | None] | None = field(default=None, repr=False, compare=False)
 
     @cached_property
@@ -175,9 +181,14 @@ class Verdict:
         return max(self.p_seeds, min(1.0, self.seed_test.p_own * LEVEL / self.seed_test.own_level))
 
     @property
+    def is_different(self) -> bool:
+        """Whether the row is worse or better."""
+        return self.word in ("worse", "better")
+
+    @property
     def is_settled(self) -> bool:
         """Whether more seeds are not needed."""
-        return self.word in ("worse", "better", "as good as base", "no difference")
+        return self.is_different or self.word in ("as good as base", "no difference")
 
     @property
     def text(self) -> str:
@@ -193,6 +204,8 @@ class Verdict:
         if self.n == 1 and self.bootstrap is not None and self.p_bootstrap is not None:
             noise = "beyond" if self.p_bootstrap < LEVEL else "within"
             parts.append(f"{noise} the noise of the test sentences ({p_text(self.p_bootstrap)}), not the seeds' noise")
+        if self.look is not None and self.settled_at is not None:
+            parts.append(f"since {Look(self.settled_at, self.look.plan).text}")
         return "; ".join(parts)
 
     @property
@@ -225,6 +238,8 @@ class Verdict:
         if self.word != "cannot tell":
             within = f", but within {self.margin_text} {title} of base" if self.is_within_margin else ""
             return f"{self.word}{within}"
+        if self.is_early and self.look is not None:
+            return f"cannot tell before {self.look.text}"
         if self.n == 1:
             return "cannot tell: one seed shows no spread"
         if self.seed_test is None or self.minimum_detectable is None:
@@ -245,6 +260,10 @@ def p_text(p: float) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
 
 
+def _mean(row: PairedScores) -> float | None:
+    return statistics.fmean(row.differences.values()) if row.differences else None
+
+
 @dataclass(frozen=True)
 class _Comparison:
     """A row with the variances of its mean difference: `shared` with the other rows, and `own`."""
@@ -261,7 +280,7 @@ class _Comparison:
 
     @property
     def mean(self) -> float | None:
-        return statistics.fmean(self.row.differences.values()) if self.n else None
+        return _mean(self.row)
 
     def p_own(self, distance: float) -> float:
         """P value of a difference of this size from the row's own seeds."""
@@ -296,19 +315,14 @@ class _Comparison:
         return min(1.0, 2 * min(p, p_diverged))  # two tests of one row
 
 
-def fixed_levels(factor: int) -> float:
-    """Holm's levels for a study that is judged once."""
-    return LEVEL / factor
-
-
 def verdicts(
     metric: Metric,
     rows: Sequence[PairedScores],
     *,
     family: int | None = None,
     margin: float | None = None,
-    levels: Levels = fixed_levels,
-    settled: int = 0,
+    look: Look | None = None,
+    earlier: Sequence[Verdict] = (),
 ) -> list[Verdict]:
     """Verdict of each row.
 
@@ -318,23 +332,94 @@ def verdicts(
         family: number of rows that Holm's correction covers: all that the study has from the beginning, whatever part
             of it is printed or done; None for the rows given. 1 tests each row as if it were the only one.
         margin: a difference within which a row counts as as good as base; None to make no such claim.
-        levels: nominal level for each factor of Holm's correction.
-        settled: rows of the family that are significant from an earlier look.
+        look: at which the study is judged, with the scores up to it; None for a study that is judged once.
+        earlier: the verdicts of the rows at the look before.
     """
-    compared = _compare(rows)
+    level = LEVEL if look is None else look.level
+    compared = _compare(rows, level)
     size = max(family if family is not None else len(rows), 1)
-    tests = [_holm(compared, [one.p_for_holm(metric) for one in compared], size, levels, settled)]
+    different = frozenset(index for index, one in enumerate(earlier) if one.is_different and one.seed_test)
+    tests = [_holm([one.p_for_holm(metric) for one in compared], size, level, different)]
     if margin is not None:
-        tests.append(_holm(compared, [_equivalence(one, margin)[0] for one in compared], size, levels, settled))
+        within = frozenset(index for index, one in enumerate(earlier) if one.is_within_margin)
+        tests.append(_holm([_equivalence(one, margin)[0] for one in compared], size, level, within))
     bootstraps = [one.bootstrap for one in compared]
     p_bootstraps = _adjusted([test.p if test else 1.0 for test in bootstraps], size)
-    return [
+    found = [
         _verdict(metric, one, [test[index] for test in tests], margin, p_bootstraps[index])
         for index, one in enumerate(compared)
     ]
+    if look is None:
+        return found
+    before: Sequence[Verdict | None] = earlier or [None] * len(found)
+    return [_at_look(*each, look) for each in zip(found, rows, before, strict=True)]
 
 
-def _compare(rows: Sequence[PairedScores]) -> list[_Comparison]:
+def verdicts_over_looks(
+    metric: Metric,
+    looks: Sequence[tuple[Look, Sequence[PairedScores]]],
+    *,
+    family: int | None = None,
+    margin: float | None = None,
+) -> list[list[Verdict]]:
+    """Verdicts at each look.
+
+    The error of all looks together is that of `verdicts`: row by row, the smallest of p / (share of the level) over the
+    looks is a p value, and Holm's method over these never takes a row back.
+
+    Args:
+        metric: the metric of the differences.
+        looks: each look with the scores of all rows up to it.
+        family: as in `verdicts`.
+        margin: as in `verdicts`.
+    """
+    found: list[list[Verdict]] = []
+    for look, rows in looks:
+        earlier = found[-1] if found else ()
+        found.append(verdicts(metric, rows, family=family, margin=margin, look=look, earlier=earlier))
+    return found
+
+
+def verdicts_before(metric: Metric, rows: Sequence[PairedScores], look: Look) -> list[Verdict]:
+    """Verdicts while the first look is to come: the differences so far, and no test of them."""
+    return [
+        Verdict(
+            metric,
+            "cannot tell" if row.differences else "diverged" if row.diverged else "",
+            len(row.differences),
+            _mean(row),
+            diverged=row.diverged,
+            ended=row.ended,
+            look=look,
+            is_early=True,
+        )
+        for row in rows
+    ]
+
+
+def _at_look(verdict: Verdict, row: PairedScores, earlier: Verdict | None, look: Look) -> Verdict:
+    """The verdict with its look. A row that was settled before stays so, unless its scores speak against it now."""
+    settled_at = earlier.settled_at if earlier else None
+    if earlier is not None and not verdict.is_different and _still_holds(verdict, row, earlier):
+        within = verdict.is_within_margin or earlier.is_within_margin
+        verdict = replace(verdict, word=earlier.word, is_within_margin=within)
+    return replace(verdict, look=look, settled_at=(settled_at or look.number) if verdict.is_settled else None)
+
+
+def _still_holds(verdict: Verdict, row: PairedScores, earlier: Verdict) -> bool:
+    """Whether an earlier verdict agrees with the divergence and the mean so far."""
+    if earlier.word == "worse":
+        is_worse = verdict.mean is None or not verdict.metric.is_better(verdict.mean)
+        return is_worse and row.diverged >= row.base_diverged
+    if verdict.mean is None or row.diverged > row.base_diverged:
+        return False
+    if earlier.word == "better":
+        return verdict.metric.is_better(verdict.mean)
+    is_near = earlier.margin is not None and abs(verdict.mean) < earlier.margin
+    return earlier.word == "as good as base" and is_near and not row.base_diverged
+
+
+def _compare(rows: Sequence[PairedScores], level: float) -> list[_Comparison]:
     """Each row with its variances. The noise of rows that share base's trainings is estimated apart."""
     bootstraps = [_bootstrap(row) for row in rows]
     pooled = [row for row in rows if not row.same_training and not row.is_constant_zero]
@@ -347,18 +432,20 @@ def _compare(rows: Sequence[PairedScores]) -> list[_Comparison]:
             continue
         together = id(row) in places
         of_row = noise if together else seed_noise([row.differences])
-        compared.append(_with_noise(row, bootstrap, of_row, places[id(row)] if together else 1))
+        compared.append(_with_noise(row, bootstrap, of_row, places[id(row)] if together else 1, level))
     return compared
 
 
-def _with_noise(row: PairedScores, bootstrap: BootstrapTest | None, noise: SeedNoise, index: int) -> _Comparison:
+def _with_noise(
+    row: PairedScores, bootstrap: BootstrapTest | None, noise: SeedNoise, index: int, level: float
+) -> _Comparison:
     sentences = bootstrap.std**2 if bootstrap else 0.0
     shared, own = noise.of_difference(index), noise.own_of_difference(index)
     # No spread at all is no knowledge of the noise over seeds, whatever the test sentences say.
     if not any(part.value for part in shared):
         return _Comparison(row, bootstrap)
     # Rows that are unlike the others cast doubt on the pool, so each makes the second test stricter.
-    own_level = LEVEL / (1 + len(noise.apart))
+    own_level = level / (1 + len(noise.apart))
     return _Comparison(row, bootstrap, Noise(shared, sentences), Noise((own,), sentences), own_level)
 
 
@@ -377,25 +464,28 @@ def _adjusted(p_values: Sequence[float], family: int) -> list[float]:
     return holm([*p_values, *[1.0] * (family - len(p_values))])[: len(p_values)]
 
 
-def _holm(
-    compared: Sequence[_Comparison], p_values: Sequence[float], family: int, levels: Levels, settled: int
-) -> list[tuple[float, float]]:
-    """(adjusted p value, nominal level) of each row by Holm's step-down method.
+def _holm(p_values: Sequence[float], family: int, level: float, settled: frozenset[int]) -> list[tuple[float, float]]:
+    """(adjusted p value, level) of each row by Holm's step-down method.
 
     The level of a row that is not significant is the one at which the method stops.
+
+    Args:
+        p_values: of the rows.
+        family: number of rows of the study; 1 corrects nothing.
+        level: of all rows together.
+        settled: rows that are significant since an earlier look; the method goes on with the others.
     """
     if family == 1:
-        return [(min(1.0, p * LEVEL / levels(1)), levels(1)) for p in p_values]
-    result = {}
-    highest, left, stopped = 0.0, max(1, family - settled), False
-    for index in sorted(range(len(p_values)), key=p_values.__getitem__):
-        level = levels(left)
-        highest = max(highest, min(1.0, p_values[index] * LEVEL / level))
-        stopped = stopped or p_values[index] >= level
-        result[index] = (highest, level)
-        left -= 0 if stopped else 1
-        left = max(1, left)
-    return [result[index] for index in range(len(compared))]
+        return [(min(1.0, p * LEVEL / level), level) for p in p_values]
+    left, stopped, highest = max(1, family - len(settled)), False, 0.0
+    of_settled = level / max(1, family - len(settled) + 1)
+    result = {index: (min(1.0, p_values[index] * LEVEL / of_settled), of_settled) for index in settled}
+    for index in sorted(set(range(len(p_values))) - settled, key=p_values.__getitem__):
+        highest = max(highest, min(1.0, p_values[index] * LEVEL * left / level))
+        stopped = stopped or p_values[index] >= level / left
+        result[index] = (highest, level / left)
+        left = max(1, left - (not stopped))
+    return [result[index] for index in range(len(p_values))]
 
 
 def _equivalence(one: _Comparison, margin: float) -> tuple[float, float]:
@@ -441,7 +531,7 @@ def _verdict(
         row.ended or one.n + row.diverged,
         margin,
         within,
-        needed,
+        needed=needed,
     )
 
 

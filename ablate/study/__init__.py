@@ -3,6 +3,6 @@
 from ablate.study.reader import read_study
 from ablate.study.select import Selection
 from ablate.study.settle import settle
-from ablate.study.study import Row, Run, Study
+from ablate.study.study import Looks, Row, Run, Study
 
-__all__ = ["Row", "Run", "Selection", "Study", "read_study", "settle"]
+__all__ = ["Looks", "Row", "Run", "Selection", "Study", "read_study", "settle"]

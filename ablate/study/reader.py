@@ -33,7 +33,7 @@ from ablate.study.rows import (
 )
 from ablate.study.select import MAX_RUNS, MAX_SEEDS, Selection, select
 from ablate.study.settings import MAX_SIZES, Settings, is_single_value, known_fields
-from ablate.study.study import Row, Study, changes
+from ablate.study.study import Looks, Row, Study, changes
 from ablate.study.tuning import Candidate, Tune, Tuning, read_tune
 from ablate.study.yaml_nodes import Mark, Node, Report, parse_yaml, read_file
 from ablate.tasks import TASKS, Task, load_task
@@ -133,7 +133,7 @@ class _Reader:
         data = self.read_data(sections.get("data"), root, task) if task else None  # its class knows the fields
         if task is not None:
             self.defaults, self.unused = task.defaults, task.unused_fields
-        seeds = read_seeds(sections.get("seeds"), self.report)
+        seeds, looks = read_seeds_or_looks(sections.get("seeds"), self.report)
         metrics = read_metrics(sections.get("metrics"), task, self.report) if task else ()
         margins = read_margins(sections.get("margin"), task, metrics, self.report) if task else {}
         base = self.read_base(sections.get("base"))
@@ -153,6 +153,8 @@ class _Reader:
                     found.setdefault(message, row.label)
             for message, label in found.items():
                 self.report(sections["data"].mark, f'row "{label}": {message}')
+            if looks and all(row.is_base for row in rows):
+                self.report(looks.mark, "looks: the study has no row to judge; list the seeds instead, as in [1, 2, 3]")
             runs = len(rows) * len(seeds)
             if runs > MAX_RUNS:
                 self.report(sections["seeds"].mark, f"makes {runs:,} runs; a study can have at most {MAX_RUNS:,}")
@@ -173,6 +175,7 @@ class _Reader:
             plugin_sources=self.plugins.sources,
             tune=tune,
             designs=tuple(design.at_size(size) for design, size in self.designs),
+            looks=looks,
         )
 
     def read_sections(self, root: Node) -> dict[str, Node]:
@@ -580,6 +583,37 @@ def read_seeds(node: Node | None, report: Report) -> tuple[int, ...]:
         else:
             seeds.append(value.value)
     return tuple(seeds)
+
+
+def read_seeds_or_looks(node: Node | None, report: Report) -> tuple[tuple[int, ...], Looks | None]:
+    """Read the section `seeds`: a list, or `{looks: [3, 5, 8]}` for the seeds 1 to 8. Errors are reported."""
+    if node is None or not isinstance(node.value, dict) or not node.value:
+        return read_seeds(node, report), None
+    looks = _read_looks(node, report)
+    return tuple(range(1, looks.plan[-1] + 1)) if looks else (), looks
+
+
+def _read_looks(node: Node, report: Report) -> Looks | None:
+    for key, mark, _ in node.items():
+        if key != "looks":
+            report(mark, unknown_name("key", key, ("looks",)))
+    if "looks" not in node.value:
+        return None
+    looks = node.value["looks"][1]
+    if not isinstance(looks.value, list) or len(looks.value) < 2:
+        report(looks.mark, f"looks must be a list of two or more numbers of seeds, such as [3, 5, 8]; got {looks.kind}")
+        return None
+    plan: list[int] = []
+    for value in looks.value:
+        least = plan[-1] + 1 if plan else 2  # one seed shows no spread
+        if type(value.value) is not int or not least <= value.value <= MAX_SEEDS:
+            allowed = f"a whole number from {least} to {MAX_SEEDS}, more than at the look before" if plan else (
+                f"a whole number from {least} to {MAX_SEEDS}: one seed shows no spread"
+            )  # fmt: skip
+            report(value.mark, f"{value.kind} is not a valid number of seeds at a look; allowed: {allowed}")
+            return None
+        plan.append(value.value)
+    return Looks(tuple(plan), looks.mark)
 
 
 def read_metrics(node: Node | None, task: Task, report: Report) -> tuple[str, ...]:

@@ -86,6 +86,20 @@ def _seeds(description: str) -> Schema:
             "items": seed}  # fmt: skip
 
 
+def _looks() -> Schema:
+    number = {"type": "integer", "minimum": 2, "maximum": MAX_SEEDS}
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["looks"],
+        "properties": {
+            "looks": {"description": "numbers of seeds at which the study is judged, increasing; it ends at the first "
+                      "at which every row is settled", "type": "array", "minItems": 2, "uniqueItems": True,
+                      "items": number},
+        },
+    }  # fmt: skip
+
+
 def schema() -> Schema:
     """Return the JSON Schema (draft 7) of a study file."""
     return {
@@ -115,7 +129,6 @@ def schema_text() -> str:
 
 def sections() -> Schema:
     """Schemas of the study's sections, by name."""
-    seed = {"type": "integer", "minimum": 0, "maximum": 2**32 - 1}
     metric = {"type": "string"}  # each task has its own
     groups = {"type": "object", "propertyNames": {"pattern": GROUP}}
     group = {"$ref": "#/definitions/group"}
@@ -135,11 +148,7 @@ def sections() -> Schema:
         },
         "seeds": {
             "description": "every row is trained once with each seed; unset: [1]",
-            "type": "array",
-            "minItems": 1,
-            "maxItems": MAX_SEEDS,
-            "uniqueItems": True,
-            "items": seed,
+            "anyOf": [_seeds("the seeds"), _looks()],
         },
         "margin": {
             "description": "a row within this difference is as good as base; of the first metric, or by metric",

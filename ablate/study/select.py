@@ -35,6 +35,12 @@ def select(study: Study, selection: Selection) -> Study:
         labels = {row.label for pattern in patterns for row in _matching_rows(study, pattern)}
         labels |= {study.base.label, *(row.base for row in rows if row.label in labels)}
         rows = tuple(row for row in rows if row.label in labels)
+    if selection.seeds is not None and study.looks is not None:
+        raise UsageError(
+            Mark("--seeds").error_line(
+                f"{study.looks.mark}: the study is judged at looks, which determine its seeds; remove --seeds"
+            )
+        )
     if selection.seeds is not None:
         seeds = _parse_seeds(selection.seeds)
         shared = sorted(set(seeds) & set(study.tune.seeds if study.tune else ()))

@@ -17,6 +17,7 @@ from ablate.store.status import NO_DECODING
 from ablate.study.designs import Design
 from ablate.study.matching import Matched
 from ablate.study.tuning import Tune, Tuning
+from ablate.study.yaml_nodes import Mark
 from ablate.tasks import TASKS, Task, Translation
 
 
@@ -69,6 +70,17 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Looks:
+    """Numbers of seeds at which a study is judged: `seeds: {looks: [3, 5, 8]}`.
+
+    plan: increasing; the seeds of the study are 1 to the last of these numbers.
+    """
+
+    plan: tuple[int, ...]
+    mark: Mark
+
+
+@dataclass(frozen=True)
 class Run:
     """One training: a row's configuration with one seed. Rows that differ only in decoding share it.
 
@@ -95,6 +107,7 @@ class Study:
     is_modified: whether `--set`, `--rows` or `--seeds` changes the study of the file.
     plugin_sources: source code of custom classes, by its hash.
     tune: the section of the file; None without it.
+    looks: None if all seeds are trained, and judged once.
     designs: groups whose rows are analyzed together.
     rows_of_bases: number of rows of the file that are compared with each base, before `--rows`.
     total_runs: rows x seeds of the file, before `--rows` and `--seeds`; a shared run counts once for each row.
@@ -117,6 +130,7 @@ class Study:
     total_runs: int = 1
     tune: Tune | None = None
     designs: tuple[Design, ...] = ()
+    looks: Looks | None = None
 
     @property
     def base(self) -> Row:
@@ -160,6 +174,10 @@ class Study:
         index = self._index[row.label]
         return [self._run(index, row, seed) for seed in self.seeds]
 
+    def with_first_seeds(self, count: int) -> Study:
+        """The study with its first seeds only."""
+        return self if count == len(self.seeds) else replace(self, seeds=self.seeds[:count])
+
     def data_of(self, row: Row) -> CorpusConfig:
         """The data settings with the row's vocabulary size."""
         return fold_vocab_size(self.data, row.config)[0]
@@ -187,7 +205,9 @@ class Study:
         if self.tune is None or not rows:
             return None
         runs, seeds = len(rows) * len(self.tune.seeds), self.tune.seeds
-        return replace(self, rows=rows, seeds=seeds, metrics=(PPL.name,), tune=None, total_runs=runs, designs=())
+        return replace(
+            self, rows=rows, seeds=seeds, metrics=(PPL.name,), tune=None, total_runs=runs, designs=(), looks=None
+        )
 
     @property
     def pending_tuning(self) -> Study | None:
