@@ -10,14 +10,21 @@ from markupsafe import Markup
 
 from ablate.config.metrics import Metric
 from ablate.formatting import number, signed
-from ablate.page.figures import draw_intervals
+from ablate.page.figures import (
+    LEAST_EFFECTS,
+    draw_half_normal,
+    draw_intervals,
+    draw_ratios,
+    draw_sizes,
+    effect_label,
+)
 from ablate.page.inline_svg import inline_svg
-from ablate.page.points import Interval
+from ablate.page.points import COSTS, Interval, contrasts, ratios_by_axis
 from ablate.report.curves import AXES, Curve
 from ablate.report.designs import DesignEffects, design_effects, effects_layout, metrics_of
-from ablate.report.ladder import ladder_layout, ladders
+from ablate.report.ladder import Ladder, ladder_layout, ladders
 from ablate.report.layout import one_line_heads
-from ablate.report.speedup import SpeedUp, speed_ups
+from ablate.report.speedup import SpeedUp, all_speed_ups
 from ablate.report.table import Table
 from ablate.study.tuning import Tuning
 
@@ -69,7 +76,18 @@ def _ladders(table: Table) -> Iterator[DesignSection]:
                     list(zip(*(column.cells for column in layout.columns), strict=True)))
             for ladder, layout in zip(found, layouts, strict=True)
         ]  # fmt: skip
-        yield DesignSection("sizes", "Over sizes", " ".join(layouts[0].legend), listings)
+        drawings = [_sizes_drawing(one) for one in found if one.has_differences]
+        yield DesignSection("sizes", "Over sizes", " ".join(layouts[0].legend), listings, drawings)
+
+
+def _sizes_drawing(ladder: Ladder) -> Drawing:
+    metric = ladder.metric
+    titles = {
+        row.name: f"{row.name}: {', '.join(signed(rung.difference.mean, metric.digits) or '?' for rung in row.rungs)}"
+        for row in ladder.rows
+    }
+    description = f"Difference from base in {metric.title} of each row over the parameters of base"
+    return Drawing(f"Δ{metric.title}", inline_svg(draw_sizes(ladder), f"sizes-{metric.name}", description, titles))
 
 
 def _effects(table: Table) -> Iterator[DesignSection]:
@@ -86,17 +104,20 @@ def _effects(table: Table) -> Iterator[DesignSection]:
 
 
 def _effect_drawing(design: DesignEffects, metric: Metric, number_of: str) -> Iterator[Drawing]:
-    contrasts = design.by_metric.get(metric.name, ())
-    rows = [
-        Interval(name, "", name, one.word(metric), one.value, one.low, one.high)
-        for name, one in zip(design.names, contrasts, strict=False)
-    ]
-    if any(row.mean is not None for row in rows):
-        label = f"effect on {metric.title} ({metric.side})"
-        figure = draw_intervals(rows, metric, label)
-        titles = {row.row: f"{row.row}: {signed(row.mean, metric.digits)} {metric.title}" for row in rows}
-        svg = inline_svg(figure, f"effects-{number_of}-{metric.name}", f"{design.title}: {label}", titles)
-        yield Drawing(metric.title, svg, f"Better is to the {'right' if metric.more_is_better else 'left'}.")
+    rows = contrasts(design, metric)
+    if not any(row.mean is not None for row in rows):
+        return
+    label = effect_label(metric)
+    figure = draw_intervals(rows, metric, label)
+    titles = {row.row: f"{row.row}: {signed(row.mean, metric.digits)} {metric.title}" for row in rows}
+    svg = inline_svg(figure, f"effects-{number_of}-{metric.name}", f"{design.title}: {label}", titles)
+    yield Drawing(metric.title, svg, f"Better is to the {'right' if metric.more_is_better else 'left'}.")
+    if design.is_factorial and len(rows) >= LEAST_EFFECTS:
+        figure = draw_half_normal(rows, metric)
+        description = f"{design.title}: half-normal plot of the effects on {metric.title}"
+        svg = inline_svg(figure, f"half-normal-{number_of}-{metric.name}", description, titles)
+        caption = "Effects of noise alone are on a line through 0; diamonds are significant (Daniel, 1959)."
+        yield Drawing(f"{metric.title}, half-normal", svg, caption)
 
 
 def _tunings(table: Table) -> Iterator[DesignSection]:
@@ -125,9 +146,7 @@ def _losses(tuning: Tuning, labels: Sequence[str]) -> list[str]:
 
 
 def _speed_ups(curves: Sequence[Curve]) -> Iterator[DesignSection]:
-    found: dict[str, dict[str, SpeedUp]] = {}
-    for base in (curve for curve in curves if curve.group == "base" and curve.by_seed):
-        found |= speed_ups([curve for curve in curves if curve.base == base.row], base)
+    found = all_speed_ups(curves)
     rows = [(row, *(by_axis[axis].text for axis in AXES)) for row, by_axis in found.items() if _is_known(by_axis)]
     if rows:
         yield DesignSection(
@@ -136,7 +155,16 @@ def _speed_ups(curves: Sequence[Curve]) -> Iterator[DesignSection]:
             "Base's whole cost divided by the cost at which a row first reaches base's final dev perplexity with the "
             "same seed: 2 if the row needs half. Geometric mean over seeds with its 95 % interval, uncorrected.",
             [Listing("Effective speed-up by cost", ("row", *AXES.values()), rows)],
+            [_ratio_drawing(axis, ratios) for axis, ratios in ratios_by_axis(curves).items() if axis in COSTS],
         )
+
+
+def _ratio_drawing(axis: str, ratios: Sequence[Interval]) -> Drawing:
+    titles = {row.row: f"{row.row}: {number(row.mean, 2) or row.word}" for row in ratios}
+    description = f"Effective speed-up of each row in {AXES[axis]}"
+    return Drawing(
+        f"By {AXES[axis]}", inline_svg(draw_ratios(ratios, AXES[axis]), f"speed-up-{axis}", description, titles)
+    )
 
 
 def _is_known(by_axis: dict[str, SpeedUp]) -> bool:

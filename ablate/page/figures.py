@@ -1,4 +1,4 @@
-"""The report's figures: learning curves, differences from base, and score against cost.
+"""The report's figures: learning curves, differences from base, score against cost, effects of designs, and sizes.
 
 One drawing serves the page, as inline SVG, and a paper, as PDF, PNG and SVG files. Sizes are in inches. A row's marks
 carry the id `row:LABEL`, by which the page hides and highlights them.
@@ -6,9 +6,13 @@ carry the id `row:LABEL`, by which the page hides and highlights them.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -17,12 +21,23 @@ from matplotlib.lines import Line2D
 
 from ablate.config.metrics import PPL, Metric
 from ablate.page.labels import Box, is_far, place
-from ablate.page.points import COSTS, Interval, Panel, Point, intervals, panels, points
+from ablate.page.points import (
+    COSTS,
+    Interval,
+    Panel,
+    Point,
+    contrasts,
+    intervals,
+    panels,
+    points,
+    ratios_by_axis,
+)
 from ablate.plotting import (
     COLUMN,
     FORMATS,
     LEADING,
     PALETTE,
+    SERIES,
     SMALL,
     Sheet,
     is_spread,
@@ -33,6 +48,8 @@ from ablate.plotting import (
     wrap,
 )
 from ablate.report.curves import AXES, Curve
+from ablate.report.designs import design_effects, metrics_of
+from ablate.report.ladder import Ladder, RowOverSizes, ladders
 from ablate.report.table import Table
 from ablate.store.files import write_bytes
 
@@ -44,6 +61,8 @@ PAPER_WIDTH = 7.0  # of a figure over both columns of a paper
 ACROSS = 3  # panels side by side
 BOLD = 0.85  # of the width that text may take, since bold text is wider than it is measured
 TITLE_HEIGHT, PANEL_HEIGHT, POINTS_HEIGHT = 0.2, 1.7, 2.2
+SIZES_KEY = LEADING + 0.02  # of a row below a figure of sizes
+LEAST_EFFECTS = 7  # of a half-normal plot: those of 8 cells
 
 
 def write_figures(table: Table, curves: Sequence[Curve], folder: Path, kinds: Sequence[str] = FORMATS) -> list[str]:
@@ -69,11 +88,39 @@ def _figures(table: Table, curves: Sequence[Curve]) -> dict[str, Callable[[], Fi
     groups = panels(curves)
     if groups:
         found["learning-curves"] = partial(draw_curves, groups)
+    for axis in list(AXES)[1:]:
+        along = panels([curve.by(axis) for curve in curves])
+        if along:
+            found[f"learning-curves-{axis}"] = partial(draw_curves, along)
     for cost, title in COSTS.items():
         rows_with_cost = points(table, cost)
         if rows_with_cost:
             found[f"cost-{cost}"] = partial(draw_points, rows_with_cost, table.main, title)
+    return {**found, **_figures_of_designs(table, curves)}
+
+
+def _figures_of_designs(table: Table, curves: Sequence[Curve]) -> dict[str, Callable[[], Figure]]:
+    """Effects of factorials and paths, differences over sizes, and effective speed-ups."""
+    found: dict[str, Callable[[], Figure]] = {}
+    for design in design_effects(table):
+        name = re.sub(r"[^a-z0-9]+", "-", design.group.lower()).strip("-")
+        for metric in metrics_of(table):
+            effects = contrasts(design, metric)
+            if any(one.mean is not None for one in effects):
+                found[f"effects-{name}-{metric.name}"] = partial(draw_intervals, effects, metric, effect_label(metric))
+            if design.is_factorial and len(effects) >= LEAST_EFFECTS:
+                found[f"half-normal-{name}-{metric.name}"] = partial(draw_half_normal, effects, metric)
+    for ladder in ladders(table):
+        if ladder.has_differences:
+            found[f"sizes-{ladder.metric.name}"] = partial(draw_sizes, ladder)
+    for axis, ratios in ratios_by_axis(curves).items():
+        found[f"speed-up-{axis}"] = partial(draw_ratios, ratios, AXES[axis])
     return found
+
+
+def effect_label(metric: Metric) -> str:
+    """The label of an axis of effects."""
+    return f"effect on {metric.title} ({metric.side})"
 
 
 def draw_intervals(rows: Sequence[Interval], metric: Metric, label: str = "") -> Figure:
@@ -85,7 +132,13 @@ def draw_intervals(rows: Sequence[Interval], metric: Metric, label: str = "") ->
         return _forest(rows, label or f"difference from base in {metric.title} ({metric.side})")
 
 
-def _forest(rows: Sequence[Interval], label: str) -> Figure:
+def draw_ratios(rows: Sequence[Interval], cost: str) -> Figure:
+    """Draw one line per row: its effective speed-up in a cost, with its interval; 1 is base."""
+    with style():
+        return _forest(rows, f"effective speed-up in {cost}", reference=1.0)
+
+
+def _forest(rows: Sequence[Interval], label: str, reference: float = 0.0) -> Figure:
     names = [wrap(row.name, SMALL, 0.46 * COLUMN) for row in rows]
     heights = [0.06 + LEADING * len(lines) for lines in names]
     left = EDGE + max(text_width(line, SMALL) for lines in names for line in lines) + 0.1
@@ -93,14 +146,14 @@ def _forest(rows: Sequence[Interval], label: str) -> Figure:
     sheet = Sheet(COLUMN, EDGE + sum(heights) + BELOW)
     axes = sheet.axes(left, EDGE, width, sum(heights))
     ends = [value for row in rows for value in (row.mean, row.low, row.high) if value is not None]
-    # With 0, so that the line of no difference is always in the figure.
-    set_range(axes.xaxis, [0.0, *ends], log=False, ticks=4)
+    # With the line of no difference, so that it is always in the figure.
+    set_range(axes.xaxis, [reference, *ends], log=False, ticks=4)
     axes.set(ylim=(sum(heights), 0), yticks=[], xlabel=label)
     axes.grid(axis="x")
     # The grid under the marks, which are thin.
     axes.set_axisbelow(True)
     axes.spines.left.set_visible(False)
-    axes.axvline(0, color=PALETTE["soft"], linewidth=0.8, zorder=1)
+    axes.axvline(reference, color=PALETTE["soft"], linewidth=0.8, zorder=1)
     beside = axes.get_yaxis_transform()  # x as a share of the axes, y as data
     y = 0.0
     for index, (row, lines, height) in enumerate(zip(rows, names, heights, strict=True)):
@@ -108,16 +161,18 @@ def _forest(rows: Sequence[Interval], label: str) -> Figure:
             rule = Line2D(((EDGE - left) / width, 1), (y, y), color=PALETTE["line"], linewidth=0.5)
             rule.set(transform=beside, clip_on=False, zorder=0.5)
             axes.add_line(rule)
-        _interval(axes, row, y + height / 2)
+        _interval(axes, row, y + height / 2, reference)
         name = axes.text(-0.1 / width, y + height / 2, "\n".join(lines), size=SMALL, ha="right", va="center_baseline")
         name.set(transform=beside, linespacing=1.1, multialignment="right", gid=_id(row.row))
         y += height
     return sheet.finished()
 
 
-def _interval(axes: Axes, row: Interval, y: float) -> None:
+def _interval(axes: Axes, row: Interval, y: float, reference: float) -> None:
     if row.mean is None:
-        text = axes.annotate(row.word or "no result yet", (0, y), (3, 0), textcoords="offset points", size=SMALL)
+        text = axes.annotate(
+            row.word or "no result yet", (reference, y), (3, 0), textcoords="offset points", size=SMALL
+        )
         text.set(color=PALETTE["soft"], va="center_baseline", gid=_id(row.row), bbox=_PAPER)
         return
     name = row.word if row.word in MARKERS else "base"
@@ -217,22 +272,90 @@ class _Legend:
             text.set_gid(_id(curve.row))
 
 
+def draw_sizes(ladder: Ladder) -> Figure:
+    """Draw the difference from base of each row over the parameters of base, which are on a logarithmic axis.
+
+    Thin lines are seeds, thick ones means. Rows are in parts of one for each color.
+    """
+    parts = [ladder.rows[first : first + len(SERIES)] for first in range(0, len(ladder.rows), len(SERIES))]
+    with style():
+        keys = [SIZES_KEY * len(part) + 0.1 for part in parts]
+        heights = [EDGE + PANEL_HEIGHT + BELOW + key for key in keys]
+        sheet = Sheet(COLUMN, sum(heights))
+        for number, part in enumerate(parts):
+            _sizes(sheet, sum(heights[:number]) + EDGE, part, ladder)
+        return sheet.finished()
+
+
+def _sizes(sheet: Sheet, y: float, rows: Sequence[RowOverSizes], ladder: Ladder) -> None:
+    axes = sheet.axes(BESIDE, y, COLUMN - BESIDE - 2 * EDGE, PANEL_HEIGHT)
+    params = list(ladder.sizes.values())
+    values = [value for row in ladder.rows for rung in row.rungs for value in rung.difference.by_seed.values()]
+    set_range(axes.yaxis, [0.0, *values], log=False)
+    set_range(axes.xaxis, params, log=True, margin=0.08, ticks=4)
+    axes.axhline(0, color=PALETTE["soft"], linewidth=0.8, zorder=1)
+    axes.grid(axis="y")
+    axes.set(xlabel="parameters of base", ylabel=f"Δ{ladder.metric.title} ({ladder.metric.side})")
+    for number, row in enumerate(rows):
+        look: dict[str, Any] = {"color": PALETTE[SERIES[number]], "gid": _id(row.name), "zorder": 2}
+        for seed in sorted({seed for rung in row.rungs for seed in rung.difference.by_seed}):
+            line = [(p, rung.difference.by_seed.get(seed, math.nan)) for p, rung in zip(params, row.rungs, strict=True)]
+            axes.plot(*zip(*line, strict=True), linewidth=0.5, alpha=0.5, **look)
+        means = [math.nan if rung.difference.mean is None else rung.difference.mean for rung in row.rungs]
+        axes.plot(params, means, "-o", linewidth=1.4, markersize=3, **look)
+        top = y + PANEL_HEIGHT + BELOW + number * SIZES_KEY
+        middle = 1 - (top + LEADING / 2) / sheet.height
+        key = Line2D((BESIDE / sheet.width, (BESIDE + 0.2) / sheet.width), (middle, middle))
+        key.set(color=PALETTE[SERIES[number]], linewidth=1.6)
+        key.set_gid(_id(row.name))
+        sheet.figure.add_artist(key)
+        sheet.text(BESIDE + 0.28, top, wrap(row.name, SMALL, COLUMN - BESIDE - 0.4)[0], SMALL).set_gid(_id(row.name))
+
+
+def draw_half_normal(effects: Sequence[Interval], metric: Metric) -> Figure:
+    """Draw a half-normal plot: sizes of effects over the quantiles that pure noise would have.
+
+    Effects of noise alone are on a line through 0; real ones stand above its end.
+
+    Source: Daniel, "Use of Half-Normal Plots in Interpreting Factorial Two-Level Experiments", Technometrics (1959).
+    """
+    known = sorted(((abs(one.mean), one) for one in effects if one.mean is not None), key=lambda pair: pair[0])
+    quantiles = [NormalDist().inv_cdf(0.5 + (place + 0.5) / len(known) / 2) for place in range(len(known))]
+    rows = [
+        Point(one.row, one.name, one.word in MARKERS, quantile, size, 0.0)
+        for quantile, (size, one) in zip(quantiles, known, strict=True)
+    ]
+    labels = _Labels("half-normal quantile", f"size of the effect on {metric.title}", log=False)
+    with style():
+        return _named_points(rows, labels) or _numbered_points(rows, labels)
+
+
+@dataclass(frozen=True)
+class _Labels:
+    """Labels of the axes of points, and whether the horizontal one is logarithmic."""
+
+    x: str
+    y: str
+    log: bool
+
+
 def draw_points(rows: Sequence[Point], metric: Metric, cost: str) -> Figure:
     """Draw one point per row: its cost to the right, its score upwards, with the standard deviation over seeds.
 
     Names are beside the points where all of them fit; otherwise points are numbered, and the names are below.
     """
+    labels = _Labels(cost, f"{metric.title} ({metric.side})", is_spread([row.cost for row in rows]))
     with style():
-        return _named_points(rows, metric, cost) or _numbered_points(rows, metric, cost)
+        return _named_points(rows, labels) or _numbered_points(rows, labels)
 
 
-def _named_points(rows: Sequence[Point], metric: Metric, cost: str) -> Figure | None:
+def _named_points(rows: Sequence[Point], labels: _Labels) -> Figure | None:
     sheet = Sheet(COLUMN, EDGE + POINTS_HEIGHT + BELOW)
-    axes = _points(sheet, rows, metric, cost, POINTS_HEIGHT)
+    axes = _points(sheet, rows, labels, POINTS_HEIGHT)
     return sheet.finished() if _name(axes, rows, [row.name for row in rows], near=True) else None
 
 
-def _numbered_points(rows: Sequence[Point], metric: Metric, cost: str) -> Figure:
+def _numbered_points(rows: Sequence[Point], labels: _Labels) -> Figure:
     names = [f"{number}  {row.name}" for number, row in enumerate(rows, 1)]
     columns = 2 if max(text_width(name, SMALL) for name in names) < COLUMN / 2 - 2 * EDGE else 1
     lines = [wrap(name, SMALL, (COLUMN - 2 * EDGE) / columns - 0.05) for name in names]
@@ -241,7 +364,7 @@ def _numbered_points(rows: Sequence[Point], metric: Metric, cost: str) -> Figure
     key = LEADING * max(sum(map(len, part)) for part in parts) + 0.1
     height = POINTS_HEIGHT + 0.03 * len(rows)
     sheet = Sheet(COLUMN, EDGE + height + BELOW + key)
-    axes = _points(sheet, rows, metric, cost, height)
+    axes = _points(sheet, rows, labels, height)
     _name(axes, rows, [str(number) for number in range(1, len(rows) + 1)], near=False)
     numbered = iter(rows)
     for column, part in enumerate(parts):
@@ -253,13 +376,13 @@ def _numbered_points(rows: Sequence[Point], metric: Metric, cost: str) -> Figure
     return sheet.finished()
 
 
-def _points(sheet: Sheet, rows: Sequence[Point], metric: Metric, cost: str, height: float) -> Axes:
+def _points(sheet: Sheet, rows: Sequence[Point], labels: _Labels, height: float) -> Axes:
     axes = sheet.axes(BESIDE, EDGE, COLUMN - BESIDE - 2 * EDGE, height)
     costs = [row.cost for row in rows]
-    set_range(axes.xaxis, costs, log=is_spread(costs), margin=0.12, ticks=4)
+    set_range(axes.xaxis, costs, log=labels.log, margin=0.12, ticks=4)
     ends = [end for row in rows for end in (row.score - row.std, row.score + row.std)]
     set_range(axes.yaxis, ends, log=False, margin=0.08)
-    axes.set(xlabel=cost, ylabel=f"{metric.title} ({metric.side})")
+    axes.set(xlabel=labels.x, ylabel=labels.y)
     for row in rows:
         name = "base" if row.is_base else "c0"
         marker, size = ("D", 4.5) if row.is_base else ("o", 4.0)

@@ -13,7 +13,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ablate.formatting import visible
-from ablate.report.layout import Layout, paper_layout
+from ablate.report.conclusion import conclusion
+from ablate.report.layout import Layout, one_line_heads, paper_layout
+from ablate.report.render import further_tables
 from ablate.report.table import Table
 
 
@@ -66,9 +68,15 @@ def word_differences(text: str, reference: str) -> list[tuple[str, str]]:
 
 
 def table_html(table: Table, against_paper: bool = False, with_cost: bool = False) -> str:
-    """Return the table as a `<figure>` with its legend, in the paper's layout and without any style."""
+    """Return the conclusion and the table with its legend, in the paper's layout and without any style.
+
+    Each design has a table of its own below, and so have several sizes.
+    """
     layout = paper_layout(table, Best, against_paper, with_cost, every_setting=False)
-    return environment().get_template("table.html").render(table_context(table, layout))
+    context = table_context(table, layout)
+    further = [(title, one_line_heads(found)) for title, found in further_tables(table)]
+    template = environment().get_template("table.html")
+    return template.render(context | {"conclusion": " ".join(conclusion(table)), "further": further})
 
 
 def table_context(
@@ -97,5 +105,7 @@ def table_context(
         "legend": legend,
         "warnings": [line for line in legend if line.startswith("WARNING")],
         "is_page": is_page,
+        "conclusion": "",  # the page has its own, and its own sections for designs
+        "further": [],
         "links": links or {},
     }

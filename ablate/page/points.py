@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from ablate.config.metrics import Metric
 from ablate.plotting import SERIES
 from ablate.report.curves import Curve
+from ablate.report.designs import DesignEffects
+from ablate.report.speedup import all_speed_ups
 from ablate.report.table import Table, TableRow
 
 COSTS = {"flops": "training FLOPs", "seconds": "training time (s)", "params": "parameters"}
@@ -103,6 +105,28 @@ def intervals(table: Table, metric: Metric) -> list[Interval]:
         low, high = (verdict.seed_test.low, verdict.seed_test.high) if verdict.seed_test else (None, None)
         found.append(Interval(row.row.label, row.row.group, name, verdict.word, verdict.mean, low, high))
     return found
+
+
+def contrasts(design: DesignEffects, metric: Metric) -> list[Interval]:
+    """Return the effects of a design in a metric; none while scores are missing."""
+    return [
+        Interval(name, "", name, one.word(metric), one.value, one.low, one.high)
+        for name, one in zip(design.names, design.by_metric.get(metric.name, ()), strict=False)
+    ]
+
+
+def ratios_by_axis(curves: Sequence[Curve]) -> dict[str, list[Interval]]:
+    """Return the effective speed-up of every row by cost; only costs with some."""
+    found: dict[str, list[Interval]] = {}
+    for row, by_axis in all_speed_ups(curves).items():
+        for axis, one in by_axis.items():
+            low, high = one.interval or (None, None)
+            word = "" if low is None or high is None else "better" if low > 1 else "worse" if high < 1 else ""
+            if one.text:
+                found.setdefault(axis, []).append(
+                    Interval(row, "", row, word if one.mean else one.text, one.mean, low, high)
+                )
+    return {axis: rows for axis, rows in found.items() if any(row.mean is not None for row in rows)}
 
 
 def points(table: Table, cost: str) -> list[Point]:

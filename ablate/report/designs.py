@@ -52,6 +52,11 @@ class DesignEffects:
     by_metric: Mapping[str, tuple[Contrast, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
+    @property
+    def is_factorial(self) -> bool:
+        """Whether these are main effects and interactions, and not parts of a path."""
+        return "factorial" in self.title
+
     def as_json(self) -> dict[str, Any]:
         """The effects for scripts."""
         return {
@@ -99,7 +104,7 @@ def look_note(table: Table) -> Iterator[str]:
 
 def effects_layout(table: Table, design: DesignEffects) -> Layout:
     """The effects as a table, in every format that prints layouts."""
-    columns = [Column("effect" if "factorial" in design.title else "part", False, design.names)]
+    columns = [Column("effect" if design.is_factorial else "part", False, design.names)]
     for metric in metrics_of(table):
         contrasts = design.by_metric.get(metric.name, (Contrast(),) * len(design.names))
         cells = tuple(_cell(one, metric) for one in contrasts)

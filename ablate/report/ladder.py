@@ -77,6 +77,11 @@ class Ladder:
     rows: tuple[RowOverSizes, ...]
     notes: tuple[str, ...] = ()
 
+    @property
+    def has_differences(self) -> bool:
+        """Whether some row has a score at some size, and the sizes differ."""
+        return len(set(self.sizes.values())) > 1 and any(rung.difference.n for row in self.rows for rung in row.rungs)
+
     def tau(self, one: str, other: str) -> float | None:
         """Kendall's tau-b of the rows' mean differences at two sizes; None while one is missing."""
         order = list(self.sizes)

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 
+from ablate.report.conclusion import conclusion
 from ablate.report.layout import Column, Layout, paper_layout
+from ablate.report.render import further_tables
 from ablate.report.table import Table
 
 _TOP = r"""% Compiles as it stands. In a paper: \usepackage{booktabs,graphicx} and \input this file.
@@ -30,35 +33,48 @@ _TOP = r"""% Compiles as it stands. In a paper: \usepackage{booktabs,graphicx} a
 _SPECIAL = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": "$<$", ">": "$>$", "|": r"$|$", '"': "''",
-    "±": r"$\pm$", "Δ": r"$\Delta$", "\N{MINUS SIGN}": "$-$",
+    "±": r"$\pm$", "Δ": r"$\Delta$", "\N{MINUS SIGN}": "$-$", "×": r"$\times$",
 }  # fmt: skip
 _BOLD = "\N{START OF HEADING}"  # marks a best value until the text is escaped; no cell contains it
 
 
 def latex(table: Table, against_paper: bool = False, with_cost: bool = False) -> str:
-    """The table in LaTeX, with its legend."""
+    """The table in LaTeX with the conclusion and its legend, then a table for each design, and for sizes."""
     layout = paper_layout(table, lambda text: f"{_BOLD}{text}", against_paper, with_cost, every_setting=False)
+    name = escaped(table.study.name)
+    label = f"tab:{re.sub(r'[^A-Za-z0-9-]', '-', table.study.name)}"
+    caption = f"Ablation study {name}: each row is base but for what it shows."
+    notes = [" ".join(conclusion(table)), *layout.legend_with("bold")]
+    tables = [_environment(layout, caption, label, [row.row.group for row in table.rows], notes)]
+    for number, (title, further) in enumerate(further_tables(table), 1):
+        caption = f"Ablation study {name}: {escaped(title)}."
+        groups = [""] * len(further.columns[0].cells)
+        tables.append(_environment(further, caption, f"{label}-{number}", groups, further.legend))
+    return "\n".join([_TOP + "\n".join(tables), r"\ablateend"]) + "\n"
+
+
+def _environment(layout: Layout, caption: str, label: str, groups: list[str], notes: Sequence[str]) -> str:
+    """One table with its caption, and its notes below it."""
     lines = [
-        _TOP + r"\begin{table}[htbp]",
+        r"\begin{table}[htbp]",
         r"  \centering",
-        f"  \\caption{{Ablation study {escaped(table.study.name)}: each row is base but for what it shows.}}",
-        f"  \\label{{tab:{re.sub(r'[^A-Za-z0-9-]', '-', table.study.name)}}}",
+        f"  \\caption{{{caption}}}",
+        f"  \\label{{{label}}}",
         r"  \small\setlength{\tabcolsep}{4pt}",
         r"  \resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
         f"  \\begin{{tabular}}{{{''.join('r' if column.numeric else 'l' for column in layout.columns)}}}",
         r"    \toprule",
         *_heads(layout),
-        *_body(layout, [row.row.group for row in table.rows]),
+        *_body(layout, groups),
         r"    \bottomrule",
         r"  \end{tabular}}",
         r"  \par\medskip",
         r"  \begin{minipage}{\linewidth}\footnotesize\raggedright",
-        *(f"    {escaped(line)}\\par" for line in layout.legend_with("bold")),
+        *(f"    {escaped(line)}\\par" for line in notes),
         r"  \end{minipage}",
         r"\end{table}",
-        r"\ablateend",
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def _heads(layout: Layout) -> list[str]:

@@ -49,7 +49,7 @@ def print_rich(
     console.print(rich)
     for line in layout.legend:
         console.print(line, style="dim", soft_wrap=everything)
-    for title, effects in _further(table):
+    for title, effects in further_tables(table):
         console.print(f"\n{title}", style="bold")
         console.print(_rich(effects))
         for line in effects.legend:
@@ -60,11 +60,11 @@ def markdown(table: Table, against_paper: bool, with_cost: bool = False) -> str:
     """A Markdown table with its legend as a list."""
     layout = paper_layout(table, lambda text: f"**{text}**", against_paper, with_cost)
     parts = [" ".join(conclusion(table)) + "\n", _markdown_table(layout)]
-    parts += [f"### {title}\n\n{_markdown_table(further)}" for title, further in _further(table)]
+    parts += [f"### {title}\n\n{_markdown_table(further)}" for title, further in further_tables(table)]
     return "\n".join(parts)
 
 
-def _further(table: Table) -> Iterator[tuple[str, Layout]]:
+def further_tables(table: Table) -> Iterator[tuple[str, Layout]]:
     """Yield the tables below the results, with their titles: sizes, and effects of designs."""
     yield from ((f"Over sizes: Δ{one.metric.title}", ladder_layout(one)) for one in ladders(table))
     yield from ((one.title, effects_layout(table, one)) for one in design_effects(table))

@@ -54,6 +54,14 @@ def speed_ups(curves: Sequence[Curve], base: Curve) -> dict[str, dict[str, Speed
     return {curve.row: {axis: speed_up(curve, base, axis) for axis in AXES} for curve in curves if curve is not base}
 
 
+def all_speed_ups(curves: Sequence[Curve]) -> dict[str, dict[str, SpeedUp]]:
+    """The same for all bases of a study, each with its rows."""
+    found: dict[str, dict[str, SpeedUp]] = {}
+    for base in (curve for curve in curves if curve.group == "base" and curve.by_seed):
+        found |= speed_ups([curve for curve in curves if curve.base == base.row], base)
+    return found
+
+
 def speed_up(curve: Curve, base: Curve, axis: str) -> SpeedUp:
     """The speed-up of one row along one of AXES."""
     ratios: dict[int, float] = {}

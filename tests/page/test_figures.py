@@ -7,16 +7,39 @@ from xml.etree import ElementTree
 import pytest
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
+from scipy import stats
 
-from ablate.page.figures import draw_curves, draw_intervals, draw_points, write_figures
+from ablate.page.figures import (
+    draw_curves,
+    draw_half_normal,
+    draw_intervals,
+    draw_points,
+    draw_ratios,
+    draw_sizes,
+    write_figures,
+)
 from ablate.page.inline_svg import inline_svg
-from ablate.page.points import COSTS, Interval, Point, equal_costs, intervals, names, panels, points
+from ablate.page.points import (
+    COSTS,
+    Interval,
+    Point,
+    equal_costs,
+    intervals,
+    names,
+    panels,
+    points,
+    ratios_by_axis,
+)
 from ablate.plotting import FORMATS, PALETTE, SERIES
 from ablate.report.curves import Curve, curves_of
+from ablate.report.ladder import Ladder, RowOverSizes, Rung
+from ablate.report.scores import Scores
 from ablate.tasks import TASKS
 
 # All rows of the study have the same FLOPs and parameters, so that figures of these would show nothing.
-NAMES = ["against-base-bleu", "against-base-ppl", "learning-curves", "cost-seconds"]
+COST_AXES = ("tokens", "flops", "seconds")
+NAMES = ["against-base-bleu", "against-base-ppl", "learning-curves", *(f"learning-curves-{axis}" for axis in COST_AXES),
+         "cost-seconds", *(f"speed-up-{axis}" for axis in ("step", *COST_AXES))]  # fmt: skip
 
 BLEU = TASKS["translation"].metrics["bleu"]
 
@@ -48,6 +71,66 @@ def test_without_results_no_figure_is_written(fake, tmp_path):
 
 def curve(row, group, scale=1.0):
     return Curve(row, group, {1: ((10, 90.0 * scale), (20, 5.0 * scale)), 2: ((10, 80.0 * scale), (20, 4.0 * scale))})
+
+
+def marks(figure, row):
+    """(x, y) of the lines of a row."""
+    (axes,) = figure.axes[:1]
+    return [tuple(map(list, line.get_data())) for line in axes.lines if line.get_gid() == f"row:{row}"]
+
+
+FACTORIAL = """\
+study: small
+data: {corpus: toy, vocab_size: 200}
+base: {N: 2, d_model: 64, d_ff: 128, h: 4, train_steps: 100}
+seeds: [1, 2]
+rows:
+  my parts: {factorial: {dropout: [0.1, 0.3], label_smoothing: [0.1, 0.2], h: [4, 2]}}
+"""
+
+
+def test_effects_of_a_factorial_are_written_with_a_half_normal_plot(fake, tmp_path):
+    results = fake(FACTORIAL).all_done()
+    table = results.table()
+    names = {name.partition(".")[0] for name in write_figures(table, [], tmp_path / "figures")}
+    assert {f"{kind}-my-parts-{metric}" for kind in ("effects", "half-normal") for metric in ("bleu", "ppl")} <= names
+
+
+def test_half_normal_plots_have_the_quantiles_of_scipy_and_the_sizes_in_order():
+    known = (("A", "worse", -3.0), ("B", "", 0.2), ("C", "", -0.1), ("A × B", "", 0.3))
+    effects = [Interval(name, "", name, word, value, None, None) for name, word, value in known]
+    figure = draw_half_normal(effects, BLEU)
+    quantiles = stats.halfnorm.ppf([(place + 0.5) / 4 for place in range(4)])
+    found = {name: marks(figure, name)[0] for name in ("C", "B", "A × B", "A")}
+    assert [x for (x,), _ in found.values()] == pytest.approx(quantiles)
+    assert [y for _, (y,) in found.values()] == [0.1, 0.2, 0.3, 3.0]
+
+
+def test_a_figure_of_sizes_has_each_seed_and_the_mean_over_the_parameters():
+    rungs = [Rung(str(params), params, Scores({1: slope * params, 2: slope * params + 2}), None)
+             for slope, params in ((1e-5, 10**5), (2e-6, 10**6))]  # fmt: skip
+    figure = draw_sizes(Ladder(BLEU, {"small": 10**5, "large": 10**6}, (RowOverSizes("A h=1", tuple(rungs)),)))
+    x = [10**5, 10**6]
+    assert marks(figure, "A h=1") == [(x, [1.0, 2.0]), (x, [3.0, 4.0]), (x, [2.0, 3.0])]
+    assert figure.axes[0].get_xscale() == "log"
+
+
+def test_a_figure_of_sizes_names_every_row_of_a_large_study():
+    rungs = tuple(Rung(str(n), n, Scores({1: 1.0}), None) for n in (10, 100))
+    rows = tuple(RowOverSizes(f"A h={n}", rungs) for n in range(19))
+    figure = draw_sizes(Ladder(BLEU, {"small": 10, "large": 100}, rows))
+    assert len(figure.axes) == 3
+    assert {text.get_text() for text in figure.texts} == {row.name for row in rows}
+
+
+def test_speed_ups_are_drawn_about_1_and_a_row_that_misses_base_says_so():
+    slow, fast = curve("A slow", "A", 1.5), curve("A fast", "A", 0.5)
+    rows = ratios_by_axis([BASE, slow, fast])["step"]
+    assert [(row.row, row.mean is None) for row in rows] == [("A slow", True), ("A fast", False)]
+    assert rows[0].word == "not reached (2 of 2 seeds)"
+    figure = draw_ratios(rows, "step")
+    assert next(line.get_xdata()[0] for line in figure.axes[0].lines if line.get_gid() is None) == 1.0
+    assert rows[0].word in {text.get_text() for text in figure.axes[0].texts}
 
 
 BASE = curve("base", "base")

@@ -7,7 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ablate.page.html import table_html, word_differences
+from ablate.report.conclusion import conclusion
+from ablate.report.designs import design_effects, effects_layout
 from ablate.report.layout import paper_layout
+from tests.report.fakes import SMALL
 
 
 class Tags(HTMLParser):
@@ -63,6 +66,18 @@ def test_best_values_are_strong_and_verdicts_have_their_class(fake):
     tags = Tags(table_html(results.table()))
     assert [text for _, text in tags.all("strong")] == ["25.0 ±0.0", "4.00 ±0.00", "25.0 ±0.0"]
     assert [text for attributes, text in tags.all("td") if attributes.get("class") == "worse"] == ["worse"]
+
+
+def test_the_conclusion_and_the_tables_of_designs_are_around_the_table(fake):
+    text = SMALL.partition("rows:")[0] + "rows:\n  F: {factorial: {dropout: [0.1, 0.3], h: [4, 2]}}\n"
+    table = fake(text).all_done().table()
+    tags = Tags(table_html(table))
+    assert tags.all("p")[0][1] == " ".join(conclusion(table))
+    assert [attributes["id"] for attributes, _ in tags.all("figure")] == ["scores-small", "scores-small-1"]
+    (design,) = design_effects(table)
+    cells = [text for _, text in tags.all("td")]
+    columns = effects_layout(table, design).columns[1:]
+    assert cells[-3 * len(columns) :] == [column.cells[index] for index in range(3) for column in columns]
 
 
 def test_markup_in_a_note_stays_text(fake):

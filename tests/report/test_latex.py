@@ -6,6 +6,8 @@ import subprocess
 
 import pytest
 
+from ablate.report.conclusion import conclusion
+from ablate.report.designs import design_effects, effects_layout
 from ablate.report.latex import escaped, latex
 from ablate.report.layout import paper_layout
 from tests.report.fakes import SMALL
@@ -47,6 +49,22 @@ def test_cells_are_those_of_the_layout_and_the_best_is_bold(fake):
         plain = [cell.replace("$-$", "-").replace(r"$\pm$", "±").replace(r"\_", "_") for cell in plain]
         assert plain == [escaped(cell).replace(r"$\pm$", "±").replace(r"\_", "_") for cell in expected]
     assert r"\textbf{5.02 $\pm$0.01}" in latex(table)
+
+
+def test_the_conclusion_and_the_tables_of_designs_are_there(fake):
+    text = SMALL.partition("rows:")[0] + "rows:\n  F: {factorial: {dropout: [0.1, 0.3], h: [4, 2]}}\n"
+    table = fake(text).all_done().table()
+    found = latex(table)
+    assert escaped(" ".join(conclusion(table))) in found
+    (_, main, effects) = found.split(r"\begin{table}")
+    assert r"\label{tab:small}" in main
+    assert r"\label{tab:small-1}" in effects
+    (design,) = design_effects(table)
+    layout = effects_layout(table, design)
+    rows = [row for row in body(effects) if row != "rule"][2:]
+    assert [row[0] for row in rows] == ["dropout", "h", r"dropout $\times$ h"]
+    assert [len(row) for row in rows] == [len(layout.columns)] * 3
+    assert all(escaped(line) in effects for line in layout.legend)
 
 
 @pytest.mark.parametrize(
