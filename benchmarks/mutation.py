@@ -43,6 +43,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "stats/bootstrap": ("tests/stats/test_bootstrap.py", "tests/metrics/test_resampling.py"),
     "stats/distributions": ("tests/stats/test_distributions.py",),
     "stats/factorial": ("tests/stats/test_factorial.py",),
+    "stats/looks": ("tests/stats/test_looks.py",),
     "stats/noise": ("tests/stats/test_noise.py", "tests/stats/test_verdict.py"),
     "stats/power": ("tests/stats/test_power.py",),
     "stats/tests": ("tests/stats/test_tests.py",),
