@@ -40,7 +40,7 @@ PUBLIC_OF_TASKS = (
 )  # fmt: skip
 COMMANDS = (
     "init", "plan", "run", "status", "stop", "logs", "work", "table", "compare", "report", "publish", "translate",
-    "generate", "attention",
+    "generate", "fill", "attention",
     "export", "verify", "clean", "schema",
 )  # fmt: skip
 FIELDS = [(section, name) for section in SECTIONS for name in section.model_fields
@@ -325,7 +325,7 @@ def command_lines(text):
     lines += re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
     for line in lines:
         for part in re.split(r"&&|\|(?!\|)|\s#\s", line.replace(".venv/bin/", "")):
-            words = shlex.split(re.split(r"[<>]", part)[0]) if part.strip().startswith("ablate ") else []
+            words = shlex.split(re.split(r"\s[<>]", part)[0]) if part.strip().startswith("ablate ") else []
             if words and not words[1].isupper():
                 yield words[1:]
 

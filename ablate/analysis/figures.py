@@ -109,9 +109,8 @@ class _HeatMaps:
 
     def _heading(self, run: str) -> None:
         self.sheet.title(MARGIN, f"Attention weights of run {run}", TITLE)
-        sides = ("source", self.weights.source[:-1]), ("target", self.weights.target[1:])
-        for number, (side, pieces) in enumerate(sides):
-            text = f"{side}: {self._label(''.join(pieces).replace('▁', ' ').strip())}"
+        for number, (side, content) in enumerate(self.weights.texts):
+            text = f"{side}: {self._label(content)}"
             text = fitted(text, FONT, self.sheet.width - 2 * MARGIN)
             self.sheet.text(MARGIN, MARGIN + 0.3 + number * LINE, text, FONT)
         self.sheet.color_bar(MARGIN + 0.85, Normalize(0, 1), WEIGHTS)

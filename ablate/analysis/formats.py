@@ -112,7 +112,7 @@ def print_weights(weights: AttentionWeights, console: Console) -> None:
     for reason in weights.hidden:
         console.print(reason)
     if weights.layers:
-        for line in _legend(colors):
+        for line in _legend(colors, any(layer.kind == "decoder" for layer in weights.layers)):
             console.print(line, soft_wrap=True)
         console.print()
         console.print(_table(weights))
@@ -181,7 +181,7 @@ def _color(weight: float) -> Color:
     return Color.from_rgb(*mixed)
 
 
-def _legend(colors: bool) -> Iterator[Text]:
+def _legend(colors: bool, has_decoder: bool) -> Iterator[Text]:
     if colors:
         bar = Text("weight 0 ")
         for step in range(25):
@@ -191,7 +191,8 @@ def _legend(colors: bool) -> Iterator[Text]:
         steps = "  ".join(f"{shade} {least:g}" for least, shade in SHADES[:-1])
         yield Text(f"weight from: {steps}  · below; blank: 0, as for masked keys")
     yield Text("Rows are queries, columns are keys.")
-    yield Text("A row of the decoder names the token that it reads, and predicts the next one.")
+    if has_decoder:
+        yield Text("A row of the decoder names the token that it reads, and predicts the next one.")
 
 
 def _sides(weights: AttentionWeights, width: int) -> Iterator[Text]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
@@ -12,10 +13,13 @@ from torch import Tensor
 from ablate.config.plugins import without_digest
 from ablate.data.tokenizer import BOS, EOS
 from ablate.decoding import translate_ids
+from ablate.decoding.fill import encode_masked, masked_pieces
 from ablate.errors import UsageError, listed
 from ablate.model import Transformer
 from ablate.model.attention import MultiHeadAttention
+from ablate.model.decoder_only import DecoderOnly
 from ablate.model.encoder_decoder import EncoderDecoder
+from ablate.model.encoder_only import EncoderOnly
 from ablate.run.inference import LoadedRun, refuse_too_long
 from ablate.tasks import SequenceToSequence
 
@@ -51,7 +55,7 @@ class AttentionWeights:
     """The attention weights of a run for a pair of sentences.
 
     source, target: the token pieces that the model reads, with the source's end mark and the target's begin mark. A
-        language model has no source.
+        language model, masked or not, has no source.
     is_one_sequence: whether the model reads the target right after the source, as a decoder-only model does.
     layers: the weights of each layer that reports them.
     hidden: for each other layer, a line with the reason.
@@ -62,6 +66,13 @@ class AttentionWeights:
     is_one_sequence: bool
     layers: tuple[LayerWeights, ...]
     hidden: tuple[str, ...]
+
+    @property
+    def texts(self) -> list[tuple[str, str]]:
+        """The name and the text of each side, without marks."""
+        sides = [("source", self.source), ("target", self.target)] if self.source else [("text", self.target)]
+        pieces = ((name, (piece for piece in side if piece not in ("<s>", "</s>"))) for name, side in sides)
+        return [(name, "".join(some).replace("▁", " ").strip()) for name, some in pieces]
 
 
 def attention_weights(
@@ -90,12 +101,14 @@ def attention_weights(
         source, target = [], _text_ids(run, sentence)
     recorded = record_weights(run.model, source, target, layers)
     is_one_sequence = not run.config.has_encoder
-    target_pieces = run.corpus.tokenizer.pieces
-    source_pieces = of_source.pieces
-    query_ids = {"encoder": source, "cross": target, "decoder": source + target if is_one_sequence else target}
+    tokenizer = run.corpus.tokenizer
+    target_pieces = tokenizer.pieces if run.config.has_decoder else partial(masked_pieces, tokenizer)
+    source_pieces = of_source.pieces if source else target_pieces
+    encoded = source if run.config.has_decoder else target
+    query_ids = {"encoder": encoded, "cross": target, "decoder": source + target if is_one_sequence else target}
     key_ids = {**query_ids, "cross": source}
     pieces = {
-        "encoder": (source_pieces, source_pieces),
+        "encoder": (source_pieces, source_pieces),  # those of the target where there is no source
         "cross": (target_pieces, source_pieces),
         "decoder": (target_pieces, target_pieces),
     }
@@ -126,8 +139,8 @@ def record_weights(
 
     Args:
         model: in evaluation mode.
-        source: token ids with the end mark; none for a language model.
-        target: token ids with the begin mark.
+        source: token ids with the end mark; none for a language model, masked or not.
+        target: token ids with the begin mark; without it for a masked language model.
         layers: the layers to record.
     """
     recorded: list[list[Tensor]] = [[] for _ in layers]
@@ -135,7 +148,11 @@ def record_weights(
     try:  # fused attention does not return weights; layers compute them only if there is a callback
         for attention, weights in zip(layers, recorded, strict=True):
             attention.module.on_weights = weights.append
-        model(*(torch.tensor([ids], dtype=torch.int64, device=device) for ids in (source, target)))
+        sides = [torch.tensor([ids], dtype=torch.int64, device=device) for ids in (source, target)]
+        if isinstance(model, EncoderOnly):
+            model.read(sides[1])
+        else:
+            model(*sides)
     finally:
         for attention in layers:
             attention.module.on_weights = None
@@ -143,15 +160,16 @@ def record_weights(
 
 
 def _text_ids(run: LoadedRun, text: str | None) -> list[int]:
-    """Return a text with its begin mark; by default the first tokens of the test split, at most SHOWN_TOKENS."""
+    """Return a text, with a begin mark for a decoder; by default the first SHOWN_TOKENS tokens of the test split."""
+    begin = [BOS] if run.config.has_decoder else []
     if text is None:
         (field,) = run.corpus.fields
-        return [BOS, *run.corpus.split("test")[field].ids[:SHOWN_TOKENS].tolist()]
-    (ids,) = run.corpus.tokenizer.encode([text])
+        return [*begin, *run.corpus.split("test")[field].ids[:SHOWN_TOKENS].tolist()]
+    ids = run.corpus.tokenizer.encode([text])[0] if begin else encode_masked(run.corpus.tokenizer, text)
     if not ids:
         raise UsageError("--sentence: is empty")
     refuse_too_long(run.config, "--sentence", len(ids))
-    return [BOS, *ids]
+    return begin + ids
 
 
 def _token_ids(
@@ -254,10 +272,13 @@ def attention_layers(
     Raises:
         UsageError: the model has no attention, or none of these kinds and depths.
     """
-    # A decoder-only model has no cross-attention, and an LSTM layer has no attention at all.
-    stacks: dict[Kind, list[Any]] = {"decoder": [layer.mixer for layer in model.decoder]}  # type: ignore[union-attr]
-    if isinstance(model, EncoderDecoder):
+    # A single stack has no cross-attention, and an LSTM layer has no attention at all.
+    stacks: dict[Kind, list[Any]] = {}
+    if isinstance(model, (EncoderDecoder, EncoderOnly)):
         stacks["encoder"] = [layer.mixer for layer in model.encoder]
+    if isinstance(model, (EncoderDecoder, DecoderOnly)):
+        stacks["decoder"] = [layer.mixer for layer in model.decoder]
+    if isinstance(model, EncoderDecoder):
         stacks["cross"] = [layer.cross_attention for layer in model.decoder]
     available = [
         AttentionLayer(kind, number, module)
@@ -266,7 +287,7 @@ def attention_layers(
         if isinstance(module, MultiHeadAttention)
     ]
     if not available:
-        raise UsageError("the run has no attention: it is a decoder-only model with mixer=lstm")
+        raise UsageError(f"the run has no attention: architecture={model.config.architecture} with mixer=lstm")
     chosen = [a for a in available if (not kinds or a.kind in kinds) and (not layers or a.layer in layers)]
     if not chosen:
         asked = [f"--kind {kind}" for kind in kinds] + [f"--layer {layer}" for layer in layers]

@@ -14,6 +14,7 @@ from ablate.cli import (
     compare,
     data,
     export,
+    fill,
     generate,
     init,
     logs,
@@ -37,7 +38,7 @@ GROUPS = {
     "Study": (init, plan, run, status),
     "Clusters": (stop, logs, work),
     "Results": (table, compare, report, publish),
-    "Trained runs": (translate, generate, attention, export),
+    "Trained runs": (translate, generate, fill, attention, export),
     "Housekeeping": (verify, clean, schema),
 }
 

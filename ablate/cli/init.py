@@ -25,13 +25,17 @@ class Template(str, Enum):
     quickstart = "quickstart"
     table3 = "table3"
     own_data = "own-data"
+    language_model = "language-model"
+    masked_lm = "masked-lm"
 
 
 def command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The study to write.")] = Path("study.yaml"),
     template: Annotated[
         Template,
-        typer.Option("--template", help="Generated text, the paper's Table 3, or your own text."),
+        typer.Option(
+            "--template", help="Translation of generated text, the paper's Table 3, your own text, or another task."
+        ),
     ] = Template.quickstart,
 ) -> None:
     """Write a commented study to start from."""

@@ -54,7 +54,7 @@ class Lengths:
         return Lengths(sums["pairs"], *(sums[name] for name in (*names, *squares_and_products)))
 
     def in_contexts(self, context: int, stride: int) -> Lengths:
-        """Lengths of the same text, cut into contexts of a language model that begin every `stride` tokens."""
+        """Lengths of the same text, cut into contexts that begin every `stride` tokens."""
         trained = round(self.target_tokens * context / stride)
         return Lengths(max(1, trained // context), 0, trained, trained, 0, 0, trained * context)
 
@@ -76,12 +76,18 @@ def parameters(config: RowConfig, vocab_size: int) -> int:
     norm = _norm_parameters(c) if c.norm_position != "none" else 0
     width, inputs = _inner_width(c), _input_projections(c)
     feed_forward = (inputs + 1) * d * width + (inputs * width + d if c.feed_forward_bias else 0)
-    cross = _attention_parameters(c, c.cross_heads) + norm if c.has_encoder else 0
+    cross = _attention_parameters(c, c.cross_heads) + norm if c.has_both_stacks else 0
     total = encoder * (_mixer_parameters(c, causal=False) + feed_forward + 2 * norm)
     total += decoder * (_mixer_parameters(c, causal=True) + cross + feed_forward + 2 * norm)
     if c.norm_position == "pre":  # each stack ends with a norm
-        total += norm * (2 if c.has_encoder else 1)
-    return total + _embedding_matrices(c) * vocab_size * d + _positions(c).parameters(c)
+        total += norm * (2 if c.has_both_stacks else 1)
+    if c.embedding_norm:
+        total += norm
+    if c.output_transform:
+        total += d * d + d + norm
+    if c.output_bias:
+        total += vocab_size
+    return total + (_embedding_matrices(c) * vocab_size + c.token_types) * d + _positions(c).parameters(c)
 
 
 def _positions(c: ModelConfig) -> PositionalEncoding:
@@ -108,7 +114,7 @@ def _norm_parameters(c: ModelConfig) -> int:
 def _embedding_matrices(c: ModelConfig) -> int:
     """Number of V x d_model matrices among source and target embedding and pre-softmax, after tying."""
     if c.tied_embeddings == "none":
-        return 3 if c.has_encoder else 2
+        return 3 if c.has_both_stacks else 2
     return 2 if c.tied_embeddings == "decoder" else 1
 
 
@@ -149,7 +155,7 @@ def training_flops(config: RowConfig, vocab_size: int, lengths: Lengths) -> floa
 
 
 def _trained(config: RowConfig, lengths: Lengths) -> Lengths:
-    """Lengths of what a row trains on: records, or the contexts of a language model."""
+    """Lengths of what a row trains on: records, or the contexts of a text."""
     if config.context is None:
         return lengths
     return lengths.in_contexts(config.context, config.stride or config.context)
@@ -160,11 +166,12 @@ def forward_flops(config: RowConfig, vocab_size: int, lengths: Lengths) -> float
     c, d, n = config, config.d_model, lengths
     encoder, decoder = c.depths
     feed_forward = (_input_projections(c) + 1) * d * _inner_width(c)
-    if not c.has_encoder:
+    if not c.has_both_stacks:
         tokens = n.source_tokens + n.target_tokens
         # Source and target are one sequence: (S + T)^2 scores.
         squares = n.source_squares + 2 * n.products + n.target_squares
-        stacks = decoder * (_mixer_multiplications(c, True, tokens, squares) + feed_forward * tokens)
+        mixing = _mixer_multiplications(c, c.has_decoder, tokens, squares)
+        stacks = (encoder + decoder) * (mixing + feed_forward * tokens)
     else:
         h = c.cross_heads
         cross = _query_and_output_weights(c, h) * n.target_tokens + _key_and_value_weights(c, h) * n.source_tokens
@@ -173,7 +180,12 @@ def forward_flops(config: RowConfig, vocab_size: int, lengths: Lengths) -> float
         stacks = encoder * (mixing + feed_forward * n.source_tokens)
         mixing = _mixer_multiplications(c, True, n.target_tokens, n.target_squares)
         stacks += decoder * (mixing + feed_forward * n.target_tokens + cross)
-    return 2 * (stacks + vocab_size * d * n.target_tokens)
+    return 2 * (stacks + (vocab_size + (d if c.output_transform else 0)) * d * predicted_tokens(c, n.target_tokens))
+
+
+def predicted_tokens(c: RowConfig, tokens: float) -> float:
+    """Tokens whose logits a step computes: all target tokens, or those that a masked language model predicts."""
+    return tokens if c.has_decoder else c.mask_rate * tokens
 
 
 def _mixer_multiplications(c: ModelConfig, causal: bool, tokens: int, squares: int) -> float:
@@ -219,8 +231,10 @@ def _hidden_matrices(c: RowConfig) -> int:
         width, directions = (c.d_model, 1) if causal else (c.d_model // 2, 2)
         return directions * 4 * width * (c.d_model + width)
 
-    cross = attention(c.cross_heads) if c.has_encoder else 0
-    return encoder * (mixer(causal=False) + feed_forward) + decoder * (mixer(causal=True) + cross + feed_forward)
+    cross = attention(c.cross_heads) if c.has_both_stacks else 0
+    transform = c.d_model**2 if c.output_transform else 0
+    layers = encoder * (mixer(causal=False) + feed_forward) + decoder * (mixer(causal=True) + cross + feed_forward)
+    return layers + transform
 
 
 def run_bytes(config: RowConfig, vocab_size: int, generations: int) -> int:
@@ -248,7 +262,7 @@ def peak_memory(config: RowConfig, vocab_size: int, micro_batch_tokens: int, dev
     residual = 3 * BYTES * d
     encoder, decoder = c.depths
     encoder_layer = mixer + feed_forward + 2 * residual
-    decoder_layer = encoder_layer + (cross + residual if c.has_encoder else 0)
+    decoder_layer = encoder_layer + (cross + residual if c.has_both_stacks else 0)
     sides = 1 if c.has_encoder or c.context is not None else 2  # a decoder-only stack reads source and target
     activations = tokens * (encoder * encoder_layer + sides * decoder * decoder_layer + 2 * 3 * BYTES * d)
     loss = 2 * min(LOGIT_ROWS[device], tokens) * vocab_size * BYTES + vocab_size * d * BYTES

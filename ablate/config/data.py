@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from ablate.config.fields import Section
 
@@ -15,6 +15,7 @@ FILES = "files"  # the corpus given as files beside the study
 HUB = "hf:"
 HUB_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 MAX_CONTEXT = 60_000  # tokens
+_SPLIT = re.compile(r"(?:(?:0|[1-9]\d?|100)(?:/|$)){3}")
 _HUB_NAME = re.compile(r"hf:[\w.-]+/[\w.-]+(?:@[\w./-]+)?")
 
 
@@ -191,11 +192,33 @@ class RowDataConfig(Section):
         None,
         ge=2,
         le=MAX_CONTEXT,
-        description="language models: number of tokens in a training context, and of those that predict a token",
+        description="language models, masked or not: number of tokens in a training context, and of those that "
+        "predict a token",
     )
     stride: int | None = Field(
         None,
         ge=1,
         le=MAX_CONTEXT,
-        description="language models: tokens between the beginnings of two training contexts; unset: context",
+        description="language models, masked or not: tokens between the beginnings of two training contexts; unset: "
+        "context",
     )
+    mask_rate: float = Field(
+        0.15, gt=0.0, lt=1.0, description="masked language models: share of the tokens that are predicted in training"
+    )
+    mask_split: str = Field(
+        "80/10/10",
+        description="masked language models: percentages of the predicted tokens that the model reads as the mask, as "
+        "a random token, and unchanged",
+    )
+    whole_word: bool = Field(
+        False, description="masked language models: choose words in training, with all of their tokens"
+    )
+
+    @field_validator("mask_split")
+    @classmethod
+    def _percentages(cls, value: str) -> str:
+        if not _SPLIT.fullmatch(value) or sum(map(int, value.split("/"))) != 100:
+            raise ValueError(
+                f'"{value}" is not allowed: must be three percentages that add up to 100, such as 80/10/10'
+            )
+        return value

@@ -33,7 +33,8 @@ class DecodingConfig(Section):
         None,
         ge=2,
         le=MAX_CONTEXT,
-        description="language models: number of tokens that predict a token of the test split; unset: context",
+        description="language models, masked or not: number of tokens that predict a token of the test split; unset: "
+        "context",
     )
     eval_stride: int | None = Field(
         None,
@@ -49,4 +50,13 @@ class DecodingConfig(Section):
     )
     generated_tokens: int = Field(
         200, ge=1, le=100_000, description="language models: length of each sample of generated text"
+    )
+    eval_mask_rate: float = Field(
+        0.15, gt=0.0, lt=1.0, description="masked language models: share of the tokens that are masked and scored"
+    )
+    eval_whole_word: bool = Field(
+        False, description="masked language models: choose words for the evaluation, with all of their tokens"
+    )
+    eval_mask_seed: int = Field(
+        1, ge=0, le=1_000_000, description="masked language models: seed of the masks of the evaluation"
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ablate.config.cost import Lengths, flops_per_step, parameters
+from ablate.config.cost import Lengths, flops_per_step, parameters, predicted_tokens
 from ablate.config.resolve import RowConfig
 from ablate.config.training import resolve_precision
 
@@ -78,14 +78,14 @@ def bytes_per_step(config: RowConfig, vocab_size: int, lengths: Lengths) -> floa
     heads = 2 * c.n_heads * (c.d_k + c.d_v)
     feed_forward = 10 * c.d_ff + 40 * d
     attention = 16 * heads + 40 * d
-    if c.has_encoder:
+    if c.has_both_stacks:
         cross = 16 * 2 * c.cross_heads * (c.d_k + c.d_v) + 40 * d
         layers = encoder * source * (attention + feed_forward) + decoder * target * (attention + cross + feed_forward)
     else:
-        layers = decoder * (source + target) * (attention + feed_forward)
-    return layers + 12.0 * target * vocab_size + 34.0 * parameters(config, vocab_size)
+        layers = (encoder + decoder) * (source + target) * (attention + feed_forward)
+    return layers + 12.0 * predicted_tokens(c, target) * vocab_size + 34.0 * parameters(config, vocab_size)
 
 
 def _sublayers(c: RowConfig) -> int:
     encoder, decoder = c.depths
-    return 2 * encoder + (3 if c.has_encoder else 2) * decoder
+    return 2 * encoder + (3 if c.has_both_stacks else 2) * decoder

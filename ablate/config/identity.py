@@ -39,6 +39,8 @@ INTRODUCED: dict[str, Any] = {
     "momentum": None,
     "vocab_size": None, "train_fraction": 1.0,
     "context": None, "stride": None, "feed_forward_bias": True, "embedding_scale": "sqrt(d_model)",
+    "embedding_norm": False, "token_types": 0, "output_transform": False, "output_bias": False,
+    "mask_rate": 0.15, "mask_split": "80/10/10", "whole_word": False,
 }  # fmt: skip
 INTRODUCED_DATA: dict[str, Any] = {
     "corpus": REQUIRED, "direction": REQUIRED, "vocab_size": 37_000,
@@ -50,6 +52,7 @@ INTRODUCED_DECODING: dict[str, Any] = {
     "beam": 4, "alpha": 0.6, "max_extra_length": 50, "average_checkpoints": 1,
     "early_stopping": True, "constrained": False,
     "eval_context": None, "eval_stride": None, "temperature": 1.0, "top_k": None, "generated_tokens": 200,
+    "eval_mask_rate": 0.15, "eval_whole_word": False, "eval_mask_seed": 1,
 }  # fmt: skip
 
 # The test split belongs to a decoding, not to the training.
@@ -102,8 +105,8 @@ def _canonical_model(config: RowConfig) -> dict[str, Any]:
     # within a run, and a study that asks for fp32 refuses a run in another precision.
     values["precision"] = values["precision"] or "fp32"
     values["n_layers"], values["encoder_layers"] = encoder or decoder, None
-    values["decoder_layers"] = decoder if encoder not in (0, decoder) else None
-    if config.mixer == "lstm" and config.has_encoder:  # the only heads are those of attention over the source
+    values["decoder_layers"] = decoder if config.has_both_stacks and decoder != encoder else None
+    if config.mixer == "lstm" and config.has_both_stacks:  # the only heads are those of attention over the source
         values["n_heads"], values["n_cross_heads"] = config.cross_heads, None
     return values
 

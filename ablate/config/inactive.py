@@ -16,11 +16,12 @@ from ablate.errors import listed
 from ablate.formatting import setting_text
 
 _HEADS = ("n_heads", "n_kv_heads", "d_k", "d_v", "attention_scale", "attention_bias", "attention_dropout")
+_ENCODER_ONLY = ("embedding_norm", "token_types", "output_transform", "output_bias")
 # Fields that get their default when they are inactive; the others keep their value.
 _RESET = (
     "n_kv_heads", "n_cross_heads", "attention_scale", "attention_bias", "attention_dropout", "encoder_layers",
     "attention", "attention_window", "relative_clip", "norm", "schedule",
-    "momentum", "adam_beta1", "adam_beta2", "adam_eps",
+    "momentum", "adam_beta1", "adam_beta2", "adam_eps", "decoder_layers", *_ENCODER_ONLY,
 )  # fmt: skip
 
 
@@ -45,26 +46,34 @@ def inactive_fields(c: ModelConfig, training: TrainingConfig) -> Iterator[tuple[
         yield from ((name, "optimizer=sgd") for name in ("adam_beta1", "adam_beta2", "adam_eps"))
     replaced = MIXERS[c.mixer].replaces
     yield from ((name, f"mixer={c.mixer}") for name in replaced)
-    # With an encoder, cross-attention still uses these fields.
-    if "attention" in replaced and not c.has_encoder:
-        yield from ((name, f"mixer={c.mixer} in a decoder-only model, which has no attention") for name in _HEADS)
+    # With both stacks, cross-attention still uses these fields.
+    if "attention" in replaced and not c.has_both_stacks:
+        yield from (
+            (name, f"mixer={c.mixer} with architecture={c.architecture}, which leaves no attention") for name in _HEADS
+        )
     for field, variants in VARIANTS.items():
         variant = variants.get(getattr(c, field))
         if variant and field not in replaced:
             yield from _fields_of_others(field, variants, variant)
-    if not c.has_encoder:
-        yield "encoder_layers", "architecture=decoder-only"
-        yield "n_cross_heads", "architecture=decoder-only"
-        if c.decoder_layers is not None:
-            yield "n_layers", "architecture=decoder-only and decoder_layers set"
-    elif c.encoder_layers is not None and c.decoder_layers is not None:
-        yield "n_layers", "encoder_layers and decoder_layers both set"
+    yield from _of_missing_stacks(c)
     if c.norm_position == "none":
         yield "norm", "norm_position=none"
     attention = ATTENTIONS.get(c.attention)
-    if attention and not attention.forms_scores and not c.has_encoder and "attention" not in replaced:
+    if attention and not attention.forms_scores and not c.has_both_stacks and "attention" not in replaced:
         for name in ("attention_scale", "attention_dropout"):
-            yield name, f"attention={c.attention} in a decoder-only model"
+            yield name, f"attention={c.attention} with architecture={c.architecture}"
+
+
+def _of_missing_stacks(c: ModelConfig) -> Iterator[tuple[str, str]]:
+    """Yield the fields of a stack that the architecture lacks, and N where each stack has its own depth."""
+    present = {"encoder_layers": c.has_encoder, "decoder_layers": c.has_decoder, "n_cross_heads": c.has_both_stacks}
+    yield from ((name, f"architecture={c.architecture}") for name, has_effect in present.items() if not has_effect)
+    if c.has_decoder:
+        yield from ((name, f"architecture={c.architecture}") for name in _ENCODER_ONLY)
+    depths = [name for name in ("encoder_layers", "decoder_layers") if present[name]]
+    if all(getattr(c, name) is not None for name in depths):
+        both = "encoder_layers and decoder_layers both set"
+        yield "n_layers", both if len(depths) == 2 else f"architecture={c.architecture} and {depths[0]} set"
 
 
 def _fields_of_others(selector: str, variants: Mapping[str, Variant], selected: Variant) -> Iterator[tuple[str, str]]:
@@ -112,7 +121,7 @@ def canonical_values(config: ModelConfig, inactive: Mapping[str, str]) -> dict[s
     # With other heads in cross-attention, the number of key heads is not that of both attentions.
     if values["n_kv_heads"] == values["n_heads"] and values["n_cross_heads"] is None:
         values["n_kv_heads"] = None
-    if "n_layers" in inactive:  # both depths are set: the encoder's becomes N; without an encoder, the decoder's
+    if "n_layers" in inactive:  # the depths are set: the encoder's becomes N; without an encoder, the decoder's
         values["n_layers"] = values["encoder_layers"] or values["decoder_layers"]
     for name in ("encoder_layers", "decoder_layers"):
         if values[name] == values["n_layers"]:

@@ -16,6 +16,7 @@ class Metric:
     side: the split that it is measured on, `dev` or `test`.
     of_100: whether scores range from 0 to about 100, so that larger differences are impossible.
     scorer: the library that computes it and signs its scores; empty for metrics of ablate.
+    item: what the test split is a sequence of, and resampled in, for legends.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Metric:
     side: str
     of_100: bool = True
     scorer: str = ""
+    item: str = "sentence"
 
     def is_better(self, difference: float) -> bool:
         """Whether a difference from base is an improvement."""
@@ -36,7 +38,10 @@ PPL = Metric("ppl", "PPL", more_is_better=False, digits=2, side="dev", of_100=Fa
 PPL_CHAR = Metric("ppl_char", "PPL/char", more_is_better=False, digits=3, side="dev", of_100=False)
 
 # The likelihood of a text per byte of UTF-8, which vocabularies and contexts leave comparable.
-BITS_PER_BYTE = Metric("bpb", "bits/byte", more_is_better=False, digits=4, side="test", of_100=False)
+BITS_PER_BYTE = Metric("bpb", "bits/byte", more_is_better=False, digits=4, side="test", of_100=False, item="block")
+# Of tokens that a model cannot read: their mean negative log-likelihood in nats, and the share that it ranks first.
+MASKED_LOSS = Metric("masked_loss", "loss", more_is_better=False, digits=4, side="test", of_100=False, item="block")
+MASKED_ACCURACY = Metric("masked_accuracy", "accuracy", more_is_better=True, digits=2, side="test", item="block")
 
 # sacreBLEU's metrics with its own defaults, and chrF++ with word bigrams.
 TRANSLATION_METRICS = (

@@ -27,9 +27,10 @@ MAX_SIZE = 65_536
 class ModelConfig(Section):
     """Sizes of the model and variants of its parts. Defaults are the paper's base model."""
 
-    architecture: Literal["encoder-decoder", "decoder-only"] = Field(
+    architecture: Literal["encoder-decoder", "decoder-only", "encoder-only"] = Field(
         "encoder-decoder",
-        description="encoder and decoder (3.1), or one causal stack over source and target as one sequence",
+        description="encoder and decoder (3.1); one causal stack, over source and target as one sequence; or the "
+        "encoder alone",
     )
     n_layers: int = Field(6, ge=1, le=256, description="N: number of layers in the encoder and in the decoder")
     encoder_layers: int | None = Field(None, ge=1, le=256, description="number of encoder layers; unset: N")
@@ -92,6 +93,21 @@ class ModelConfig(Section):
     tied_embeddings: Literal["all", "decoder", "none"] = Field(
         "all", description="shared weights: source, target and output embedding (3.4), target and output only, or none"
     )
+    embedding_norm: bool = Field(
+        False,
+        description="normalization of the sum of embeddings and positions, in `encoder-only` (Devlin et al., 2019)",
+    )
+    token_types: int = Field(
+        0,
+        ge=0,
+        le=16,
+        description="number of token types of `encoder-only`; the vector of the first one is added to every embedding, "
+        "as in BERT for a single text",
+    )
+    output_transform: bool = Field(
+        False, description="linear layer, activation and norm before the output matrix of `encoder-only`, as in BERT"
+    )
+    output_bias: bool = Field(False, description="bias of the logits of `encoder-only`, as in BERT")
 
     @field_validator("attention_scale", "embedding_scale", mode="before")
     @classmethod
@@ -110,17 +126,32 @@ class ModelConfig(Section):
 
     @property
     def depths(self) -> tuple[int, int]:
-        """Number of layers of the encoder (0 in a decoder-only model) and of the decoder."""
-        decoder = self.decoder_layers or self.n_layers
-        return (self.encoder_layers or self.n_layers if self.has_encoder else 0), decoder
+        """Number of layers of the encoder (0 in a decoder-only model) and of the decoder (0 in an encoder-only one)."""
+        encoder, decoder = self.encoder_layers or self.n_layers, self.decoder_layers or self.n_layers
+        return (encoder if self.has_encoder else 0), (decoder if self.has_decoder else 0)
 
     @property
     def has_encoder(self) -> bool:
-        """Whether the model has an encoder and a decoder, rather than a decoder only."""
+        """Whether the model has a stack that is not causal."""
+        return self.architecture != "decoder-only"
+
+    @property
+    def has_decoder(self) -> bool:
+        """Whether the model has a causal stack."""
+        return self.architecture != "encoder-only"
+
+    @property
+    def has_both_stacks(self) -> bool:
+        """Whether the model has an encoder, and a decoder with attention over it."""
         return self.architecture == "encoder-decoder"
 
     def places(self, source: int, target: int) -> int:
-        """Positions that a pair of these lengths needs, with BOS and EOS: the longer side, or both as one sequence."""
+        """Positions that a pair of these lengths needs, with BOS and EOS: the longer side, or both as one sequence.
+
+        A model without a decoder reads the source alone, without marks.
+        """
+        if not self.has_decoder:
+            return source
         return max(source, target) + 1 if self.has_encoder else source + target + 2
 
     def inner_width(self, gated: bool) -> int:
@@ -146,7 +177,12 @@ def _incompatible(c: ModelConfig) -> Iterator[str]:
     uses_all_heads = c.mixer == "attention" or c.n_cross_heads is None
     if c.n_kv_heads is not None and uses_all_heads and c.n_heads % c.n_kv_heads:
         yield f"n_kv_heads={c.n_kv_heads} does not divide h={c.n_heads}: groups of query heads must be equal"
-    if c.n_kv_heads is not None and c.n_cross_heads is not None and c.has_encoder and c.n_cross_heads % c.n_kv_heads:
+    if (
+        c.n_kv_heads is not None
+        and c.n_cross_heads is not None
+        and c.has_both_stacks
+        and c.n_cross_heads % c.n_kv_heads
+    ):
         cross = f"n_cross_heads={c.n_cross_heads}"
         yield f"n_kv_heads={c.n_kv_heads} does not divide {cross}: groups of heads must be equal"
     if POSITIONAL_ENCODINGS.get(c.positional_encoding, PositionalEncoding()).in_attention:
@@ -155,5 +191,6 @@ def _incompatible(c: ModelConfig) -> Iterator[str]:
             yield f"{positions} acts inside self-attention, which mixer={c.mixer} replaces"
         if not ATTENTIONS.get(c.attention, Attention()).forms_scores:
             yield f"{positions} acts on attention scores, which attention={c.attention} does not compute"
-    if c.tied_embeddings == "decoder" and not c.has_encoder:
-        yield "tied_embeddings=decoder does not work without an encoder: there is no source embedding; use all or none"
+    if c.tied_embeddings == "decoder" and not c.has_both_stacks:
+        missing = "a decoder" if c.has_encoder else "an encoder"
+        yield f"tied_embeddings=decoder does not work without {missing}: there is one embedding; use all or none"

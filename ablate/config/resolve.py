@@ -44,12 +44,21 @@ _LLAMA: dict[str, Any] = {
     **_CAUSAL, "dropout": 0.0, "positional_encoding": "rope", "norm": "rmsnorm", "activation": "swiglu",
     "feed_forward_bias": False,
 }  # fmt: skip
+# BERT (Devlin et al., 2019), for masked tokens: without its sentence pairs.
+_BERT: dict[str, Any] = {
+    "architecture": "encoder-only", "d_k": None, "d_v": None, "dropout": 0.1, "attention_dropout": 0.1,
+    "label_smoothing": 0.0, "positional_encoding": "learned", "max_positions": 512, "norm": "layernorm",
+    "norm_position": "post", "activation": "gelu", "attention_bias": True, "tied_embeddings": "all",
+    "embedding_scale": 1, "embedding_norm": True, "token_types": 2, "output_transform": True, "output_bias": True,
+}  # fmt: skip
 PRESETS: dict[str, dict[str, Any]] = {
     "base": _BASE,
     "big": {**_BASE, "d_model": 1024, "d_ff": 4096, "n_heads": 16, "dropout": 0.3},
     "gpt-nano": {**_GPT, "n_layers": 3, "d_model": 48, "d_ff": 192, "n_heads": 3},
     "gpt2-small": {**_GPT, "n_layers": 12, "d_model": 768, "d_ff": 3072, "n_heads": 12},
     "llama-tiny": {**_LLAMA, "n_layers": 6, "d_model": 288, "d_ff": 1152, "n_heads": 6},
+    "bert-tiny": {**_BERT, "n_layers": 2, "d_model": 128, "d_ff": 512, "n_heads": 2},
+    "bert-base": {**_BERT, "n_layers": 12, "d_model": 768, "d_ff": 3072, "n_heads": 12},
 }
 
 

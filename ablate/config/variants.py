@@ -44,6 +44,10 @@ class Sizes(Protocol):
 
     @property
     def has_encoder(self) -> bool:
+        """Whether the model has a stack that is not causal."""
+
+    @property
+    def has_both_stacks(self) -> bool:
         """Whether the model has an encoder and a decoder."""
 
     @property
@@ -132,7 +136,7 @@ def _relative_parameters(s: Sizes) -> int:
 
 
 def _stacks(s: Sizes) -> int:
-    return 2 if s.has_encoder else 1
+    return 2 if s.has_both_stacks else 1
 
 
 def _linear_multiplications(s: Sizes, causal: bool, tokens: int, squares: int) -> int:
@@ -162,18 +166,18 @@ def _odd_halves(s: Sizes) -> str | None:
     return None
 
 
-MARIAN, LLAMA, GPT2 = "MarianMTModel", "LlamaForCausalLM", "GPT2LMHeadModel"
+MARIAN, LLAMA, GPT2, BERT = "MarianMTModel", "LlamaForCausalLM", "GPT2LMHeadModel", "BertForMaskedLM"
 TRANSLATOR, GENERATOR = "ctranslate2's Translator", "ctranslate2's Generator"
 _CTRANSLATE2 = frozenset({TRANSLATOR, GENERATOR})
-_ALL = frozenset({MARIAN, LLAMA, GPT2}) | _CTRANSLATE2
+_ALL = frozenset({MARIAN, LLAMA, GPT2, BERT}) | _CTRANSLATE2
 
 POSITIONAL_ENCODINGS = {
-    "sinusoidal": PositionalEncoding(error=_odd_d_model, exports=_CTRANSLATE2 | {MARIAN, GPT2}),
+    "sinusoidal": PositionalEncoding(error=_odd_d_model, exports=_CTRANSLATE2 | {MARIAN, GPT2, BERT}),
     "learned": PositionalEncoding(
         parameters=lambda s: _stacks(s) * s.max_positions * s.d_model,
-        exports=_CTRANSLATE2 | {GPT2},
+        exports=_CTRANSLATE2 | {GPT2, BERT},
     ),
-    "none": PositionalEncoding(exports=_CTRANSLATE2 | {GPT2}),
+    "none": PositionalEncoding(exports=_CTRANSLATE2 | {GPT2, BERT}),
     "rope": PositionalEncoding(in_attention=True, error=_odd_d_k, exports=_CTRANSLATE2 | {LLAMA}),
     "relative": PositionalEncoding(
         in_attention=True,
@@ -201,12 +205,12 @@ ATTENTIONS = {
     ),
 }
 ACTIVATIONS = {
-    "relu": Activation(exports=_CTRANSLATE2 | {MARIAN, GPT2}),
-    "gelu": Activation(exports=_CTRANSLATE2 | {MARIAN, GPT2}),
+    "relu": Activation(exports=_CTRANSLATE2 | {MARIAN, GPT2, BERT}),
+    "gelu": Activation(exports=_CTRANSLATE2 | {MARIAN, GPT2, BERT}),
     "swiglu": Activation(gated=True, exports=_CTRANSLATE2 | {LLAMA}),
 }
 NORMS = {
-    "layernorm": Norm(vectors=2, exports=_CTRANSLATE2 | {MARIAN, GPT2}),
+    "layernorm": Norm(vectors=2, exports=_CTRANSLATE2 | {MARIAN, GPT2, BERT}),
     "rmsnorm": Norm(vectors=1, exports=_CTRANSLATE2 | {LLAMA}),
 }
 MIXERS = {

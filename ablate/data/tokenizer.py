@@ -17,9 +17,11 @@ from ablate.data.io import MAX_LINE_BYTES
 from ablate.errors import DataError
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
+MASK = UNK  # of masked language models: lossless vocabularies have no unknown token
 
 Kind = Literal["bpe", "unigram", "bytes"]
 _MARKS = ("<pad>", "<unk>", "<s>", "</s>")
+FIRST_TOKEN = len(_MARKS)  # the smallest id of a token of the text
 _SPACE = "\u2581"  # SentencePiece's character for a space
 T = TypeVar("T")
 _LOSSLESS = {
@@ -76,6 +78,18 @@ class Tokenizer:
             [self._bytes_of(id, piece) for id, piece in enumerate(self.pieces(list(range(self.vocab_size))))]
         )
 
+    def spaces(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Whether the text of each id begins with white space, and whether it ends with it; marks do both."""
+        texts = [self._text_of(id, piece) for id, piece in enumerate(self.pieces(list(range(self.vocab_size))))]
+        first, last = ([not text or text[end].isspace() for text in texts] for end in (0, -1))
+        return np.array(first), np.array(last)
+
+    def _text_of(self, id: int, piece: str) -> str:
+        """The text of an id; empty for a mark, and a letter for a byte of a character."""
+        if self._processor.is_byte(id):
+            return "x"
+        return "" if self._is_special(id) else piece.replace(_SPACE, " ")
+
     def _bytes_of(self, id: int, piece: str) -> int:
         if self._processor.is_byte(id):
             return 1
@@ -116,6 +130,10 @@ class ByteTokenizer(Tokenizer):
     def byte_lengths(self) -> NDArray[np.int64]:
         """Bytes of text that each id stands for: 0 for marks."""
         return np.array([0] * len(_MARKS) + [1] * 256)
+
+    def _text_of(self, id: int, piece: str) -> str:
+        byte = id - len(_MARKS)
+        return "" if byte < 0 else chr(byte) if byte < 128 else "x"
 
     def _piece(self, id: int) -> str:
         byte = id - len(_MARKS)

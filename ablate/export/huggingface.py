@@ -1,4 +1,4 @@
-"""Models for Hugging Face's transformers: MarianMTModel, LlamaForCausalLM and GPT2LMHeadModel.
+"""Models for Hugging Face's transformers: MarianMTModel, LlamaForCausalLM, GPT2LMHeadModel and BertForMaskedLM.
 
 The first two order the entries of some vectors in another way than the paper. The rows and columns of the weights are
 reordered accordingly; the function that the model computes stays the same.
@@ -18,6 +18,7 @@ from torch import Tensor
 from ablate.config import ModelConfig
 from ablate.data.corpus import TOKENIZER
 from ablate.data.tokenizer import BOS, EOS, PAD, UNK, ByteTokenizer
+from ablate.decoding.fill import MASK_TEXT
 from ablate.export.trained_model import Affine, TrainedModel, even_then_odd
 from ablate.model.norms import EPS
 from ablate.model.positions import sinusoids
@@ -278,17 +279,109 @@ def _position_table(model: TrainedModel) -> Tensor:
     return torch.zeros(c.max_positions, c.d_model)
 
 
+def write_bert(model: TrainedModel, folder: Path) -> None:
+    """Write a masked language model for `BertForMaskedLM.from_pretrained`, with its tokenizer.
+
+    Token types, the bias of the logits and the biases of the projections are zeros where this model has none. As for
+    GPT-2, a factor of the embeddings goes into them, other positions become a table, and shared heads of keys and
+    values are repeated. The mask has the id of `<unk>`, which no text contains.
+    """
+    write_json(folder / "config.json", bert_configuration(model.config, model.tokenizer.vocab_size))
+    _write_tokenizer(model, folder, mask=MASK_TEXT)
+    write_weights(folder, _bert_tensors(model))
+
+
+def bert_configuration(c: ModelConfig, vocab_size: int) -> dict[str, Any]:
+    """Return the content of config.json."""
+    return {
+        "model_type": "bert",
+        "architectures": ["BertForMaskedLM"],
+        "dtype": "float32",
+        "vocab_size": vocab_size,
+        "hidden_size": c.d_model,
+        "num_hidden_layers": c.depths[0],
+        "num_attention_heads": c.n_heads,
+        "intermediate_size": c.d_ff,
+        "hidden_act": c.activation,
+        "hidden_dropout_prob": c.dropout,
+        "attention_probs_dropout_prob": c.attention_dropout,
+        "max_position_embeddings": c.max_positions,
+        "type_vocab_size": max(1, c.token_types),
+        "layer_norm_eps": EPS,
+        "tie_word_embeddings": _is_tied(c),
+        "pad_token_id": PAD,
+    }
+
+
+def _bert_tensors(model: TrainedModel) -> dict[str, Tensor]:
+    """Return the weights under BERT's names."""
+    weights, c = model.weights, model.config
+    zeros = torch.zeros(1, c.d_model)
+    tensors = {
+        "bert.embeddings.word_embeddings.weight": weights["embedding.weight"] * _embedding_scale(c),
+        "bert.embeddings.position_embeddings.weight": _position_table(model),
+        "bert.embeddings.token_type_embeddings.weight": weights.get("token_types.weight", zeros),
+        **_bert_head(model),
+    }
+    norms = {"embedding_norm": "bert.embeddings.LayerNorm"}
+    projections: dict[str, Affine] = {}
+    group = c.n_heads // (c.n_kv_heads or c.n_heads)
+    for i in range(c.depths[0]):
+        ours, theirs = f"encoder.{i}", f"bert.encoder.layer.{i}"
+        Q, K, V, output = model.attention(f"{ours}.mixer")
+        projections |= {
+            f"{theirs}.attention.self.query": Q,
+            f"{theirs}.attention.self.key": _repeated(K, c.d_k, group),
+            f"{theirs}.attention.self.value": _repeated(V, c.d_v, group),
+            f"{theirs}.attention.output.dense": output,
+            f"{theirs}.intermediate.dense": model.affine(f"{ours}.feed_forward.W_1"),
+            f"{theirs}.output.dense": model.affine(f"{ours}.feed_forward.W_2"),
+        }
+        norms |= {
+            f"{ours}.around_mixer.norm": f"{theirs}.attention.output.LayerNorm",
+            f"{ours}.around_feed_forward.norm": f"{theirs}.output.LayerNorm",
+        }
+    for name, (W, b) in projections.items():
+        tensors[f"{name}.weight"], tensors[f"{name}.bias"] = W, b
+    for ours, theirs in norms.items():
+        for part in ("weight", "bias"):
+            tensors[f"{theirs}.{part}"] = weights[f"{ours}.{part}"]
+    return tensors
+
+
+def _bert_head(model: TrainedModel) -> dict[str, Tensor]:
+    """Return the weights between the last layer and the logits."""
+    dense, theirs = model.affine("output_transform.linear"), "cls.predictions"
+    bias = model.weights.get("output_bias", torch.zeros(model.tokenizer.vocab_size))
+    separate = {f"{theirs}.decoder.weight": matrix for matrix in _output_matrix(model).values()}
+    return {
+        f"{theirs}.transform.dense.weight": dense.W,
+        f"{theirs}.transform.dense.bias": dense.b,
+        f"{theirs}.transform.LayerNorm.weight": model.weights["output_transform.norm.weight"],
+        f"{theirs}.transform.LayerNorm.bias": model.weights["output_transform.norm.bias"],
+        f"{theirs}.bias": bias,
+        **separate,
+        **({f"{theirs}.decoder.bias": bias.clone()} if separate else {}),  # a file holds no tensor twice
+    }
+
+
 def _write_generation_and_tokenizer(model: TrainedModel, folder: Path) -> None:
-    """Write greedy generation as the default, and the vocabulary: of bytes for `tokenizers`, or SentencePiece's."""
+    """Write greedy generation as the default, and the vocabulary."""
     marks = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD}
     limits = {"suppress_tokens": [PAD, UNK, BOS], "max_length": model.config.max_positions}
     write_json(folder / "generation_config.json", {**marks, **limits})
+    _write_tokenizer(model, folder)
+
+
+def _write_tokenizer(model: TrainedModel, folder: Path, mask: str | None = None) -> None:
+    """Write the vocabulary: of bytes for `tokenizers`, or SentencePiece's. `mask` replaces the unknown token."""
     if not isinstance(model.tokenizer, ByteTokenizer):
         (folder / TOKENIZER).write_bytes(model.tokenizer.model)
         return
     pad, unk, bos, eos = (model.vocabulary()[mark] for mark in (PAD, UNK, BOS, EOS))
-    write_json(folder / "tokenizer.json", _byte_level([pad, unk, bos, eos]))
-    special = {"pad_token": pad, "unk_token": unk, "bos_token": bos, "eos_token": eos}
+    write_json(folder / "tokenizer.json", _byte_level([pad, mask or unk, bos, eos]))
+    second = {"unk_token": unk} if mask is None else {"mask_token": mask}
+    special = {"pad_token": pad, **second, "bos_token": bos, "eos_token": eos}
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": model.config.max_positions}
     write_json(folder / "tokenizer_config.json", {**settings, **special, "clean_up_tokenization_spaces": False})
 

@@ -12,13 +12,13 @@ from typing import Any
 
 from ablate.config import ModelConfig
 from ablate.config.plugins import without_digest
-from ablate.config.variants import GENERATOR, GPT2, LLAMA, MARIAN, TRANSLATOR, exportable
+from ablate.config.variants import BERT, GENERATOR, GPT2, LLAMA, MARIAN, TRANSLATOR, exportable
 from ablate.errors import listed
 from ablate.export import ctranslate
-from ablate.export.huggingface import write_gpt2, write_llama, write_llama_language_model, write_marian
+from ablate.export.huggingface import write_bert, write_gpt2, write_llama, write_llama_language_model, write_marian
 from ablate.export.trained_model import TrainedModel
 from ablate.formatting import setting_text
-from ablate.tasks import LanguageModel, Translation
+from ablate.tasks import LanguageModel, MaskedLanguageModel, Translation
 
 Rules = Iterator[tuple[bool, str]]  # whether the rule is violated, and the violation
 
@@ -55,10 +55,7 @@ def _text(value: object) -> str:
 
 
 def _marian_rules(c: ModelConfig) -> Rules:
-    yield (
-        not c.d_k == c.d_v == c.d_model / c.n_heads,
-        f"d_k={c.d_k} and d_v={c.d_v}, but every head of MarianMTModel has size d_model / h",
-    )
+    yield _other_head_sizes(c, MARIAN)
     yield _other_cross_heads(c, "MarianMTModel")
     yield (
         # T5's attention bias exists in transformers only in T5 itself, whose feed-forward network is another one.
@@ -68,10 +65,11 @@ def _marian_rules(c: ModelConfig) -> Rules:
 
 
 def _gpt2_rules(c: ModelConfig) -> Rules:
-    yield (
-        not c.d_k == c.d_v == c.d_model / c.n_heads,
-        f"d_k={c.d_k} and d_v={c.d_v}, but every head of GPT2LMHeadModel has size d_model / h",
-    )
+    yield _other_head_sizes(c, GPT2)
+
+
+def _bert_rules(c: ModelConfig) -> Rules:
+    yield _other_head_sizes(c, BERT)
 
 
 def _llama_rules(c: ModelConfig) -> Rules:
@@ -94,6 +92,13 @@ def _generator_rules(c: ModelConfig) -> Rules:
 
 def _two_head_sizes(c: ModelConfig, name: str) -> tuple[bool, str]:
     return c.d_k != c.d_v, f"d_k={c.d_k} and d_v={c.d_v}, but {name} needs them equal"
+
+
+def _other_head_sizes(c: ModelConfig, name: str) -> tuple[bool, str]:
+    return (
+        not c.d_k == c.d_v == c.d_model / c.n_heads,
+        f"d_k={c.d_k} and d_v={c.d_v}, but every head of {name} has size d_model / h",
+    )
 
 
 def _other_cross_heads(c: ModelConfig, name: str) -> tuple[bool, str]:
@@ -184,17 +189,35 @@ LANGUAGE_MODELS: dict[str, tuple[Target, ...]] = {
         replace(_LLAMA, write=write_llama_language_model),
     )
 }
+MASKED_LANGUAGE_MODELS: dict[str, tuple[Target, ...]] = {
+    "huggingface": (
+        Target(
+            BERT,
+            {
+                **_variants(BERT, "mixer", "attention", "positional_encoding"),
+                "attention_scale": ("1/sqrt(d_k)",),
+                **_variants(BERT, "activation", "norm"),
+                "norm_position": ("post",),
+                "residual": (True,),
+                "embedding_norm": (True,),
+                "output_transform": (True,),
+            },
+            _bert_rules,
+            write_bert,
+        ),
+    )
+}
+_ONE_STACK = {LanguageModel.name: LANGUAGE_MODELS, MaskedLanguageModel.name: MASKED_LANGUAGE_MODELS}
 
 
 def target_of(task: str, config: ModelConfig, library: str) -> Target | None:
     """The model of a library that a run is exported as; None if the library has none for the task."""
     if task == Translation.name:
         return TARGETS[library][config.architecture]
-    if task != LanguageModel.name or library not in LANGUAGE_MODELS:
-        return None
-    return min(LANGUAGE_MODELS[library], key=lambda target: len(target.violations(config)))
+    targets = _ONE_STACK.get(task, {}).get(library, ())
+    return min(targets, key=lambda target: len(target.violations(config)), default=None)
 
 
 def exportable_tasks(library: str) -> tuple[str, ...]:
     """Names of the tasks whose runs can be exported to a library."""
-    return (Translation.name, LanguageModel.name) if library in LANGUAGE_MODELS else (Translation.name,)
+    return (Translation.name, *(task for task, targets in _ONE_STACK.items() if library in targets))

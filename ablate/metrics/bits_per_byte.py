@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,12 +59,15 @@ def blocks_of(sequences: TokenSequences, tokenizer: Tokenizer) -> Blocks:
 
 def nats_of_tokens(states: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
     """Negative log-likelihood of each token in nats: states (n, d_model), output matrix (V, d_model) -> (n), fp64."""
-    parts = []
-    for rows in torch.arange(len(targets)).split(_ROWS):
-        part = slice(int(rows[0]), int(rows[-1]) + 1)
-        logits = F.linear(states[part], weight).float()
-        parts.append(F.cross_entropy(logits, targets[part], reduction="none").double())
-    return torch.cat(parts)
+    parts = logits_in_parts(states, weight, targets)
+    return torch.cat([F.cross_entropy(logits, some, reduction="none").double() for logits, some in parts])
+
+
+def logits_in_parts(states: Tensor, weight: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the logits (m, V) in fp32 and the targets (m) of a number of tokens that fits into the memory."""
+    for start in range(0, len(targets), _ROWS):
+        part = slice(start, start + _ROWS)
+        yield F.linear(states[part], weight).float(), targets[part]
 
 
 def lines_of(nats: NDArray[np.float64], blocks: Blocks, context: int, stride: int) -> list[str]:

@@ -16,11 +16,16 @@ from ablate.model.builder import ModelBuilder
 from ablate.model.decoder_only import DecoderOnly
 from ablate.model.decoding_cache import DecodingCache
 from ablate.model.encoder_decoder import EncoderDecoder
+from ablate.model.encoder_only import EncoderOnly
 from ablate.model.transformer import Transformer
 
 __all__ = ["ARCHITECTURES", "DecodingCache", "Transformer", "build"]
 
-ARCHITECTURES: dict[str, type[Transformer]] = {"encoder-decoder": EncoderDecoder, "decoder-only": DecoderOnly}
+ARCHITECTURES: dict[str, type[Transformer]] = {
+    "encoder-decoder": EncoderDecoder,
+    "decoder-only": DecoderOnly,
+    "encoder-only": EncoderOnly,
+}
 
 
 def build(

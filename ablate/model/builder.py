@@ -79,14 +79,17 @@ class ModelBuilder:
 
     def feed_forward(self) -> FeedForward:
         """The feed-forward network of a layer."""
-        activation = self._variant("activation", ACTIVATIONS, Activation)
-        return feed_forward(self.config, activation, self.init, self.random)
+        return feed_forward(self.config, self.activation(), self.init, self.random)
 
     def norm(self) -> nn.Module:
         """A normalization; the identity where the model has none."""
         if self.config.norm_position == "none":
             return nn.Identity()
         return self._variant("norm", NORMS, nn.Module, self.config.d_model)
+
+    def activation(self) -> Activation:
+        """The activation function, without the gate of a gated one."""
+        return self._variant("activation", ACTIVATIONS, Activation)
 
     def residual(self) -> PostNorm:
         """Residual connection, dropout and norm around a sub-layer."""

@@ -80,7 +80,7 @@ class DecoderOnly(Transformer):
         return states.gather(1, columns[:, :, None].expand(-1, -1, states.shape[2]))
 
     def read(self, tokens: Tensor) -> Tensor:
-        """Read one sequence, as a language model does: (B, T), padded with 0 at the end -> states (B, T, d_model)."""
+        """Read one sequence: token ids (B, T), padded with 0 at the end -> states (B, T, d_model)."""
         states, _ = self._apply_stack(tokens)
         return states
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ablate.kernels.device import on_gpu
 from ablate.model.attention_context import AttentionContext
 from ablate.model.builder import ModelBuilder
 from ablate.model.decoding_cache import DecodingCache
 from ablate.model.kv_cache import KeyValues
-from ablate.model.stack import DecoderLayer, Layer, Stack
+from ablate.model.stack import DecoderLayer, Layer, Stack, apply_encoder, encoder_context
 from ablate.model.transformer import Transformer
 
 
@@ -83,22 +82,11 @@ class EncoderDecoder(Transformer):
 
     def encode(self, source: Tensor) -> Memory:
         """Encode token ids (B, S), padded with 0 at the end."""
-        tokens = source != 0
-        positions = torch.arange(source.shape[1], device=source.device)
-        # A batch without padding needs no mask. On a GPU the question would stop the queue, and gains little.
-        unpadded = not on_gpu(tokens) and bool(tokens.all())
-        key_mask = None if unpadded else tokens[:, None, None, :]
-        # Once for all layers, because a GPU has to stop for it.
-        with_lengths = key_mask is not None and any(layer.mixer.needs_lengths for layer in self.encoder)
-        lengths = tokens.sum(1).cpu() if with_lengths else None
-        context = AttentionContext(positions, positions, key_mask, lengths=lengths)
+        context = encoder_context(source, self.encoder)
         embedding = self.embedding if self.source_embedding is None else self.source_embedding
-        x = self.embedding_dropout(self.source_positions.embed(embedding(source), positions))
-        for i, layer in enumerate(self.encoder):
-            x, _ = layer.apply_mixer(x, None, replace(context, positional_encoding=self.source_positions, layer=i))
-            x = layer.apply_feed_forward(x)
-        x = self.encoder_norm(x)
-        return Memory([layer.cross_attention.key_values(x, context) for layer in self.decoder], key_mask)
+        x = self.embedding_dropout(self.source_positions.embed(embedding(source), context.query_positions))
+        x = self.encoder_norm(apply_encoder(self.encoder, x, self.source_positions, context))
+        return Memory([layer.cross_attention.key_values(x, context) for layer in self.decoder], context.key_mask)
 
     def start(self, source: Tensor, K: int) -> EncoderDecoderCache:
         """Encode token ids (B, S), and start to decode at most K hypotheses for each."""

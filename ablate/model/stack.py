@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
+import torch
 from torch import Tensor, nn
 
+from ablate.kernels.device import on_gpu
 from ablate.model.attention_context import AttentionContext
 from ablate.model.builder import ModelBuilder
 from ablate.model.kv_cache import KeyValues
@@ -64,3 +67,24 @@ class Stack(nn.ModuleList, Generic[LayerType]):
 
     def __iter__(self) -> Iterator[LayerType]:
         return super().__iter__()  # type: ignore[return-value]
+
+
+def encoder_context(source: Tensor, layers: Stack[Layer]) -> AttentionContext:
+    """Context of self-attention in an encoder: token ids (B, S), padded with 0 at the end."""
+    tokens = source != 0
+    positions = torch.arange(source.shape[1], device=source.device)
+    # A batch without padding needs no mask. On a GPU the question would stop the queue, and gains little.
+    unpadded = not on_gpu(tokens) and bool(tokens.all())
+    key_mask = None if unpadded else tokens[:, None, None, :]
+    # Once for all layers, because a GPU has to stop for it.
+    with_lengths = key_mask is not None and any(layer.mixer.needs_lengths for layer in layers)
+    lengths = tokens.sum(1).cpu() if with_lengths else None
+    return AttentionContext(positions, positions, key_mask, lengths=lengths)
+
+
+def apply_encoder(layers: Stack[Layer], x: Tensor, encoding: PositionalEncoding, context: AttentionContext) -> Tensor:
+    """Apply the layers of an encoder: (B, S, d_model) -> (B, S, d_model)."""
+    for i, layer in enumerate(layers):
+        x, _ = layer.apply_mixer(x, None, replace(context, positional_encoding=encoding, layer=i))
+        x = layer.apply_feed_forward(x)
+    return x

@@ -37,6 +37,10 @@ class Transformer(nn.Module):
         """
         raise NotImplementedError
 
+    def read(self, tokens: Tensor) -> Tensor:
+        """Read one sequence, as language models do: (B, T), padded with 0 at the end -> states (B, T, d_model)."""
+        raise NotImplementedError
+
     def start(self, source: Tensor, K: int) -> DecodingCache:
         """Start to decode at most K hypotheses for each sentence of token ids (B, S), padded with 0 at the end."""
         raise NotImplementedError

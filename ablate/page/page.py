@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ablate.config.inactive import inactive_fields
 from ablate.config.metrics import PPL, Metric
 from ablate.formatting import duration, number, setting_text, signed
 from ablate.page.designs import Drawing, Listing, design_sections
@@ -132,7 +133,9 @@ def _point_title(row: Point, metric: Metric, cost: str) -> str:
 
 
 def _settings(table: Table) -> dict[str, Listing]:
-    base = table.rows[0].row.config.model_dump()
+    config = table.rows[0].row.config
+    unused = {**dict(inactive_fields(config, config)), **table.study.task.unused_fields}
+    base = config.model_dump(exclude=set(unused))
     data = table.study.data.model_dump(exclude={"folder"})
     changes = [
         (row.row.label, ", ".join(f"{name}={setting_text(value)}" for name, value in row.row.changed.items()))

@@ -190,13 +190,14 @@ def _significance(verdict: Verdict) -> Iterator[Text]:
         yield Text(f"  95 % over {verdict.n} seeds {interval}, {p_text(test.p)}; {own}", style="dim")
     if verdict.bootstrap:
         interval = interval_text(verdict.bootstrap.low, verdict.bootstrap.high, digits)
-        yield Text(f"  95 % over test sentences {interval}, {p_text(verdict.bootstrap.p)}", style="dim")
+        yield Text(f"  95 % over test {verdict.metric.item}s {interval}, {p_text(verdict.bootstrap.p)}", style="dim")
 
 
 def _legend(comparison: Comparison) -> str:
     rows = f"{comparison.second.row.label} minus {comparison.first.row.label}"
     return (
-        f"Differences: {rows}, paired by seed, with the noise of the seeds of all rows and of the test sentences. "
+        f"Differences: {rows}, paired by seed, with the noise of the seeds of all rows and of the test "
+        f"{comparison.table.main.item}s. "
         f"Only this pair is tested: p < {LEVEL:g} is not corrected for other rows."
     )
 
@@ -227,21 +228,27 @@ def _sentences(comparison: Comparison) -> Iterator[Text]:
     if comparison.seed is None:
         yield Text("\nNo seed has predictions of both rows.", style="dim")
         return
-    title = comparison.table.main.title
-    yield Text(f"\nSentences that differ most in {title} (scored one by one, seed {comparison.seed})", style="bold")
+    metric = comparison.table.main
+    yield Text(
+        f"\n{metric.item.capitalize()}s that differ most in {metric.title} (scored one by one, seed {comparison.seed})",
+        style="bold",
+    )
     # All differences are zero, so that none was picked.
     if not comparison.sentences:
-        yield Text("None: both rows have equal scores for every sentence.")
+        yield Text(f"None: both rows have equal scores for every {metric.item}.")
     for one in comparison.sentences:
         yield from _sentence(one, comparison)
 
 
 def _sentence(one: ItemDifference, comparison: Comparison) -> Iterator[Text]:
+    metric = comparison.table.main
     names = (*(name for name, _ in one.sample), comparison.first.row.label, comparison.second.row.label)
     wide = max(map(len, names))
-    yield Text(f"\n{'':<{wide}}  sentence {one.number}, {signed(one.difference, 1)}", style="dim")
+    yield Text(f"\n{'':<{wide}}  {metric.item} {one.number}, {signed(one.difference, metric.digits)}", style="dim")
     labels = comparison.first.row.label, comparison.second.row.label
     for name, text in one.sample:
         yield Text.assemble((f"{name:<{wide}}  ", "dim"), printable(text))
     for label, text, score in zip(labels, one.predictions, one.scores, strict=True):
-        yield Text.assemble((f"{label:<{wide}}  ", "dim"), printable(text) or "(empty)", (f"  {score:.1f}", "dim"))
+        yield Text.assemble(
+            (f"{label:<{wide}}  ", "dim"), printable(text) or "(empty)", (f"  {score:.{metric.digits}f}", "dim")
+        )

@@ -422,7 +422,7 @@ def _difference_legend(table: Table, form: _Form) -> list[str]:
     if several:
         several_bases = sum(row.row.is_base for row in table.rows) > 1
         rows = "the rows of each size" if several_bases else plural(table.family, "row")
-        sentences = " and of the test sentences" if any(verdict.bootstrap for verdict in verdicts) else ""
+        sentences = f" and of the test {table.main.item}s" if any(verdict.bootstrap for verdict in verdicts) else ""
         margin = next((verdict.margin for verdict in verdicts if verdict.margin is not None), None)
         within = "" if margin is None else f" as good as base: significantly less than ±{margin:g} away."
         lines.append(

@@ -1,4 +1,4 @@
-"""Use a trained run: load it, predict texts from texts with it, or generate text."""
+"""Use a trained run: load it, predict texts from texts with it, generate text, or fill masks."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ablate.config import ModelConfig, RowConfig
 from ablate.config.plugins import without_digest
 from ablate.data.corpus import Corpus
 from ablate.decoding import translate
+from ablate.decoding.fill import MASK_TEXT, FilledText, encode_masked, fill_masks
 from ablate.decoding.generate import generate_text
 from ablate.errors import DataError, StoreError, UsageError, listed
 from ablate.kernels.device import prepare
@@ -20,7 +21,7 @@ from ablate.model import Transformer
 from ablate.run.pipeline import load_model
 from ablate.store import Results, RunFolder
 from ablate.store.records import Result, RunRecord
-from ablate.tasks import TASKS, LanguageModel, SequenceToSequence, Task, task_of
+from ablate.tasks import TASKS, LanguageModel, MaskedLanguageModel, SequenceToSequence, Task, task_of
 
 CPU = torch.device("cpu")
 
@@ -80,9 +81,15 @@ def language_model_run(folder: RunFolder, results: Results, device: torch.device
     return load_run(folder, results, device)
 
 
+def masked_language_model_run(folder: RunFolder, results: Results, device: torch.device = CPU) -> LoadedRun:
+    """Load a finished run of a masked language model; errors as for `sequence_run`."""
+    _refuse_other_tasks(folder, MaskedLanguageModel)
+    return load_run(folder, results, device)
+
+
 def attention_run(folder: RunFolder, results: Results, device: torch.device = CPU) -> LoadedRun:
     """Load a finished run whose attention can be shown; errors as for `sequence_run`."""
-    _refuse_other_tasks(folder, SequenceToSequence, LanguageModel)
+    _refuse_other_tasks(folder, SequenceToSequence, LanguageModel, MaskedLanguageModel)
     return load_run(folder, results, device)
 
 
@@ -118,6 +125,28 @@ def generate(
     config = run.config.model_copy(update=dict(settings))
     for number in range(seed, seed + count):
         yield prompt + generate_text(run.model, run.corpus.tokenizer, prompt, config, number)
+
+
+def fill(folder: RunFolder, results: Results, text: str, top: int) -> FilledText:
+    """Fill the masks of a text with the weights of the chosen step.
+
+    Args:
+        folder: of the run.
+        results: the results root.
+        text: with `<mask>` for each masked token.
+        top: number of candidates for each mask.
+
+    Raises:
+        UsageError: the run has another task, or the text has no mask.
+        StoreError: the run is not finished, or the run or its corpus is damaged.
+        DataError: the text is longer than the model's positions.
+    """
+    if MASK_TEXT not in text:
+        raise UsageError(f'the text has no {MASK_TEXT}, such as in "the {MASK_TEXT} sleeps"')
+    run = masked_language_model_run(folder, results)
+    ids = encode_masked(run.corpus.tokenizer, text)
+    refuse_too_long(run.config, "the text", len(ids))
+    return fill_masks(run.model, run.corpus.tokenizer, ids, top)
 
 
 def translate_text(

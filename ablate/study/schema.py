@@ -20,7 +20,7 @@ from ablate.study.matching import FREE_FIELDS
 from ablate.study.select import MAX_SEEDS
 from ablate.study.settings import MAX_SIZES
 from ablate.study.tuning import TUNED
-from ablate.tasks import TASKS, LanguageModel, Parsing, Task, Translation
+from ablate.tasks import TASKS, LanguageModel, MaskedLanguageModel, Parsing, Task, Translation
 
 Schema = dict[str, Any]
 
@@ -270,7 +270,7 @@ def _translation_data() -> Schema:
 
 
 def _language_data() -> Schema:
-    """Schema of the data section of a language model."""
+    """Schema of the data section of a language model, masked or not."""
     whole = LanguageData.model_json_schema()
     properties = {name: _untitled(field) for name, field in whole["properties"].items()}
     properties["corpus"]["anyOf"] = [{"enum": list(TEXTS)}, {"type": "string", "pattern": "^hf:"}]
@@ -307,6 +307,7 @@ _DATA = {
     Translation.name: _translation_data,
     LanguageModel.name: _language_data,
     Parsing.name: _parsing_data,
+    MaskedLanguageModel.name: _language_data,
 }
 
 

@@ -13,11 +13,14 @@ from ablate.errors import StoreError, StudyError, listed
 from ablate.store.records import Measurement, Score
 from ablate.tasks.base import Batch, OutputTerms, Sample, Task
 from ablate.tasks.language_model import LanguageModel
+from ablate.tasks.masked_lm import MaskedLanguageModel
 from ablate.tasks.parsing import Parsing
 from ablate.tasks.sequence_to_sequence import SequenceToSequence
 from ablate.tasks.translation import Translation
 
-TASKS: dict[str, Task] = {task.name: task for task in (Translation(), LanguageModel(), Parsing())}
+TASKS: dict[str, Task] = {
+    task.name: task for task in (Translation(), LanguageModel(), MaskedLanguageModel(), Parsing())
+}
 
 
 def task_of(name: str, sources: Path) -> Task:
@@ -87,6 +90,7 @@ __all__ = [
     "CorpusConfig",
     "DataConfig",
     "LanguageModel",
+    "MaskedLanguageModel",
     "Measurement",
     "Metric",
     "OutputTerms",

@@ -59,6 +59,7 @@ class OutputTerms(NamedTuple):
 TASK_FIELDS = (
     "beam", "alpha", "max_extra_length", "early_stopping", "constrained",
     "context", "stride", "eval_context", "eval_stride", "temperature", "top_k", "generated_tokens",
+    "mask_rate", "mask_split", "whole_word", "eval_mask_rate", "eval_whole_word", "eval_mask_seed",
 )  # fmt: skip
 
 
@@ -164,6 +165,18 @@ class Task(ABC):
     def items(self, corpus: Corpus, split: str, config: RowConfig) -> Split:
         """The items of `train` or `dev` that training uses, such as sentence pairs, or contexts of a text."""
         return corpus.split(split)
+
+    def at_step(self, split: Split, seed: int, step: int) -> Split:
+        """The training items as a step uses them, of the same lengths; for a task that changes them from step to step.
+
+        The result must follow from the arguments alone, so that a resumed run trains on the same items.
+
+        Args:
+            split: from `items`.
+            seed: of the run.
+            step: counted from 1.
+        """
+        return split
 
     @abstractmethod
     def n_targets(self, split: Split, items: Indices) -> int:

@@ -7,66 +7,41 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
-from ablate.config.language_data import BYTES, LanguageData, resolve_language_data
-from ablate.config.metrics import BITS_PER_BYTE, PPL, Metric
+from ablate.config.metrics import BITS_PER_BYTE, PPL
 from ablate.store.records import Measurement, Score
-from ablate.tasks.base import OutputTerms, Sample, Task
+from ablate.tasks.base import OutputTerms
+from ablate.tasks.text import FIELD, TextTask, contexts_of
 
 if TYPE_CHECKING:
     import torch
 
     from ablate.data.contexts import ContextBatch, Contexts
     from ablate.data.corpus import Corpus, Split
-    from ablate.metrics.bits_per_byte import Blocks
     from ablate.model import Transformer
     from ablate.tasks.base import Indices
 
-FIELD = "text"
 GENERATED = 3  # texts for the report
-_SHOWN_CHARACTERS = 300  # of a block of the test text
 
 
-class LanguageModel(Task):
+class LanguageModel(TextTask):
     """Predict each token of a text from those before it; scored in bits per byte."""
 
     name = "language-model"
-    data_config = LanguageData
     architectures = ("decoder-only",)
     model_metrics = (PPL,)
     prediction_metrics = (BITS_PER_BYTE,)
     default_metrics = (BITS_PER_BYTE.name,)
     defaults: ClassVar[Mapping[str, Any]] = {"architecture": "decoder-only", "label_smoothing": 0.0, "context": 256}
     row_fields = ("context", "stride", "eval_context", "eval_stride", "temperature", "top_k", "generated_tokens")
-    shown_fields = ("batch_tokens", "warmup_steps", "context")
-
-    def resolve_data(self, settings: Mapping[str, Any]) -> LanguageData:
-        """Resolve the study's `data` section; a named text brings its splits."""
-        return resolve_language_data(settings)
 
     def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[str]:
         """Yield a message for each reason why a row cannot be trained on this data."""
         yield from super().check(data, config)
-        assert isinstance(data, LanguageData)
         if config.context is None:
-            yield "context must be given: the number of tokens in a training context"
             return
-        for name in ("context", "eval_context"):
-            length = getattr(config, name)
-            if length is not None and length > config.max_positions:
-                yield f"{name}={length} is longer than max_positions={config.max_positions}; increase max_positions"
-        if config.context > config.batch_tokens:
-            yield f"context={config.context} does not fit in batch_tokens={config.batch_tokens}"
-        if config.stride is not None and config.stride > config.context:
-            yield f"stride={config.stride} leaves out tokens: it must be at most context={config.context}"
         context, stride = evaluation_of(config)
         if stride > context:
             yield f"eval_stride={stride} leaves out tokens: it must be at most eval_context={context}"
-        if data.tokenizer == BYTES and config.vocab_size not in (None, data.vocab_size):
-            yield f"vocab_size={config.vocab_size} has no effect with data.tokenizer=bytes; remove it"
-
-    def describe(self, metric: Metric, data: CorpusConfig, vocab_sizes: Sequence[int]) -> str | None:
-        """None: each score has its signature, which names the context of the evaluation."""
-        return None
 
     # Data
 
@@ -74,9 +49,7 @@ class LanguageModel(Task):
         """The contexts that are trained on; of dev, those that score each token once."""
         from ablate.data.contexts import split_of
 
-        assert config.context is not None
-        stride = config.stride if split == "train" and config.stride is not None else config.context
-        return split_of(FIELD, _contexts(corpus, split, config.context, stride, score_once=split != "train"))
+        return split_of(FIELD, self.training_contexts(corpus, split, config))
 
     def n_targets(self, split: Split, items: Indices) -> int:
         """Tokens that count in these contexts."""
@@ -93,7 +66,7 @@ class LanguageModel(Task):
 
     def output_terms(self, model: Transformer, batch: ContextBatch) -> OutputTerms:
         """Run the stack; keep the states that predict the tokens that count."""
-        states = batch.at_targets(model.read(batch.inputs))  # type: ignore[operator]
+        states = batch.at_targets(model.read(batch.inputs))
         return OutputTerms(states, model.output_matrix, batch.targets)
 
     def evaluate(self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device) -> dict[str, Score]:
@@ -101,7 +74,7 @@ class LanguageModel(Task):
         from ablate.data.contexts import split_of
 
         context, stride = evaluation_of(config)
-        contexts = _contexts(corpus, "dev", context, stride, score_once=True)
+        contexts = contexts_of(corpus, "dev", context, stride, score_once=True)
         value = self.perplexity(model, split_of(FIELD, contexts), device)
         split, V = corpus.manifest.data["dev"], corpus.tokenizer.vocab_size
         signature = f"ctx:{context}|stride:{stride}|tokens:{len(contexts.ids)}|split:{split}|V:{V}"
@@ -124,7 +97,7 @@ class LanguageModel(Task):
         from ablate.metrics.perplexity import EVAL_TOKENS
 
         context, stride = evaluation_of(config)
-        contexts = _contexts(corpus, "test", context, stride, score_once=True)
+        contexts = contexts_of(corpus, "test", context, stride, score_once=True)
 
         def batches() -> Iterator[tuple[Any, ContextBatch]]:
             for items in eval_batches(split_of(FIELD, contexts), EVAL_TOKENS):
@@ -139,7 +112,7 @@ class LanguageModel(Task):
             device,
             after_batch,
         )
-        return lines_of(nats, self._blocks(corpus), context, stride)
+        return lines_of(nats, self.blocks(corpus), context, stride)
 
     def generate(self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device) -> tuple[str, ...]:
         """Texts that begin as a document does, with seeds 1, 2 and 3."""
@@ -161,32 +134,9 @@ class LanguageModel(Task):
 
         return block_scores(predictions)
 
-    def n_predictions(self, corpus: Corpus) -> int:
-        """Number of blocks of the test split."""
-        return len(self._blocks(corpus))
-
-    def samples(self, corpus: Corpus, items: Sequence[int]) -> Iterator[Sample]:
-        """The beginnings of some blocks."""
-        blocks, test = self._blocks(corpus), corpus.split("test")[FIELD]
-        for i in items:
-            (text,) = corpus.tokenizer.decode([test.ids[blocks.of_token == i].tolist()])
-            yield Sample(i + 1, (("text", text[:_SHOWN_CHARACTERS]),))
-
-    def _blocks(self, corpus: Corpus) -> Blocks:
-        from ablate.metrics.bits_per_byte import blocks_of
-
-        return blocks_of(corpus.split("test")[FIELD], corpus.tokenizer)
-
 
 def evaluation_of(config: RowConfig) -> tuple[int, int]:
     """Tokens that predict a token of an evaluation, and tokens scored in each context."""
     context = config.eval_context or config.context
     assert context is not None
     return context, config.eval_stride or context
-
-
-def _contexts(corpus: Corpus, split: str, context: int, stride: int, *, score_once: bool) -> Contexts:
-    from ablate.data.contexts import cut
-
-    joined = corpus.manifest.data["documents"] == "joined"
-    return cut(corpus.split(split)[FIELD], context, stride, joined, score_once)

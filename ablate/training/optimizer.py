@@ -19,6 +19,7 @@ from torch.optim.sgd import sgd
 
 from ablate.config import RowConfig
 from ablate.kernels.device import to_host
+from ablate.model.encoder_only import TokenTypes
 from ablate.model.layers import Embedding
 from ablate.model.positions import PositionalEncoding
 
@@ -122,7 +123,7 @@ def _by_decay(
 
 def hidden_matrices(model: nn.Module) -> set[str]:
     """Names of the parameters with two axes that are neither embeddings nor positional encodings."""
-    outer = [module for module in model.modules() if isinstance(module, (Embedding, PositionalEncoding))]
+    outer = [module for module in model.modules() if isinstance(module, (Embedding, PositionalEncoding, TokenTypes))]
     excluded = {id(parameter) for module in outer for parameter in module.parameters()}
     return {name for name, p in model.named_parameters() if p.dim() == 2 and id(p) not in excluded}
 

@@ -91,14 +91,15 @@ class StepBatches:
         return self._thread.submit(self._make_pinned, step, limit)
 
     def _make(self, step: int, limit: int) -> StepBatch:
-        items = self.order.at(step)
+        items, split = self.order.at(step), self.task.at_step(self.split, self.order.seed, step)
         parts = divide(self.split, items, self.parts)
-        mine = [Part(index, self._micro_batches(parts[index], limit)) for index in self.mine]
-        return StepBatch(items, self.task.n_targets(self.split, items), mine)
+        mine = [Part(index, self._micro_batches(split, parts[index], limit)) for index in self.mine]
+        return StepBatch(items, self.task.n_targets(split, items), mine)
 
-    def _micro_batches(self, items: NDArray[np.int64], limit: int) -> Iterator[Batch]:
+    def _micro_batches(self, split: Split, items: NDArray[np.int64], limit: int) -> Iterator[Batch]:
+        # Lengths are those of the split of all steps, which keeps them.
         for some in micro_batches(self.split, items, limit) if len(items) else ():
-            yield self.task.collate(self.split, some)
+            yield self.task.collate(split, some)
 
     def _make_pinned(self, step: int, limit: int) -> StepBatch:
         made = self._make(step, limit)

@@ -126,7 +126,7 @@ def test_an_lstm_run_has_only_cross_attention_or_none(attention):
     for words in (GIVEN, ("--importance",)):
         done = attention(*words, run="b")
         assert (done.code, done.out) == (2, "")
-        assert done.err == "the run has no attention: it is a decoder-only model with mixer=lstm\n"
+        assert done.err == "the run has no attention: architecture=decoder-only with mixer=lstm\n"
 
 
 @pytest.mark.parametrize(

@@ -42,11 +42,14 @@ TRAINING = {
     "adam_beta1": 0.8, "adam_beta2": 0.999, "adam_eps": 1e-8,
     "weight_decay": 0.01, "gradient_clipping": 1.0, "vocab_size": 8000, "train_fraction": 0.5,
     "context": 128, "stride": 32, "feed_forward_bias": False, "embedding_scale": 1,
+    "embedding_norm": True, "token_types": 2, "output_transform": True, "output_bias": True,
+    "mask_rate": 0.4, "mask_split": "100/0/0", "whole_word": True,
 }  # fmt: skip
 DECODING = {
     "beam": 1, "alpha": 1.0, "max_extra_length": 20, "early_stopping": False, "constrained": True,
     "average_checkpoints": 5,
     "eval_context": 512, "eval_stride": 64, "temperature": 0.5, "top_k": 40, "generated_tokens": 10,
+    "eval_mask_rate": 0.3, "eval_whole_word": True, "eval_mask_seed": 2,
 }  # fmt: skip
 MACHINE = {"checkpoint_minutes": 1.0, "micro_batch_tokens": 1000, "deterministic": True}
 CORPUS = {

@@ -6,7 +6,7 @@ from ablate.config import resolve_data, resolve_row, run_id
 from ablate.config.inactive import InactiveSettings, inactive_fields
 
 DATA = resolve_data({"corpus": "toy"})
-NO_ATTENTION = "mixer=lstm in a decoder-only model, which has no attention"
+NO_ATTENTION = "mixer=lstm with architecture=decoder-only, which leaves no attention"
 OTHER = {"architecture": "decoder-only", "mixer": "lstm"}
 
 # (field, value, other settings, the reason why it has no effect)
@@ -24,10 +24,20 @@ INACTIVE = [
     ("n_layers", 3, {"architecture": "decoder-only", "decoder_layers": 2},
      "architecture=decoder-only and decoder_layers set"),
     ("n_layers", 3, {"encoder_layers": 2, "decoder_layers": 4}, "encoder_layers and decoder_layers both set"),
+    ("decoder_layers", 2, {"architecture": "encoder-only"}, "architecture=encoder-only"),
+    ("n_cross_heads", 2, {"architecture": "encoder-only"}, "architecture=encoder-only"),
+    ("n_layers", 3, {"architecture": "encoder-only", "encoder_layers": 2},
+     "architecture=encoder-only and encoder_layers set"),
+    ("attention_bias", True, {"architecture": "encoder-only", "mixer": "lstm"},
+     "mixer=lstm with architecture=encoder-only, which leaves no attention"),
+    ("embedding_norm", True, {}, "architecture=encoder-decoder"),
+    ("token_types", 2, {"architecture": "decoder-only"}, "architecture=decoder-only"),
+    ("output_transform", True, {"architecture": "decoder-only"}, "architecture=decoder-only"),
+    ("output_bias", True, {}, "architecture=encoder-decoder"),
     ("attention_scale", 1, {"architecture": "decoder-only", "attention": "linear"},
-     "attention=linear in a decoder-only model"),
+     "attention=linear with architecture=decoder-only"),
     ("attention_dropout", 0.1, {"architecture": "decoder-only", "attention": "linear"},
-     "attention=linear in a decoder-only model"),
+     "attention=linear with architecture=decoder-only"),
     ("momentum", 0.5, {}, "optimizer=adam"),
     ("momentum", 0.5, {"optimizer": "adamw", "weight_decay": 0.1}, "optimizer=adamw"),
     ("adam_beta1", 0.5, {"optimizer": "sgd"}, "optimizer=sgd"),
@@ -165,6 +175,7 @@ def test_resetting_inactive_fields_is_idempotent():
         assert resolve_row(settled.model_dump()) == settled
     assert dict(inactive_fields(resolve_row({}), resolve_row({}))).keys() == {
         "attention_window", "relative_clip", "momentum",
+        "embedding_norm", "token_types", "output_transform", "output_bias",
     }  # fmt: skip
 
 

@@ -118,7 +118,17 @@ def test_generated_texts_are_stored_and_shown_in_the_report(folder, trained, tmp
     assert done.code == 0, done.err
     page = (tmp_path / "page.html").read_text()
     assert "Texts that each row" in page
+    assert [name for name in ("beam", "alpha", "mask_rate", "eval_stride", "context") if f">{name}<" in page] == [
+        "eval_stride", "context",
+    ]  # fmt: skip
     assert texts[0].split("\n")[0] in page
+
+
+def test_a_comparison_counts_blocks_of_the_text_and_not_sentences(folder, trained):
+    done = inside("compare", folder / "lm.yaml", "base", "lstm*", "--results", trained)
+    assert done.code == 0, done.err
+    assert "95 % over test blocks" in done.out
+    assert "Blocks that differ most in bits/byte" in done.out
 
 
 def test_generate_continues_a_prompt_by_run_and_by_row(folder, trained):
@@ -149,7 +159,7 @@ def test_commands_that_need_a_target_side_say_so_in_one_line(folder, trained, wo
     id, _ = of_row(folder, "base")
     done = inside(*words, id, "--results", trained)
     assert done.code == 2
-    assert done.err == f"run {id} has the task language-model; only translation is supported here\n"
+    assert done.err == f"run {id} has the task language-model; only translation or parsing is supported here\n"
 
 
 def test_attention_and_importance(folder, trained):

@@ -1,0 +1,67 @@
+"""`ablate fill`: the masked tokens of a text, by a trained masked language model."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ablate.cli.options import (
+    DEFAULT_RESULTS,
+    Format,
+    OutputFormat,
+    ResultsRoot,
+    RunOrStudy,
+    SeedOfRow,
+    find_finished_run,
+)
+from ablate.errors import UsageError
+from ablate.store import Results
+
+if TYPE_CHECKING:
+    from ablate.decoding.fill import FilledText
+
+EXAMPLE = "ablate fill study.yaml base 'the small d<mask>g sleeps'"
+
+
+def command(
+    run: RunOrStudy,
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="[ROW] TEXT", help="The study's row, base by default; a text with <mask> in it."),
+    ],
+    results: ResultsRoot = DEFAULT_RESULTS,
+    seed: SeedOfRow = None,
+    top: Annotated[int, typer.Option("--top", metavar="K", min=1, max=1000, help="Candidates for each mask.")] = 5,
+    format: Format = OutputFormat.rich,
+) -> None:
+    """Fill the masks of a text with a trained masked language model."""
+    if len(words) > 2:
+        raise UsageError(f"expected a row and a text, or a text alone; got {len(words)} words: quote the text")
+    row, text = words[0] if len(words) == 2 else None, words[-1]
+    root = Results(results)
+    folder = find_finished_run(root, run, row, seed)
+    from ablate.run.inference import fill
+
+    filled = fill(folder, root, text, top)
+    if format is OutputFormat.json:
+        content = {"run": folder.id, "text": text, "filled": filled.text, "masks": [*map(_as_json, filled.masks)]}
+        typer.echo(json.dumps(content, indent=1, ensure_ascii=False))
+        return
+    _print(filled)
+
+
+def _as_json(mask: tuple[object, ...]) -> list[dict[str, object]]:
+    return [asdict(candidate) for candidate in mask]  # type: ignore[call-overload]
+
+
+def _print(filled: FilledText) -> None:
+    """Print the filled text, then a line of candidates for each mask."""
+    from ablate.formatting import printable
+
+    typer.echo(filled.text)
+    for number, mask in enumerate(filled.masks, 1):
+        candidates = (f"{printable(candidate.piece)} {candidate.probability:.3f}" for candidate in mask)
+        typer.echo(f"mask {number}:  {'   '.join(candidates)}")

@@ -1,0 +1,155 @@
+"""Masks of masked language models: which tokens of a context are predicted, and what the model reads instead of them.
+
+A mask is a pure function of a key and of the token's place in the stream: of (seed, step) in training, so that every
+step has other masks and a resumed run the same ones; and of a fixed seed in evaluation, so that rows with the same
+vocabulary predict the same tokens, however the stream is cut into contexts. (Only words that a border cuts, and a token
+of a context that would have none, depend on it.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ablate.data.contexts import ContextBatch, Contexts
+from ablate.data.tokenizer import FIRST_TOKEN, MASK, PAD, Tokenizer
+
+_CHOICE, _READING, _REPLACEMENT = 1, 2, 3  # the draws of a token
+_GAMMA, _MIX = 0x9E3779B97F4A7C15, (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+
+
+@dataclass(frozen=True)
+class Masking:
+    """How tokens are chosen and replaced.
+
+    rate: share of the tokens that are predicted.
+    read_as_mask, read_as_random: shares of those that the model reads as the mask, and as a random token; it reads the
+        others unchanged.
+    whole_word: whether words are chosen, with all of their tokens.
+    """
+
+    rate: float
+    read_as_mask: float
+    read_as_random: float
+    whole_word: bool
+
+    @staticmethod
+    def of(rate: float, split: str, whole_word: bool) -> Masking:
+        """The masking of a row; `split` is such as `80/10/10`."""
+        mask, random, _ = (int(part) / 100 for part in split.split("/"))
+        return Masking(rate, mask, random, whole_word)
+
+
+@dataclass(frozen=True)
+class MaskedContexts(Contexts):
+    """Contexts with masks. At least one token of each context is predicted.
+
+    masking: how tokens are chosen.
+    key: of the draws.
+    vocab_size: V.
+    begins_word, ends_word: by token id, whether a word begins with it, and whether none goes on after it.
+    """
+
+    masking: Masking
+    key: tuple[int, ...]
+    vocab_size: int
+    begins_word: NDArray[np.bool_]
+    ends_word: NDArray[np.bool_]
+
+    @staticmethod
+    def over(contexts: Contexts, masking: Masking, key: tuple[int, ...], tokenizer: Tokenizer) -> MaskedContexts:
+        """The contexts with these masks."""
+        c = contexts
+        plain = (c.ids, c.offsets, c.starts, c.ends, c.scored, c.begins)
+        return MaskedContexts(*plain, masking, key, tokenizer.vocab_size, *tokenizer.spaces())
+
+    def with_key(self, *key: int) -> MaskedContexts:
+        """The same contexts with the masks of another key."""
+        return replace(self, key=key)
+
+    def first(self, count: int) -> MaskedContexts:
+        """The first contexts."""
+        cut = super().first(count)
+        return replace(self, starts=cut.starts, ends=cut.ends, scored=cut.scored, begins=cut.begins)
+
+    def chosen(self, items: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
+        """The tokens of some contexts that are predicted.
+
+        Args:
+            items: indices of B contexts.
+
+        Returns:
+            The place of each token in the stream, whether it is a token rather than padding, and whether it is
+            predicted; (B, T) each.
+        """
+        starts, lengths = self.starts[items][:, None], (self.ends[items] - self.starts[items])[:, None]
+        columns = np.arange(int(lengths.max()))
+        is_token = columns < lengths
+        places = np.where(is_token, starts + columns, starts)
+        chosen_by = self._word_starts(places) if self.masking.whole_word else places
+        drawn = np.where(is_token, uniform(self.key, _CHOICE, chosen_by), 2.0)
+        # The smallest draw of a context is always chosen.
+        limit = np.maximum(self.masking.rate, np.nextafter(drawn.min(1, keepdims=True), 1.0))
+        return places, is_token, drawn < limit
+
+    def _word_starts(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The place of the first token of each token's word; of a word that a context cuts, its first token there."""
+        ids = self.ids[places]
+        first = self.begins_word[ids]
+        first[:, 1:] |= self.ends_word[ids[:, :-1]]
+        first[:, 0] = True
+        return places[:, :1] + np.maximum.accumulate(np.where(first, np.arange(ids.shape[1]), 0), axis=1)
+
+    def counts(self, items: Sequence[int] | NDArray[np.int64]) -> int:
+        """Number of predicted tokens of some contexts."""
+        return int(self.chosen(np.asarray(items))[2].sum())
+
+
+def collate_masked(contexts: MaskedContexts, items: Sequence[int] | NDArray[np.int64]) -> ContextBatch:
+    """Make the padded batch of some contexts; its targets are the predicted tokens."""
+    return collate_with_places(contexts, items)[0]
+
+
+def collate_with_places(
+    contexts: MaskedContexts, items: Sequence[int] | NDArray[np.int64]
+) -> tuple[ContextBatch, NDArray[np.int64]]:
+    """Make the batch of some contexts, and return the place in the stream of each predicted token."""
+    places, is_token, is_chosen = contexts.chosen(np.asarray(items))
+    ids = np.where(is_token, contexts.ids[places], PAD).astype(np.int64)
+    targets, where = ids[is_chosen], places[is_chosen]
+    reading, masking = uniform(contexts.key, _READING, where), contexts.masking
+    span = contexts.vocab_size - FIRST_TOKEN
+    random = FIRST_TOKEN + (uniform(contexts.key, _REPLACEMENT, where) * span).astype(np.int64)
+    is_random = reading < masking.read_as_mask + masking.read_as_random
+    inputs = ids.copy()
+    inputs[is_chosen] = np.where(reading < masking.read_as_mask, MASK, np.where(is_random, random, targets))
+    return ContextBatch(*map(torch.from_numpy, (inputs, targets, np.flatnonzero(is_chosen)))), where
+
+
+def uniform(key: Sequence[int], draw: int, places: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Numbers from [0, 1) that follow from a key, the number of a draw and a place alone: in the shape of `places`.
+
+    SplitMix64 (Steele, Lea and Flood, 2014) as a function of its counter.
+    """
+    state = 0
+    for word in (*key, draw):
+        state = int(_mixed(np.array([(state ^ word) & (2**64 - 1)], np.uint64))[0])
+    with np.errstate(over="ignore"):
+        counter = np.uint64(state) + places.astype(np.uint64) * np.uint64(_GAMMA)
+    bits = _mixed(counter) >> np.uint64(11)
+    numbers: NDArray[np.float64] = bits * np.float64(2.0**-53)
+    return numbers
+
+
+def _mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The finalizer of SplitMix64, after one step of its counter."""
+    with np.errstate(over="ignore"):
+        x = x + np.uint64(_GAMMA)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(_MIX[0])
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(_MIX[1])
+    mixed: NDArray[np.uint64] = x ^ (x >> np.uint64(31))
+    return mixed

@@ -1,0 +1,70 @@
+"""Masked tokens of a text, filled in by a masked language model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ablate.data.tokenizer import BOS, MASK, PAD, Tokenizer
+from ablate.model import Transformer
+
+MASK_TEXT = "<mask>"  # in a text
+NEVER = (PAD, MASK, BOS)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A token that may be behind a mask, with its probability."""
+
+    id: int
+    piece: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class FilledText:
+    """A text whose masks are filled.
+
+    text: with the most likely token in the place of each mask; each is chosen by itself.
+    masks: the likeliest candidates of each mask, best first.
+    """
+
+    text: str
+    masks: tuple[tuple[Candidate, ...], ...]
+
+
+def encode_masked(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Token ids of a text in which `<mask>` is one masked token."""
+    first, *others = tokenizer.encode(text.split(MASK_TEXT))
+    return first + [id for part in others for id in (MASK, *part)]
+
+
+def masked_pieces(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
+    """The piece of each id, `<mask>` for a masked token."""
+    return [MASK_TEXT if id == MASK else piece for id, piece in zip(ids, tokenizer.pieces(list(ids)), strict=True)]
+
+
+@torch.no_grad()
+def fill_masks(model: Transformer, tokenizer: Tokenizer, ids: Sequence[int], top: int) -> FilledText:
+    """Fill the masks of a text.
+
+    Args:
+        model: trained on masked tokens.
+        tokenizer: of the model.
+        ids: token ids with masks, from `encode_masked`.
+        top: number of candidates for each mask.
+    """
+    model.eval()
+    tokens = torch.tensor([ids], dtype=torch.int64, device=model.output_matrix.device)
+    logits = model.logits(model.read(tokens)[0, tokens[0] == MASK]).double().cpu()  # (masks, V)
+    logits[:, list(NEVER)] = -torch.inf
+    values, indices = logits.softmax(-1).topk(min(top, logits.shape[1] - len(NEVER)))
+    masks = tuple(
+        tuple(Candidate(id, piece, value) for id, piece, value in zip(row, tokenizer.pieces(row), some, strict=True))
+        for row, some in zip(indices.tolist(), values.tolist(), strict=True)
+    )
+    best = iter(candidates[0].id for candidates in masks)
+    (text,) = tokenizer.decode([[next(best) if id == MASK else id for id in ids]])
+    return FilledText(text, masks)
