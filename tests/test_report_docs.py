@@ -30,6 +30,7 @@ def folder(tmp_path_factory):
             results.done(row.label, seed, 2.0 + place + seed / 10, 30.0 - place - seed / 10)
             results.translated(row.label, seed, ["the old dog sleeps" + " near" * (place % 3), "a king writes"])
             results.logged(row.label, seed, {"step": 5, "dev_perplexity": 3.0}, {"step": 9, "dev_perplexity": 2.0})
+    shutil.copytree(folder / "results", folder / "unpacked")  # as the archive of `publish` would be
     return folder
 
 
@@ -57,7 +58,7 @@ def test_the_page_names_existing_options_and_all_formats():
     from ablate.cli.table import Format
 
     assert set(re.findall(r"^\| `(\w+)` \|", PAGE, re.M)) == {form.value for form in Format}
-    helps = "".join(inside(verb, "--help").out for verb in ("table", "report", "compare"))
+    helps = "".join(inside(verb, "--help").out for verb in ("table", "report", "compare", "publish"))
     assert [option for option in set(re.findall(r"--[a-z]+", PAGE)) if option not in helps] == []
 
 

@@ -82,7 +82,7 @@ def test_the_report_is_written_to_its_default_path_or_to_out(given, whole, tmp_p
 def test_figures_are_written_beside_the_report(given, tmp_path):
     done = inside("report", *given, "--figures", tmp_path / "figures")
     assert done.code == 0
-    assert done.out.count("Wrote ") == 1 + 12
+    assert done.out.count("Wrote ") == 1 + 3 * 11  # the page, and eleven figures in three formats
     assert (tmp_path / "figures" / "learning-curves.pdf").exists()
 
 
