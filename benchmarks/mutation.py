@@ -65,6 +65,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "tasks/base": ("tests/tasks", "tests/metrics/test_perplexity.py"),
     "tasks/helpers": ("tests/tasks/test_own_task.py", "tests/tasks/test_language_model.py"),
     "tasks/language_model": ("tests/tasks/test_language_model.py",),
+    "tasks/masked_lm": ("tests/tasks/test_masked_lm.py", "tests/data/test_masking.py"),
+    "tasks/text": ("tests/tasks/test_language_model.py", "tests/tasks/test_masked_lm.py"),
     "tasks/task_check": ("tests/tasks/test_task_check.py",),
     "tasks/translation": ("tests/tasks/test_translation.py", "tests/tasks/test_own_task.py"),
     "training/checkpointing": ("tests/training/test_checkpointing.py",),

@@ -92,7 +92,7 @@ class Power:
     def _noise(self) -> str:
         digits = self.metric.digits
         origin = "stated" if self.is_stated else "in the runs that exist"
-        sentences = f", over test sentences {self.sentences:.{digits}f}" if self.sentences else ""
+        sentences = f", over test {self.metric.item}s {self.sentences:.{digits}f}" if self.sentences else ""
         return f"sd over seeds {self.sd:.{digits}f}{sentences}, {origin}"
 
     def _text_of_looks(self) -> str:
@@ -112,7 +112,7 @@ class Power:
             seen = "no look finds it" if needed is None else f"found at the look with {needed} seeds"
             return f"{what}: {seen} with {POWER:.0%} probability."
         if needed is None:
-            why = ", because of the test sentences" if self.sentences else ""
+            why = f", because of the test {self.metric.item}s" if self.sentences else ""
             return f"{what}: 1000 seeds are not enough{why}."
         return f"{what} takes {plural(needed, 'seed')}."
 

@@ -203,7 +203,9 @@ class Verdict:
             parts.append(f"{self.diverged} of {plural(self.ended, 'seed')} diverged")
         if self.n == 1 and self.bootstrap is not None and self.p_bootstrap is not None:
             noise = "beyond" if self.p_bootstrap < LEVEL else "within"
-            parts.append(f"{noise} the noise of the test sentences ({p_text(self.p_bootstrap)}), not the seeds' noise")
+            parts.append(
+                f"{noise} the noise of the test {self.metric.item}s ({p_text(self.p_bootstrap)}), not the seeds' noise"
+            )
         if self.look is not None and self.settled_at is not None:
             parts.append(f"since {Look(self.settled_at, self.look.plan).text}")
         return "; ".join(parts)

@@ -129,6 +129,7 @@ def test_a_comparison_counts_blocks_of_the_text_and_not_sentences(folder, traine
     assert done.code == 0, done.err
     assert "95 % over test blocks" in done.out
     assert "Blocks that differ most in bits/byte" in done.out
+    assert "sentence" not in done.out
 
 
 def test_generate_continues_a_prompt_by_run_and_by_row(folder, trained):
