@@ -68,6 +68,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "tasks/masked_lm": ("tests/tasks/test_masked_lm.py", "tests/data/test_masking.py"),
     "tasks/text": ("tests/tasks/test_language_model.py", "tests/tasks/test_masked_lm.py"),
     "tasks/task_check": ("tests/tasks/test_task_check.py",),
+    "tasks/parsing": ("tests/tasks/test_parsing.py",),
+    "tasks/sequence_to_sequence": ("tests/tasks/test_own_task.py", "tests/tasks/test_translation.py"),
     "tasks/translation": ("tests/tasks/test_translation.py", "tests/tasks/test_own_task.py"),
     "training/checkpointing": ("tests/training/test_checkpointing.py",),
     "training/context": ("tests/training/test_context.py", "tests/training/test_trainer.py"),
