@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +18,7 @@ from ablate.cli.options import (
 )
 from ablate.errors import UsageError
 from ablate.store import Results
+from ablate.streams import echo, print_data, print_json
 
 if TYPE_CHECKING:
     from ablate.decoding.fill import FilledText
@@ -48,7 +48,7 @@ def command(
     filled = fill(folder, root, text, top)
     if format is OutputFormat.json:
         content = {"run": folder.id, "text": text, "filled": filled.text, "masks": [*map(_as_json, filled.masks)]}
-        typer.echo(json.dumps(content, indent=1, ensure_ascii=False))
+        print_json(content)
         return
     _print(filled)
 
@@ -61,7 +61,7 @@ def _print(filled: FilledText) -> None:
     """Print the filled text, then a line of candidates for each mask."""
     from ablate.formatting import printable
 
-    typer.echo(filled.text)
+    print_data(f"{filled.text}\n")
     for number, mask in enumerate(filled.masks, 1):
         candidates = (f"{printable(candidate.piece)} {candidate.probability:.3f}" for candidate in mask)
-        typer.echo(f"mask {number}:  {'   '.join(candidates)}")
+        echo(f"mask {number}:  {'   '.join(candidates)}")
