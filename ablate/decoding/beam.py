@@ -37,6 +37,9 @@ class Constraint(Protocol):
     def allowed(self) -> Tensor:
         """A mask of the tokens that may follow (B, K, V), on the CPU."""
 
+    def restrict(self, log_probs: Tensor, allowed: Tensor) -> Tensor:
+        """Log-probabilities of tokens (B, K, V) under the mask, for all sentences or some of them."""
+
     def advance(self, origins: Tensor, tokens: Tensor) -> None:
         """Replace the hypotheses by continuations: the hypothesis that each continues (B, K), its token (B, K)."""
 
@@ -176,8 +179,8 @@ class _Search:
         log_probs = torch.log_softmax(logits, -1, out=logits)
         log_probs[:, :, PAD] = IMPOSSIBLE
         log_probs[:, :, BOS] = IMPOSSIBLE
-        if allowed is not None:
-            log_probs.masked_fill_(~allowed, IMPOSSIBLE)
+        if allowed is not None and self.constraint is not None:
+            log_probs = self.constraint.restrict(log_probs, allowed)
         if any(at_limit):
             rows = torch.tensor([row for row, ends in enumerate(at_limit) if ends], device=logits.device)
             end = log_probs[rows, :, EOS]

@@ -59,6 +59,10 @@ class TreeVocabulary:
             if symbol[:1] == "(" and f"){symbol[1:]}" in symbols
         }
         self.brackets = {*self.closing_of, *self.closing_of.values()}
+        self.copied = torch.zeros(len(self.pieces), dtype=torch.bool)  # tokens of words, if trees have them
+        if copies_words:
+            self.copied[EOS + 1 :] = True
+            self.copied[list(self.brackets)] = False
 
     def constraint(self, sentences: Sequence[Sequence[int]], limits: Sequence[int]) -> TreeConstraint:
         """The constraint for sentences of token ids, and the largest number of tokens for each tree."""
@@ -92,6 +96,16 @@ class TreeConstraint:
         rows = zip(self.states, self.words, self.left, strict=True)
         masks = ([self._allowed(state, words, left) for state in states] for states, words, left in rows)
         return torch.stack([torch.stack(each) for each in masks])
+
+    def restrict(self, log_probs: Tensor, allowed: Tensor) -> Tensor:
+        """Log-probabilities of tokens (B, K, V) that may follow; -inf for the others.
+
+        Where trees have the words, which are known, the next word has the probability that any word comes next. Its own
+        probability would make brackets seem likely before a rare word (Stern et al., 2017).
+        """
+        copied = self.vocabulary.copied.to(log_probs.device)
+        any_word = log_probs.masked_fill(~copied, float("-inf")).logsumexp(-1, keepdim=True)  # (B, K, 1)
+        return torch.where(copied, any_word, log_probs).masked_fill(~allowed, float("-inf"))
 
     def _allowed(self, state: _State, words: _Words, left: int) -> Tensor:
         missing = len(words.needed) - state.done

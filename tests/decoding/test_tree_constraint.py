@@ -97,3 +97,24 @@ def test_a_search_with_random_weights_finds_trees_only(tokenizer, leaves):
         texts = tokenizer.decode([hypothesis.tokens for hypothesis in found])
         for text, (tree, sentence) in zip(texts, samples, strict=True):
             assert restored(text, leaves_of(linearized(tree), sentence)) is not None
+
+
+def test_a_known_word_has_the_probability_of_any_word(tokenizer, leaves):
+    """Before the first word: the words of XX and tags keep their own, copied words have that of all together."""
+    vocabulary, draw = TreeVocabulary(tokenizer, leaves == "words"), random.Random(9)
+    _, sentence = sample(draw)
+    (source,) = tokenizer.encode([sentence])
+    constraint = vocabulary.constraint([source], [60])
+    log_probs = torch.randn((1, 1, tokenizer.vocab_size), generator=torch.Generator().manual_seed(1)).log_softmax(-1)
+    allowed = constraint.allowed()
+    found = constraint.restrict(log_probs.clone(), allowed)[0, 0]
+    assert found.isinf().tolist() == (~allowed[0, 0]).tolist()
+    brackets = [id for id in range(tokenizer.vocab_size) if tokenizer.pieces([id])[0][1:2] in ("(", ")")]
+    assert all(found[id] in (log_probs[0, 0, id], float("-inf")) for id in brackets)
+    if leaves == "words":
+        others = [id for id in range(4, tokenizer.vocab_size) if id not in brackets]
+        assert float(found[source[0]].exp()) == pytest.approx(float(log_probs[0, 0, others].exp().sum()), rel=1e-5)
+    else:
+        words = [id for id in vocabulary.word_symbols if allowed[0, 0, id]]
+        assert words
+        assert all(found[id] == log_probs[0, 0, id] for id in words)
