@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -119,7 +118,10 @@ def _show_run(folder: RunFolder, format: OutputFormat) -> None:
     from ablate.report.run_text import as_lines, summary_of
 
     summary = summary_of(folder)
-    echo(json.dumps(summary.as_json(), indent=1) if format is OutputFormat.json else "\n".join(as_lines(summary)))
+    if format is OutputFormat.json:
+        print_json(summary.as_json())
+    else:
+        echo("\n".join(as_lines(summary)))
 
 
 def _log_of_failure(results: Results, id: str, state: State) -> list[str]:

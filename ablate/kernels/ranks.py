@@ -92,7 +92,7 @@ class DistributedRanks(Ranks):
         padded[: len(message)] = message
         found = [torch.empty_like(padded) for _ in range(self.size)]
         dist.all_gather(found, padded)
-        return [json.loads(bytes(one[: int(size)].tolist())) for one, size in zip(found, sizes, strict=True)]
+        return [json.loads(one[: int(size)].numpy().tobytes()) for one, size in zip(found, sizes, strict=True)]
 
 
 def _gather(out: Tensor, part: Tensor) -> None:

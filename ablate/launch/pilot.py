@@ -202,7 +202,7 @@ def has_ended_everywhere(results: Results, run: RunResult) -> bool:
     if run.state != "failed":
         return has_ended(run)
     failure = read_failure(results.run(run.run.id))
-    return failure is not None and not failure.may_succeed_on("")
+    return failure is not None and not failure.may_succeed_elsewhere
 
 
 def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:

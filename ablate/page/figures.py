@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -48,7 +48,7 @@ from ablate.plotting import (
     wrap,
 )
 from ablate.report.curves import AXES, Curve
-from ablate.report.designs import design_effects, metrics_of
+from ablate.report.designs import DesignEffects, design_effects, metrics_of
 from ablate.report.ladder import Ladder, RowOverSizes, ladders
 from ablate.report.table import Table
 from ablate.store.files import write_bytes
@@ -99,11 +99,23 @@ def _figures(table: Table, curves: Sequence[Curve]) -> dict[str, Callable[[], Fi
     return {**found, **_figures_of_designs(table, curves)}
 
 
+def _file_names(designs: Iterable[DesignEffects]) -> Iterator[tuple[DesignEffects, str]]:
+    """Yield each design with a part of a file name that no other has: `opt.a` and `opt a` are `opt-a` and `opt-a-2`."""
+    used: set[str] = set()
+    for design in designs:
+        name = slug = re.sub(r"[^a-z0-9]+", "-", design.group.lower()).strip("-")
+        number = 1
+        while name in used:
+            number += 1
+            name = f"{slug}-{number}"
+        used.add(name)
+        yield design, name
+
+
 def _figures_of_designs(table: Table, curves: Sequence[Curve]) -> dict[str, Callable[[], Figure]]:
     """Effects of factorials and paths, differences over sizes, and effective speed-ups."""
     found: dict[str, Callable[[], Figure]] = {}
-    for design in design_effects(table):
-        name = re.sub(r"[^a-z0-9]+", "-", design.group.lower()).strip("-")
+    for design, name in _file_names(design_effects(table)):
         for metric in metrics_of(table):
             effects = contrasts(design, metric)
             if any(one.mean is not None for one in effects):

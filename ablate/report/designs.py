@@ -42,6 +42,7 @@ class DesignEffects:
 
     title: its group and kind.
     names: of the effects.
+    is_factorial: whether these are main effects and interactions, and not parts of a path.
     by_metric: contrasts in the order of `names`, by metric; empty while scores are missing.
     notes: how to read them, and what is missing.
     """
@@ -49,13 +50,9 @@ class DesignEffects:
     group: str
     title: str
     names: tuple[str, ...]
+    is_factorial: bool
     by_metric: Mapping[str, tuple[Contrast, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-
-    @property
-    def is_factorial(self) -> bool:
-        """Whether these are main effects and interactions, and not parts of a path."""
-        return "factorial" in self.title
 
     def as_json(self) -> dict[str, Any]:
         """The effects for scripts."""
@@ -151,7 +148,7 @@ def _factorial(table: Table, design: FactorialDesign) -> DesignEffects:
                 for one in effects(design.fraction, scores, table.level)
             )
     notes += _factorial_notes(table, cells, by_metric)
-    return DesignEffects(design.group, title, names, by_metric, tuple(notes))
+    return DesignEffects(design.group, title, names, True, by_metric, tuple(notes))
 
 
 def _effect_name(design: FactorialDesign, effect: frozenset[str]) -> str:
@@ -204,7 +201,7 @@ def _paths(table: Table, group: str, designs: list[PathDesign]) -> DesignEffects
         *_diverged(row for _, row, _ in pairs if row),
     ]
     ways = " and ".join(dict.fromkeys(design.way for design in designs))
-    return DesignEffects(group, f"{group}: {ways}", tuple(name for name, _, _ in pairs), by_metric, tuple(notes))
+    return DesignEffects(group, f"{group}: {ways}", tuple(name for name, _, _ in pairs), False, by_metric, tuple(notes))
 
 
 def _differences(

@@ -25,13 +25,12 @@ from ablate.store.corpora import known_lengths, lengths_in
 from ablate.store.machine import machine, processor_has_bf16, visible_gpus
 from ablate.store.records import Machine
 from ablate.store.status import read_progress, read_provenance
-
-# Finished runs, of other studies too, that this machine's rate is measured from. A large root has too many to read all.
 from ablate.streams import new_console
 from ablate.study import Row, Run, Study
 from ablate.study.designs import FactorialDesign
 from ablate.study.tuning import AWAITS
 
+# Finished runs, of other studies too, that this machine's rate is measured from. A large root has too many to read all.
 RATE_SAMPLES = 50
 
 

@@ -212,7 +212,12 @@ class Failure(Record):
 
     def may_succeed_on(self, host: str) -> bool:
         """Whether the cause may be the hosts so far, and not the run."""
-        return self.killed or (len(self.hosts) < MAX_FAILED_HOSTS and host not in self.hosts)
+        return self.may_succeed_elsewhere and (self.killed or host not in self.hosts)
+
+    @property
+    def may_succeed_elsewhere(self) -> bool:
+        """Whether a host that has not tried the run would try it."""
+        return self.killed or len(self.hosts) < MAX_FAILED_HOSTS
 
 
 class FileHash(Record):

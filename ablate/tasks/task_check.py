@@ -45,7 +45,7 @@ def check_task(task: Task, plugin: Reference, corpus: Corpus, config: RowConfig,
     source = (sources / plugin.file).read_bytes()
     name = f"{plugin.module}:{plugin.name}"
     try:
-        split = task.items(corpus, "train", config)
+        split = task.at_step(task.items(corpus, "train", config), seed=1, step=1)
         small = config.model_copy(update={"n_layers": 1, "encoder_layers": None, "decoder_layers": None})
         model = build(small, corpus.tokenizer.vocab_size, seed=1, sources=sources).eval()
         with torch.no_grad():

@@ -8,10 +8,12 @@ import zipfile
 
 import pytest
 
+from ablate.store import Results, state_of
 from ablate.store.records import Result
+from ablate.store.status import NO_DECODING
 from tests.cli.inside import inside
 from tests.page.conftest import REFERENCES, SOURCES, Whole
-from tests.records import change
+from tests.records import a_failure, change
 from tests.report.fakes import SMALL, study_from
 
 
@@ -185,6 +187,21 @@ def test_the_archive_is_a_results_root_that_judges_alike_without_text_or_weights
         f"{runs} runs from an archive of records: scores as stored, without predictions.", *first.pop("remarks")
     ]  # fmt: skip
     assert again == first
+
+
+def test_a_failed_run_is_archived_as_failed(whole, tmp_path):
+    *_, failed = whole.study.runs()
+    whole.results.run(failed.id).result.unlink()
+    a_failure().write(whole.results.run(failed.id).failure)
+    published(whole, tmp_path / "to")
+    with zipfile.ZipFile(tmp_path / "to" / "records.zip") as archive:
+        archive.extractall(tmp_path / "unpacked")
+    states = [
+        [(run.id, state_of(results.run(run.id), NO_DECODING)) for run in whole.study.runs()]
+        for results in (whole.results, Results(tmp_path / "unpacked"))
+    ]
+    assert states[0] == states[1]
+    assert (failed.id, "failed") in states[1]
 
 
 def test_a_study_without_results_is_not_published(tmp_path):

@@ -2,6 +2,7 @@
 
 import re
 from itertools import combinations
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
@@ -10,6 +11,7 @@ from matplotlib.transforms import Bbox
 from scipy import stats
 
 from ablate.page.figures import (
+    _file_names,
     draw_curves,
     draw_half_normal,
     draw_intervals,
@@ -438,3 +440,8 @@ def test_long_titles_of_panels_stay_different():
     titles = [text.get_text() for text in figure.texts if text.get_weight() == "bold"]
     assert len(titles) == len(set(titles)) == 3
     assert [text.replace("\n", " ").split("(")[0].strip() for text in titles] == [title] * 3
+
+
+def test_groups_whose_names_differ_in_marks_alone_have_figures_of_their_own():
+    designs = [SimpleNamespace(group=group) for group in ("opt.a", "opt a", "other", "Opt-A")]
+    assert [name for _, name in _file_names(designs)] == ["opt-a", "opt-a-2", "other", "opt-a-3"]

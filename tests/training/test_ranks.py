@@ -112,7 +112,8 @@ def test_parts_change_the_masks_and_the_last_digits_and_nothing_else(training):
             run.fit()
         (one, four) = (dict(run.trainer.model.named_parameters()) for run in runs)
         assert all(torch.allclose(one[name], four[name], atol=1e-4) for name in one) == is_close
-        assert runs[0].metrics.read_bytes() != runs[1].metrics.read_bytes() or is_close
+        if not is_close:
+            assert runs[0].metrics.read_bytes() != runs[1].metrics.read_bytes()
         assert runs[0].trainer.last_loss == pytest.approx(runs[1].trainer.last_loss, rel=1e-5 if is_close else 0.5)
 
 
