@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from ablate.errors import AblateError, DataError, Interrupted
-from ablate.store.files import home_path
+from ablate.paths import home_path
 
 BLOCK = 1 << 20  # bytes read at once
 MAX_LINE_BYTES = 1 << 20

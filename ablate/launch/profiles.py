@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError
 
 from ablate.config.fields import Section, field_errors
 from ablate.errors import StudyError, UsageError, did_you_mean, listed, unknown_name
-from ablate.store.files import home_path
+from ablate.paths import home_path
 from ablate.store.records import Setting
 from ablate.study.yaml_nodes import Mark, Node, parse_yaml, read_file
 

@@ -31,20 +31,6 @@ _NO_FILE = {
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}  # file systems without hard links
 
 
-def home_path(name: str) -> Path:
-    """The path of a name that may begin with `~` or `~USER`.
-
-    Raises:
-        ValueError: the home folder is not known, or the name holds a NUL character.
-    """
-    if "\0" in name:
-        raise ValueError(f"{name}: a path has no NUL character")
-    try:
-        return Path(name).expanduser()
-    except RuntimeError:
-        raise ValueError(f"{name}: has no known home folder; write the path without ~") from None
-
-
 def write_bytes(path: Path, content: bytes, durable: bool = True, once: bool = False) -> None:
     """Replace a file atomically.
 

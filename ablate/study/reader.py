@@ -23,7 +23,7 @@ from ablate.config.metrics import PPL
 from ablate.config.plugins import Reference, parse_reference, pin_reference, plugin_fields
 from ablate.config.resolve import SYMBOL_OF, provisional
 from ablate.errors import StudyError, listed, unknown_name
-from ablate.store.files import home_path
+from ablate.paths import home_path
 from ablate.study.designs import Design
 from ablate.study.matching import Match, Matched, NoMatch, match_row, read_match
 from ablate.study.rows import (

@@ -74,7 +74,7 @@ def test_titles_name_run_sentence_kinds_layers_and_heads():
     texts = [text.get_text() for text in draw_weights(WEIGHTS, RUN).texts]
     assert texts[0] == f"Attention weights of run {RUN}"
     assert texts[1].startswith("source: b")
-    assert texts[2].startswith("target: $\\frac")
+    assert texts[2].startswith("target: a$\\frac")
     titles = ["decoder self-attention, layer 1", "cross-attention, decoder over source, layer 2"]
     assert [text for text in texts if "layer" in text] == titles
     assert [text for text in texts if text.startswith("head")] == [

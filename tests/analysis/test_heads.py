@@ -32,7 +32,7 @@ def test_an_lstm_model_has_only_cross_attention():
 
 
 def test_a_model_without_attention_is_refused_with_the_reason():
-    with pytest.raises(UsageError, match="a decoder-only model with mixer=lstm"):
+    with pytest.raises(UsageError, match="architecture=decoder-only with mixer=lstm"):
         attention_layers(small_model(mixer="lstm", architecture="decoder-only"))
 
 

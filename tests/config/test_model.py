@@ -36,7 +36,7 @@ INCOMPATIBLE = [
     ),
     (
         {"architecture": "decoder-only", "tied_embeddings": "decoder"},
-        "tied_embeddings=decoder does not work without an encoder: there is no source embedding; use all or none",
+        "tied_embeddings=decoder does not work without an encoder: there is one embedding; use all or none",
     ),
     ({"schedule": "linear", "train_steps": None, "patience": 5},
      "schedule=linear falls to 0 at the last step: set train_steps or epochs"),
@@ -88,7 +88,7 @@ def test_all_reasons_are_reported_together():
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("architecture", "encoder-only"), ("encoder_layers", 0), ("decoder_layers", 257), ("n_kv_heads", 0),
+        ("architecture", "encoder"), ("encoder_layers", 0), ("decoder_layers", 257), ("n_kv_heads", 0),
         ("n_cross_heads", 0), ("attention_dropout", 1.0), ("activation_dropout", -0.1), ("relative_clip", 0),
         ("mixer", "gru"), ("attention", "flash"), ("attention", "module:"), ("attention", "a b:C"),
         ("attention_window", 0), ("attention_scale", 2), ("attention_scale", "1"), ("attention_scale", True),

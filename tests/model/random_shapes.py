@@ -42,6 +42,8 @@ FIELDS = {
     "embedding_scale": st.sampled_from(["sqrt(d_model)", 1]),
     "tied_embeddings": st.sampled_from(["all", "decoder", "none"]),
 }
+# Drawn in tests/model/test_encoder_only.py: the properties here are those of models with a decoder.
+OF_ENCODER_ONLY = {"embedding_norm", "token_types", "output_transform", "output_bias"}
 
 
 def resolved(settings):

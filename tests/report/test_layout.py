@@ -17,7 +17,7 @@ from ablate.report.scores import Scores, spread
 from ablate.report.scoring import score_missing
 from ablate.store.records import Overlap
 from ablate.study import Selection, read_study
-from ablate.tasks import LanguageModel
+from ablate.tasks import LanguageModel, MaskedLanguageModel
 from tests.records import CORPUS, a_manifest
 from tests.report.fakes import SIGNATURE, STUDIES, Fake
 
@@ -394,8 +394,11 @@ def test_paper_s_base_on_its_corpus_is_compared_without_a_warning(tmp_path):
 
 
 def test_every_changed_field_of_decoding_is_shown(fake):
-    fields = {"beam": 2, "alpha": 0.9, "max_extra_length": 10, "average_checkpoints": 3}
-    assert fields.keys() == DecodingConfig.model_fields.keys() - set(LanguageModel.row_fields)
+    fields = {
+        "beam": 2, "alpha": 0.9, "max_extra_length": 10, "early_stopping": "false", "average_checkpoints": 3,
+    }  # fmt: skip
+    of_other_tasks = {*LanguageModel.row_fields, *MaskedLanguageModel.row_fields, "constrained"}
+    assert fields.keys() == DecodingConfig.model_fields.keys() - of_other_tasks
     text = "study: s\ndata: {corpus: toy, vocab_size: 200}\nrows: {decoding: {set: %s}}\n"
     table = columns(fake(text % str(fields).replace("'", "")).table())
     assert table["other"][1] == ", ".join(f"{name}={value}" for name, value in fields.items())

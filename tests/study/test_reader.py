@@ -358,7 +358,8 @@ def test_all_errors_are_reported_at_once_in_the_files_order(faults):
         "table3.yaml:17:18: h=3 does not divide d_model=512: set d_k, or change h or d_model",
         'table3.yaml:18:18: row "F h=4 d_k=64" violates require: h * d_k == d_model (h=4, d_k=64, d_model=512)',
         'table3.yaml:18:63: unknown key "were"; did you mean "where"?',
-        'table3.yaml:19:21: unknown preset "huge"; allowed: base, big, gpt-nano, gpt2-small, llama-tiny',
+        'table3.yaml:19:21: unknown preset "huge"; allowed: base, big, gpt-nano, gpt2-small, llama-tiny, '
+        "bert-tiny, bert-base",
         'table3.yaml:20:30: where: "h.real" is not allowed in a condition',
         f'table3.yaml:21:6: expected a mapping with {WAYS}; got "3"',
     ]

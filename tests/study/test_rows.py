@@ -90,7 +90,8 @@ def test_a_list_makes_the_rows_of_all_its_entries(parts):
         ("{set: {preset: bigg}}", 's:1:16: unknown preset "bigg"; did you mean "big"?'),
         (
             "{each: {preset: [big, 7]}}",
-            's:1:23: unknown preset "7"; allowed: base, big, gpt-nano, gpt2-small, llama-tiny',
+            's:1:23: unknown preset "7"; allowed: base, big, gpt-nano, gpt2-small, llama-tiny, '
+            "bert-tiny, bert-base",
         ),
         ("{each: {}}", 's:1:8: expected a mapping of fields under "each"; got an empty mapping'),
         ("{grid: [1]}", 's:1:8: expected a mapping of fields under "grid"; got a list'),
