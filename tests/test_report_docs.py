@@ -5,6 +5,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,19 @@ def test_every_verdict_is_explained():
 
     page = (ROOT / "docs/verdict.md").read_text().split("## Verdicts")[1]
     assert [word for word in get_args(Word) if word and word not in page] == []
+
+
+ARCHIVES = sorted(ROOT.glob("results/*/records.zip"))
+
+
+@pytest.mark.parametrize("archive", ARCHIVES, ids=[path.parent.name for path in ARCHIVES])
+def test_the_published_tables_follow_from_the_published_records(archive, tmp_path):
+    with zipfile.ZipFile(archive) as records:
+        records.extractall(tmp_path)
+    study = ROOT / "studies" / f"{archive.parent.name}.yaml"
+    assert (archive.parent / "study.yaml").read_text() == study.read_text()
+    for form, name in (("markdown", "table.md"), ("csv", "table.csv")):
+        done = inside("table", study, "--results", tmp_path, "--format", form)
+        assert done.code == 0
+        lines = [line for line in done.out.splitlines() if "from an archive of records" not in line]
+        assert lines == (archive.parent / name).read_text().splitlines()
