@@ -117,16 +117,14 @@ def describe_per_run(processes: int | None, device: Device, gpus: int, runs: int
     Raises:
         UsageError: there are too few GPUs.
     """
-    from ablate.launch.devices import gpus_per_run
+    from ablate.launch.devices import gpu_groups, gpus_for_run
 
     if device == "cpu" or (processes is None and not gpus):
         return f"Each run is trained by {processes} processes." if (processes or 1) > 1 else None
-    each = processes or gpus_per_run(gpus, runs)
+    each = gpus_for_run(processes, gpus, runs)
     if each == 1:
-        return None if processes else f"--gpus-per-run auto: 1, because {plural(runs, 'run')} keep {gpus} GPUs busy."
-    if each > gpus:
-        raise UsageError(f"--gpus-per-run {each}: there {'is 1 GPU' if gpus == 1 else f'are {gpus} GPUs'} here")
-    return f"Each run is trained on {each} GPUs, {plural(gpus // each, 'run')} at once on {gpus} GPUs."
+        return None if processes else "--gpus-per-run auto: 1, because there are not two GPUs for each run."
+    return f"Each run is trained on {each} GPUs, {plural(gpu_groups(gpus, each), 'run')} at once on {gpus} GPUs."
 
 
 @dataclass(frozen=True)
@@ -195,7 +193,7 @@ def check(profile: Profile, study: Study, processes: int | None = 1, device: Dev
 
 def describe(name: str, profile: Profile, plan: Plan, results: Results, processes: int | None = 1) -> str:
     """What `ablate run --on` would submit, and how long it will take."""
-    from ablate.launch.devices import gpus_per_run
+    from ablate.launch.devices import gpus_for_run, runs_of_pilot
     from ablate.launch.profiles import sbatch_arguments
     from ablate.launch.slurm import asked_gpus
     from ablate.report.plan import seconds_elsewhere
@@ -215,7 +213,7 @@ def describe(name: str, profile: Profile, plan: Plan, results: Results, processe
     else:
         seconds, processor = estimate
         time = f"about {duration(seconds / pilots / max(1, gpus))} at the rate of {processor}"
-    per_run = processes or gpus_per_run(gpus, -(-missing // pilots))
+    per_run = gpus_for_run(processes, gpus, runs_of_pilot(plan.study.total_runs, profile.workers))
     together = f", {per_run} {'GPUs' if gpus else 'processes'} for each run" if per_run > 1 else ""
     return f"--on {name}: {plural(pilots, 'pilot')} ({options}) for {plural(missing, 'run')}{together}, {time}"
 

@@ -91,6 +91,7 @@ def command(
     """Train missing runs, resume interrupted ones, and print the table."""
     from ablate.cli.live import LiveView
     from ablate.launch import launch, launch_looks, launched
+    from ablate.launch.devices import gpus_for_run
     from ablate.loggers import Mirror, select_loggers
     from ablate.report import render
     from ablate.report.budget import Budget
@@ -166,8 +167,9 @@ def command(
             outcome = train(content)
         else:
             gpus = 0 if used == "cpu" else visible_gpus()
-            # --jobs may leave some GPUs unused.
-            outcome = _train_within(limit, min(gpus, jobs * (processes or 1) if jobs else gpus), content, root, train)
+            if jobs:  # which may leave some GPUs unused
+                gpus = min(gpus, jobs * gpus_for_run(processes, gpus, content.total_runs))
+            outcome = _train_within(limit, gpus, content, root, train)
     except Interrupted:
         from ablate.report.progress import saved_line
 

@@ -121,8 +121,9 @@ def join(store: TCPStore, index: int, size: int, device: torch.device) -> Distri
 
 
 def leave() -> None:
-    """Leave the group."""
-    dist.destroy_process_group()
+    """Leave the group, if this process has joined one."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 _RANKS: ContextVar[Ranks] = ContextVar("ranks", default=ONLY_RANK)

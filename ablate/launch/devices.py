@@ -42,16 +42,36 @@ def local_slots(demand: Demand) -> list[Slot]:
     return _gpu_slots(gpus, demand) if gpus else _cpu_slots(demand)
 
 
-def gpus_per_run(gpus: int, runs: int) -> int:
-    """GPUs of each run such that no run waits for one: a power of two; 1 while there are as many runs as GPUs."""
-    return 1 << (max(1, gpus // max(1, runs)).bit_length() - 1)
+def gpus_for_run(processes: int | None, gpus: int, runs: int) -> int:
+    """GPUs of each run.
+
+    Args:
+        processes: for each run, as given; None for the largest power of two such that no run waits for a GPU.
+        gpus: of this machine, or of a pilot.
+        runs: of the whole study, or of a pilot's share: finished runs count, so that a resumed study keeps its slots.
+    """
+    return processes or 1 << (max(1, gpus // max(1, runs)).bit_length() - 1)
+
+
+def runs_of_pilot(runs: int, pilots: int) -> int:
+    """Runs of a pilot's share, rounded up."""
+    return -(-runs // pilots)
+
+
+def gpu_groups(gpus: int, each: int) -> int:
+    """Number of groups of `each` GPUs on this machine.
+
+    Raises:
+        UsageError: there are fewer GPUs than one group needs.
+    """
+    if each > gpus:
+        raise UsageError(f"--gpus-per-run {each}: there {_are(gpus)} here")
+    return gpus // each
 
 
 def _gpu_slots(gpus: Sequence[int], demand: Demand) -> list[Slot]:
-    each = demand.processes or gpus_per_run(len(gpus), demand.runs)
-    groups = len(gpus) // each
-    if not groups:
-        raise UsageError(f"--gpus-per-run {each}: there {_are(len(gpus))} here")
+    each = gpus_for_run(demand.processes, len(gpus), demand.runs)
+    groups = gpu_groups(len(gpus), each)
     count = demand.jobs or groups
     if each > 1 and count > groups:  # two processes of a run cannot share a GPU
         raise UsageError(

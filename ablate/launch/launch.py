@@ -19,7 +19,7 @@ from ablate.config.training import resolve_precision
 from ablate.data.corpus import Corpus
 from ablate.errors import Damaged, StoreError
 from ablate.formatting import size
-from ablate.launch.devices import micro_batch
+from ablate.launch.devices import micro_batch, runs_of_pilot
 from ablate.launch.executor import Demand, Device, Executor, Slot
 from ablate.launch.local import local_executor
 from ablate.launch.scheduler import Control, Scheduler, Watcher
@@ -104,7 +104,7 @@ def launch(
     wanted = list(study.runs())  # those that wait for tuning count, but cannot be trained
     runs = {run.id: run for run in wanted if not run.awaits_tuning}
     largest = max(run.data.vocab_size for run in runs.values())
-    total = -(-study.total_runs // share.of) if share else study.total_runs
+    total = runs_of_pilot(study.total_runs, share.of) if share else study.total_runs
     demand = Demand(tuple(run.config for run in runs.values()), largest, total, device, jobs, processes)
     # Fail before preparing data if there is no GPU. Otherwise an executor is made only if a run is missing.
     executor = executor_for(demand) if device == "cuda" else None

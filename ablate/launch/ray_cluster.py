@@ -10,7 +10,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from types import FrameType
@@ -26,7 +26,7 @@ from ablate.store.machine import CPUS_VARIABLE, MEMORY_VARIABLE
 from ablate.streams import echo
 from ablate.study import Study
 
-CONNECTED = "connected"  # the first line of a driver, once it has found the cluster
+CONNECTED = "connected"  # a line of a driver, once it has found a cluster that fits its pilots
 SYSTEM_RETRIES = 3  # of a task whose worker or node has died; a pilot that has ended is not started again
 WAIT_SECONDS = 1.0
 LIBRARY_BYTES = 500_000_000  # of the interpreter and its libraries in a process; assumed, not measured
@@ -78,7 +78,7 @@ def start_driver(folder: JobFolder, job: ClusterJob, pilots: int) -> str:
     """Start the driver in a session of its own, so that it survives this process and its shell; its process id.
 
     Raises:
-        UsageError: it cannot reach the cluster.
+        UsageError: it cannot reach the cluster, or no node there fits a pilot.
     """
     require_ray()
     log, (read, write) = folder.logs / "driver.log", os.pipe()
@@ -92,7 +92,7 @@ def start_driver(folder: JobFolder, job: ClusterJob, pilots: int) -> str:
     process = os.posix_spawn(job.python, command, dict(os.environ), file_actions=actions, setsid=True)
     os.close(write)
     with os.fdopen(read) as output:
-        if output.readline().strip() == CONNECTED:
+        if any(line.strip() == CONNECTED for line in output):  # Ray or a site's start-up may print lines before it
             return str(process)
     os.waitpid(process, 0)
     lines = log.read_text(errors="replace").strip().splitlines()
@@ -111,7 +111,7 @@ def drive(folder: JobFolder, pilots: int, log: Callable[[str], None]) -> bool:
         log: receives a line for each event.
 
     Raises:
-        UsageError: there is no cluster at the job's address.
+        UsageError: there is no cluster at the job's address, or no node there fits a pilot.
     """
     job, signals = folder.read_job(), list[int]()
 
@@ -120,6 +120,7 @@ def drive(folder: JobFolder, pilots: int, log: Callable[[str], None]) -> bool:
 
     ray = _connect(job.address)
     try:
+        refuse_too_large(job, [node["Resources"] for node in ray.nodes() if node["Alive"]])
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, on_signal)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -169,6 +170,30 @@ def _knock(address: str) -> None:
     host, colon, port = address.rpartition(":")
     if colon and port.isdecimal() and "/" not in host:
         socket.create_connection((host, int(port)), timeout=KNOCK_SECONDS).close()
+
+
+def refuse_too_large(job: ClusterJob, nodes: Sequence[Mapping[str, float]]) -> None:
+    """Check that a pilot fits a node, because Ray would let its task wait without an end.
+
+    Args:
+        job: whose pilots are to run.
+        nodes: resources of each node, as Ray names them: CPU, GPU, and memory in bytes.
+
+    Raises:
+        UsageError: no node has the resources of a pilot.
+    """
+    asked = {"CPU": job.cpus, "GPU": job.gpus, "memory": job.memory or 0}
+    if any(all(node.get(name, 0) >= count for name, count in asked.items()) for node in nodes):
+        return
+    largest = max(nodes, key=lambda node: [node.get(name, 0) for name in ("GPU", "CPU", "memory")], default={})
+    raise UsageError(
+        f"Ray: no node at {job.address} has {_resources(asked)} for a pilot; the largest has {_resources(largest)}"
+    )
+
+
+def _resources(of: Mapping[str, float]) -> str:
+    parts = [plural(int(of.get("CPU", 0)), "core"), plural(int(of.get("GPU", 0)), "GPU")]
+    return ", ".join([*parts, f"{size(of['memory'])} of memory"] if of.get("memory") else parts)
 
 
 def _submit(ray: Any, folder: JobFolder, job: ClusterJob, pilots: int) -> dict[Any, int]:

@@ -5,13 +5,19 @@ import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from ablate.cli.cluster import describe
+from ablate.errors import UsageError
+from ablate.launch.profiles import Profile
+from ablate.report.plan import plan_of
 from ablate.store import Results, machine
 from ablate.store.jobs import PilotReport, jobs_of
 from ablate.store.machine import process_mark
+from ablate.study import Selection, read_study
 from tests.cli.inside import inside
 
 ROOT = Path(__file__).parents[2]
@@ -97,7 +103,7 @@ def test_the_plan_says_how_the_runs_share_the_devices(here, monkeypatch, words, 
         assert "Each run" not in done.out
     (here / "small.yaml").write_text(STUDY.replace("seeds: [1]", "seeds: [1, 2, 3]"))
     more = inside("plan", "small.yaml", "--gpus-per-run", "auto")
-    assert "--gpus-per-run auto: 1, because 6 runs keep 5 GPUs busy." in more.out
+    assert "--gpus-per-run auto: 1, because there are not two GPUs for each run." in more.out
 
 
 def test_a_login_node_is_needed_for_slurm(here, monkeypatch):
@@ -147,3 +153,36 @@ def test_a_job_that_is_stopped_says_who_was_asked(here):
     assert inside("stop", "small.yaml").out == f"job {job.id}: 1 pilot asked to save and leave\n"
     assert job.stop.exists()
     assert "asked to stop" in inside("status", "small.yaml").out
+
+
+@pytest.mark.parametrize(
+    ("words", "gpus"),
+    [
+        (("auto", "--jobs", "1"), 2),  # as the run itself: 5 GPUs for 2 runs
+        (("auto", "--jobs", "4"), 5),
+        (("4", "--jobs", "1"), 4),
+        (("1", "--jobs", "3"), 3),
+        (("auto",), 5),
+    ],
+)
+def test_a_budget_counts_the_gpus_of_the_jobs(here, monkeypatch, words, gpus):
+    given = []
+
+    def take(limit, gpus, *arguments):
+        given.append(gpus)
+        raise UsageError("enough")
+
+    monkeypatch.setattr(import_module("ablate.cli.run"), "_train_within", take)
+    monkeypatch.setattr(machine, "visible_gpus", lambda: 5)
+    assert inside("run", "small.yaml", "--budget", "1h", "--gpus-per-run", *words).err == "enough\n"
+    assert given == [gpus]
+
+
+@pytest.mark.parametrize(("workers", "together"), [(1, ""), (2, ", 2 GPUs for each run")])
+def test_a_plan_for_a_cluster_shares_gpus_as_its_pilots_do(here, workers, together):
+    """Runs that the command leaves out count, because the number of parts of a run must not depend on them."""
+    results = Results(here / "results")
+    study = read_study(here / "small.yaml", Selection(rows=("base",)))
+    profile = Profile(engine="ray", workers=workers, each={"gpus": 2})
+    line = describe("lab", profile, plan_of(study, results), results, processes=None)
+    assert f" for 1 run{together}, time" in line

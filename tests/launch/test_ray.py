@@ -1,12 +1,14 @@
 """A study on a local Ray gives the bytes of a local launch; its driver stops, and its death loses nothing."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -186,3 +188,61 @@ def test_the_memory_of_a_pilot_follows_from_the_largest_run(here, monkeypatch):
         (slot,) = local_slots(Demand(configs, 200, 8, "cpu"))
         found[name] = [micro_batch(config, 200, slot) for config in configs]
     assert found["pilot"] == found["large"] == [8000] * len(configs)
+
+
+NODES = [{"CPU": 16.0, "memory": 64e9}, {"CPU": 8.0, "GPU": 2.0, "memory": 32e9}]
+
+
+@pytest.mark.parametrize(
+    ("each", "fits"),
+    [
+        ({"cpus": 16}, True),
+        ({"cpus": 8, "gpus": 2, "memory": 32 * 10**9}, True),
+        ({"cpus": 17}, False),
+        ({"cpus": 9, "gpus": 1}, False),  # each of them fits a node, but no node has both
+        ({"cpus": 1, "gpus": 3}, False),
+        ({"cpus": 1, "memory": 65 * 10**9}, False),
+    ],
+)
+def test_a_pilot_must_fit_a_node(each, fits):
+    job = SimpleNamespace(**{"address": "a:1", "gpus": 0, "memory": None, **each})
+    if fits:
+        ray_cluster.refuse_too_large(job, NODES)
+        return
+    with pytest.raises(UsageError) as error:
+        ray_cluster.refuse_too_large(job, NODES)
+    asked, largest = str(error.value).split(" for a pilot; the largest has ")
+    assert asked.startswith(f"Ray: no node at a:1 has {each['cpus']} core")
+    assert largest == "8 cores, 2 GPUs, 32.0 GB of memory"
+    assert "\n" not in asked
+
+
+@pytest.mark.ray
+@needs_ray
+def test_a_submission_that_fits_no_node_is_refused(on_cluster):
+    here = on_cluster
+    (here / "clusters.yaml").write_text((here / "clusters.yaml").read_text().replace("{cpus: 1}", "{cpus: 3}"))
+    done = inside("run", "dummy.yaml", "--on", "lab", "--detach")
+    assert (done.code, len(done.err.splitlines())) == (2, 1)
+    assert re.search(
+        r"^Ray: no node at .* has 3 cores, 0 GPUs, .* for a pilot; the largest has 2 cores, 0 GPUs", done.err
+    )
+    (job,) = jobs_of(Results(here / "results"), "dummy")
+    assert job.read_end().reason.startswith("not submitted: Ray: no node at")
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_connected"),
+    [("connected", True), ("a banner\\n\\nconnected", True), ("connected?", False), ("", False)],
+)
+def test_a_driver_may_print_lines_before_it_is_connected(tmp_path, monkeypatch, lines, is_connected):
+    monkeypatch.setattr(ray_cluster, "require_ray", lambda: None)
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\nprintf '{lines}\\n'\necho the reason >&2\n")
+    program.chmod(0o755)
+    folder, job = SimpleNamespace(path=tmp_path, logs=tmp_path), SimpleNamespace(python=str(program))
+    if is_connected:
+        end_of(int(ray_cluster.start_driver(folder, job, 1)))
+        return
+    with pytest.raises(UsageError, match="the reason"):
+        ray_cluster.start_driver(folder, job, 1)

@@ -6,10 +6,12 @@ import time
 
 import psutil
 import pytest
+import torch
 
 from ablate.errors import Interrupted
 from ablate.launch.executor import Lost, Slot
 from ablate.launch.local import LocalExecutor
+from ablate.run import ranks
 from ablate.run.execution import execution_of
 from ablate.run.job import Job
 from ablate.run.pipeline import RunInputs, execute
@@ -136,3 +138,18 @@ def test_if_one_process_is_killed_the_others_end_and_the_run_resumes(job, monkey
     assert execute(whole, RunContext()) == "done"
     assert content(hit) == content(whole)
     assert followers() == []
+
+
+def test_a_failed_join_raises_its_cause(job, monkeypatch):  # noqa: F811
+    """Without a group, there is none to leave."""
+
+    def refuse(*arguments):
+        raise ValueError("no port is free")
+
+    monkeypatch.setattr(ranks, "FOLLOWER", ["sleep", "60"])
+    monkeypatch.setattr(ranks.collectives, "join", refuse)
+    with (
+        pytest.raises(ValueError, match="no port is free"),
+        ranks.group_of(on(job(), 2), 2, torch.device("cpu"), logger_to([])),
+    ):
+        pass
