@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import torch
     from rich.progress import Progress, TaskID
 
+    from ablate.config import RowConfig
     from ablate.report.table import Table
     from ablate.study import Study
 
@@ -176,6 +177,11 @@ def find_run(results: Results, run: str, row: str | None = None, seed: int | Non
         StudyError: the study file has errors.
         UsageError: no run matches, or several.
     """
+    return _find(results, run, row, seed)[0]
+
+
+def _find(results: Results, run: str, row: str | None, seed: int | None) -> tuple[RunFolder, RowConfig | None]:
+    """The run, and the configuration of the row that names it; None if its id does."""
     if row is not None or Path(run).is_file() or Path(run).suffix in (".yaml", ".yml"):
         return _run_of_row(results, Path(run), row or "base", seed)
     if seed is not None:
@@ -187,10 +193,10 @@ def find_run(results: Results, run: str, row: str | None = None, seed: int | Non
             f'{results.root}: {count} with an id that begins with "{run}"; '
             "`ablate status STUDY` lists them, and pending ones have no files yet"
         )
-    return results.run(matches[0])
+    return results.run(matches[0]), None
 
 
-def _run_of_row(results: Results, path: Path, name: str, seed: int | None) -> RunFolder:
+def _run_of_row(results: Results, path: Path, name: str, seed: int | None) -> tuple[RunFolder, RowConfig]:
     from ablate.study import Selection, read_study, settle
     from ablate.study.select import find_row
 
@@ -205,7 +211,7 @@ def _run_of_row(results: Results, path: Path, name: str, seed: int | None) -> Ru
         raise UsageError(
             f'{results.root}: row "{row.label}" with seed {run.seed} is pending; `ablate run {path}` trains it'
         )
-    return folder
+    return folder, row.config
 
 
 def find_finished_run(results: Results, run: str, row: str | None = None, seed: int | None = None) -> RunFolder:
@@ -215,11 +221,21 @@ def find_finished_run(results: Results, run: str, row: str | None = None, seed: 
         StudyError: the study file has errors.
         UsageError: no run matches, or several, or the run is not finished.
     """
-    folder = find_run(results, run, row, seed)
+    return find_finished_row(results, run, row, seed)[0]
+
+
+def find_finished_row(
+    results: Results, run: str, row: str | None = None, seed: int | None = None
+) -> tuple[RunFolder, RowConfig | None]:
+    """Find a finished run, and the configuration of the row that names it; None if the run's id was given.
+
+    Rows that differ in decoding share a run, so that its id does not name a row. Errors as for `find_finished_run`.
+    """
+    folder, config = _find(results, run, row, seed)
     result = folder.read_result()
     if result is None or result.outcome != "done":
         raise UsageError(f"run {folder.id} is not done; `ablate run STUDY` finishes it")
-    return folder
+    return folder, config
 
 
 def torch_device(choice: Device) -> torch.device:

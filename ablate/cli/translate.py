@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, RowOfStudy, RunOrStudy, SeedOfRow, find_finished_run
+from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, RowOfStudy, RunOrStudy, SeedOfRow, find_finished_row
 from ablate.errors import DataError
 from ablate.store import Results
 from ablate.streams import echo, print_data
@@ -22,7 +22,9 @@ def command(
     seed: SeedOfRow = None,
     beam: Annotated[
         int | None,
-        typer.Option("--beam", metavar="K", min=1, max=1024, help="Beam size.", show_default="the task's: 4, or 21"),
+        typer.Option(
+            "--beam", metavar="K", min=1, max=1024, help="Beam size.", show_default="the row's, or the task's"
+        ),
     ] = None,
     alpha: Annotated[
         float | None,
@@ -32,18 +34,21 @@ def command(
             min=0.0,
             max=10.0,
             help="Exponent of the length penalty.",
-            show_default="the task's: 0.6, or 0.3",
+            show_default="the row's, or the task's",
         ),
     ] = None,
 ) -> None:
-    """Translate standard input, or parse it, one sentence per line."""
-    folder = find_finished_run(Results(results), run, row, seed)
+    """Translate standard input, or parse it, one sentence per line.
+
+    The row's settings decode: beam size, length penalty, limits, constraint. A run's id names no row; with it, the
+    task's defaults decode.
+    """
+    folder, config = find_finished_row(Results(results), run, row, seed)
     sentences = _read_lines()  # all of them, since batches are sorted by length
-    given = {"beam": beam, "alpha": alpha}
     from ablate.run.inference import translate_text
 
-    settings = {name: value for name, value in given.items() if value is not None}
-    for number, line in enumerate(translate_text(folder, Results(results), sentences, settings), 1):
+    texts = translate_text(folder, Results(results), sentences, config, beam=beam, alpha=alpha)
+    for number, line in enumerate(texts, 1):
         if line is None:
             echo(f"standard input:{number}: the prediction is not valid; the line is empty", err=True)
         print_data(f"{line or ''}\n")

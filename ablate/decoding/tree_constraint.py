@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ablate.config.parsing_data import is_word_symbol
-from ablate.data.tokenizer import EOS, Tokenizer
+from ablate.data.tokenizer import EOS, UNK, Tokenizer
 from ablate.data.trees import MAX_DEPTH
 
 _NONE = -1  # no token
@@ -105,7 +105,10 @@ class TreeConstraint:
         """
         copied = self.vocabulary.copied.to(log_probs.device)
         any_word = log_probs.masked_fill(~copied, float("-inf")).logsumexp(-1, keepdim=True)  # (B, K, 1)
-        return torch.where(copied, any_word, log_probs).masked_fill(~allowed, float("-inf"))
+        # The unknown token is no part of the sum: it has no probability of its own in training.
+        known = copied.clone()
+        known[UNK] = self.vocabulary.copies_words
+        return torch.where(known, any_word, log_probs).masked_fill(~allowed, float("-inf"))
 
     def _allowed(self, state: _State, words: _Words, left: int) -> Tensor:
         missing = len(words.needed) - state.done

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ablate.config.metrics import MASKED_ACCURACY, MASKED_LOSS
 from ablate.data.contexts import ContextBatch
+from ablate.kernels.ranks import all_items, current_ranks
 from ablate.metrics import resampling
 from ablate.metrics.bits_per_byte import Blocks, logits_in_parts
 from ablate.store.records import Measurement
@@ -58,7 +59,7 @@ def collect_scores(
     device: torch.device,
     after_batch: Callable[[], None],
 ) -> TokenScores:
-    """Score the masked tokens of all batches.
+    """Score the masked tokens of all batches. Several ranks share them.
 
     Args:
         batches: (place of each masked token, batch).
@@ -66,14 +67,14 @@ def collect_scores(
         device: of the model.
         after_batch: called after each batch.
     """
-    places, scores = [], []
+    found, ranks = [], current_ranks()
     with torch.no_grad():
-        for where, batch in batches:
-            places.append(where)
-            scores.append(scores_of(batch.to(device)).cpu().numpy())
-            after_batch()
-    nats, correct = np.concatenate(scores, axis=1)
-    return TokenScores(np.concatenate(places), nats, correct > 0)
+        for number, (places, batch) in enumerate(batches):
+            if number % ranks.size == ranks.index:
+                found.append((number, [places.tolist(), *scores_of(batch.to(device)).cpu().tolist()]))
+                after_batch()
+    places, nats, correct = (np.concatenate(part) for part in zip(*all_items(found), strict=True))
+    return TokenScores(places.astype(np.int64), nats, correct > 0)
 
 
 def lines_of(scores: TokenScores, blocks: Blocks, evaluation: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ablate.config import ModelConfig, RowConfig
+from ablate.config import DecodingConfig, ModelConfig, RowConfig
 from ablate.config.plugins import without_digest
 from ablate.data.corpus import Corpus
 from ablate.decoding import translate
@@ -150,7 +150,13 @@ def fill(folder: RunFolder, results: Results, text: str, top: int) -> FilledText
 
 
 def translate_text(
-    folder: RunFolder, results: Results, sentences: Sequence[str], settings: Mapping[str, Any]
+    folder: RunFolder,
+    results: Results,
+    sentences: Sequence[str],
+    decoding: DecodingConfig | None = None,
+    *,
+    beam: int | None = None,
+    alpha: float | None = None,
 ) -> list[str | None]:
     """Predict a text from each sentence with the weights of the chosen step; empty sentences stay empty.
 
@@ -158,7 +164,9 @@ def translate_text(
         folder: of the run, whose task predicts one text from another.
         results: the results root.
         sentences: one per line of standard input.
-        settings: decoding fields that replace those of the task.
+        decoding: of the row; by default, that of the task.
+        beam: beam size in place of that of `decoding`.
+        alpha: exponent of the length penalty in place of that of `decoding`.
 
     Returns:
         The texts; None for a prediction that is not valid.
@@ -177,7 +185,9 @@ def translate_text(
         refuse_too_long(run.config, f"standard input:{number}", len(sentence))
     # A source without tokens leaves the model nothing to attend to.
     filled = [i for i, sentence in enumerate(ids) if sentence]
-    decoding = task.decoding.model_copy(update=dict(settings))
+    decoding = decoding or task.decoding
+    given = {"beam": decoding.beam if beam is None else beam, "alpha": decoding.alpha if alpha is None else alpha}
+    decoding = decoding.model_copy(update=given)
     tokenizer = run.corpus.tokenizer_of(task.target)
     constrain = task.constrain(run.corpus, decoding)
     texts = translate(run.model, tokenizer, [ids[i] for i in filled], decoding, CPU, constrain=constrain)

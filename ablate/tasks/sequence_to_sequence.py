@@ -39,7 +39,7 @@ class SequenceToSequence(Task):
 
     @property
     def decoding(self) -> DecodingConfig:
-        """Decoding of new texts: the task's defaults."""
+        """Decoding of new texts where no row is named: the task's defaults."""
         return DecodingConfig(**{k: v for k, v in self.defaults.items() if k in DecodingConfig.model_fields})
 
     def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[str]:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ablate.config.parsing_data import ParsingData
-from ablate.data.tokenizer import EOS, train_tokenizer
+from ablate.data.tokenizer import EOS, UNK, train_tokenizer
 from ablate.data.trees import leaves_of, linearized, restored
 from ablate.decoding import beam_search
 from ablate.decoding.tree_constraint import TreeVocabulary
@@ -118,3 +118,14 @@ def test_a_known_word_has_the_probability_of_any_word(tokenizer, leaves):
         words = [id for id in vocabulary.word_symbols if allowed[0, 0, id]]
         assert words
         assert all(found[id] == log_probs[0, 0, id] for id in words)
+
+
+def test_an_unknown_character_of_a_copied_word_has_the_probability_of_any_word(tokenizer):
+    vocabulary = TreeVocabulary(tokenizer, copies_words=True)
+    known, unknown = (vocabulary.constraint([[token]], [9]) for token in (tokenizer.vocab_size - 1, UNK))
+    log_probs = torch.zeros((1, 1, tokenizer.vocab_size))
+    log_probs[..., UNK] = -50.0  # never seen in training
+    first = known.restrict(log_probs, known.allowed())[0, 0, tokenizer.vocab_size - 1]
+    everything = torch.ones_like(log_probs, dtype=torch.bool)
+    assert unknown.restrict(log_probs, everything)[0, 0, UNK] == unknown.restrict(log_probs, everything)[0, 0].max()
+    assert first == unknown.restrict(log_probs, everything)[0, 0, UNK]

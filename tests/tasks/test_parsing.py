@@ -138,6 +138,22 @@ def test_a_prediction_that_is_no_tree_is_an_empty_line_and_a_note(folder, traine
     assert done.err == "standard input:1: the prediction is not valid; the line is empty\n"
 
 
+def test_new_sentences_are_decoded_as_the_row_says(folder, trained):
+    """Rows that share an untrained run: constrained, it finds trees; within no extra tokens, base finds none."""
+    words = ("--results", trained)
+    new = b"the cat hears a bird .\nthe dog sees .\n"
+    label = "search train_steps=1 constrained=true"
+    found = inside("translate", folder / "parser.yaml", label, *words, stdin=new)
+    assert (found.code, found.err) == (0, "")
+    assert [line[:5] for line in found.out.splitlines()] == ["(TOP ", "(TOP "]
+    by_id = inside("translate", of_row(folder, trained, label)[0].record.id, *words, "--beam", 2, stdin=new)
+    assert by_id.out == "\n\n"  # the task's settings do not constrain
+    limited = inside("translate", folder / "parser.yaml", "limit max_extra_length=0", *words, stdin=new)
+    assert (limited.code, limited.out) == (0, "\n\n")
+    base = inside("translate", folder / "parser.yaml", *words, stdin=new)
+    assert base.out.count("(TOP ") == 2
+
+
 def test_predicted_tags_are_printed(folder, tmp_path):
     words = ("--set", "data.leaves=tags", "--rows", "base", "--results", tmp_path)
     assert inside("run", folder / "parser.yaml", *words, "--device", "cpu").code == 0

@@ -15,6 +15,7 @@ from ablate.decoding.translate import BATCH_TOKENS, translate_ids
 from ablate.errors import Interrupted
 from ablate.kernels.ranks import ONLY_RANK, Ranks, among
 from ablate.metrics.bits_per_byte import collect_nats
+from ablate.metrics.masked_tokens import collect_scores
 from ablate.model import build
 from ablate.tasks import Translation
 from ablate.training import Diverged
@@ -289,3 +290,29 @@ def test_the_nats_of_a_text_are_those_of_one_rank(toy):
     for size in (1, 2, 4):
         for found in together(size, work):
             assert np.array_equal(found, np.arange(count) / 7.0)
+
+
+def test_the_scores_of_masked_tokens_are_those_of_one_rank():
+    draw = np.random.default_rng(3)
+    places = np.split(draw.permutation(60), [7, 7, 20, 33, 41])  # the second batch has no masked token
+    nats, correct, scored = draw.random(60), draw.random(60) < 0.5, []
+
+    class Where(list):
+        def to(self, device):
+            return self
+
+    def scores_of(batch):
+        return torch.from_numpy(np.stack([nats[batch], correct[batch]]))
+
+    for size in (1, 2, 4):
+        scored.clear()
+
+        def work(ranks):
+            batches = [(each, Where(each.tolist())) for each in places]
+            return collect_scores(batches, scores_of, CPU, lambda: scored.append(ranks.index))
+
+        for found in together(size, work):
+            assert found.places.tolist() == np.concatenate(places).tolist()
+            assert found.nats.tolist() == nats[found.places].tolist()
+            assert found.correct.tolist() == correct[found.places].tolist()
+        assert sorted(scored) == sorted(number % size for number in range(len(places)))  # each batch on one rank
