@@ -6,7 +6,7 @@ It describes the values of single fields. Rules over several fields are checked 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ablate.config import PRESETS, RowConfig, TranslationData
@@ -257,15 +257,29 @@ def _translation_data() -> Schema:
         _if_corpus(name, {"properties": {"direction": {"enum": list(named.directions)}}})
         for name, named in NAMED_CORPORA.items()
     ]
-    rules += [
-        _if_corpus("files", {"required": whole["required"]}),
-        _if_corpus("toy", {"not": {"anyOf": [{"required": [name]} for name in locations]}}),
-    ]
+    return _data_section(whole["required"], properties, locations, rules)
+
+
+def _data_section(
+    of_files: list[str], properties: Schema, locations: Sequence[str], rules: Sequence[Schema] = ()
+) -> Schema:
+    """Schema of a data section.
+
+    Args:
+        of_files: fields that `corpus: files` requires.
+        properties: by field.
+        locations: fields that the toy corpus does not have.
+        rules: further ones.
+    """
     return {
         "additionalProperties": False,
         "required": ["corpus"],
         "properties": properties,
-        "allOf": rules,
+        "allOf": [
+            *rules,
+            _if_corpus("files", {"required": of_files}),
+            _if_corpus("toy", {"not": {"anyOf": [{"required": [name]} for name in locations]}}),
+        ],
     }
 
 
@@ -274,16 +288,7 @@ def _language_data() -> Schema:
     whole = LanguageData.model_json_schema()
     properties = {name: _untitled(field) for name, field in whole["properties"].items()}
     properties["corpus"]["anyOf"] = [{"enum": list(TEXTS)}, {"type": "string", "pattern": "^hf:"}]
-    locations = ("folder", "train", "dev", "test", "column", "rows")
-    return {
-        "additionalProperties": False,
-        "required": ["corpus"],
-        "properties": properties,
-        "allOf": [
-            _if_corpus("files", {"required": whole["required"]}),
-            _if_corpus("toy", {"not": {"anyOf": [{"required": [name]} for name in locations]}}),
-        ],
-    }
+    return _data_section(whole["required"], properties, ("folder", "train", "dev", "test", "column", "rows"))
 
 
 def _parsing_data() -> Schema:
@@ -291,16 +296,7 @@ def _parsing_data() -> Schema:
     whole = ParsingData.model_json_schema()
     properties = {name: _untitled(field) for name, field in whole["properties"].items()}
     properties["corpus"]["enum"] = list(TREEBANKS)
-    locations = ("folder", "train", "dev", "test")
-    return {
-        "additionalProperties": False,
-        "required": ["corpus"],
-        "properties": properties,
-        "allOf": [
-            _if_corpus("files", {"required": whole["required"]}),
-            _if_corpus("toy", {"not": {"anyOf": [{"required": [name]} for name in locations]}}),
-        ],
-    }
+    return _data_section(whole["required"], properties, ("folder", "train", "dev", "test"))
 
 
 _DATA = {
