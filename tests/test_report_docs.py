@@ -79,6 +79,53 @@ def test_the_example_shows_every_row_of_the_study_with_the_published_numbers(doc
     assert [row[1:] for row in rows[2:]] == [[row[at] for at in columns] for row in published[2:]]
 
 
+def test_the_worked_example_of_a_verdict_follows_from_the_published_scores():
+    import json
+    from math import inf, sqrt
+    from statistics import fmean
+
+    from ablate.stats.distributions import critical_t
+    from ablate.stats.noise import seed_noise
+
+    text = " ".join(
+        (ROOT / "docs/verdict.md").read_text().split("**Worked example.**")[1].split("**Intervals.**")[0].split()
+    )
+    base, *rows = json.loads((ROOT / "results/anatomy/table.json").read_text())["rows"]
+    by_seed = [list(row["bleu"]["values"]) for row in (base, *rows)]
+    differences = [
+        {seed: a - b for seed, (a, b) in enumerate(zip(row, by_seed[0], strict=True))} for row in by_seed[1:]
+    ]
+    noise = seed_noise(differences)
+    names = [row["row"].split()[-1] for row in rows]
+    scale, dropout = names.index("attention_scale=1"), names.index("dropout=0.0")
+    assert {names[index - 1] for index in noise.apart} == {"attention_scale=1", "label_smoothing=0.0"}
+    smaller = sum(row["against_base"]["bleu"]["p"] < rows[scale]["against_base"]["bleu"]["p"] for row in rows)
+    assert (smaller, len(rows)) == (3, 8)
+
+    own, pooled, n = noise.own[scale + 1], noise.pooled, 5
+    t, t_pooled, z = (critical_t(0.05 / 5, df) for df in (own.df, pooled.df, inf))
+    half = rows[scale]["against_base"]["bleu"]["high"] - rows[scale]["against_base"]["bleu"]["mean"]
+    sentences = (half**2 - (t**2 * own.value + t_pooled**2 * pooled.value) / n) / z**2
+    assert f"a variance of {own.value:.2f} with {own.df} degrees" in text
+    assert f"share a variance of {pooled.value:.2f} with {pooled.df}." in text
+    seeds = f"{t:.2f}² {own.value:.2f} / {n} + {t_pooled:.2f}² {pooled.value:.2f} / {n}"
+    assert f"sqrt( {seeds} + {z:.2f}² {sentences:.2f} ) = {half:.1f}" in text
+    assert f"{fmean(differences[scale].values()):.1f} ± {half:.1f}" in text
+
+    variances = (noise.own[dropout + 1].value, noise.own[0].value)
+    t, z = critical_t(0.05 / 3, 4), critical_t(0.05 / 3, inf)
+    half = rows[dropout]["against_base"]["bleu"]["least_told"]
+    sentences = (half**2 - t**2 * sum(variances) / n) / z**2
+    shared = noise.of_difference(dropout + 1)
+    first = sqrt(
+        sum(critical_t(0.05 / 4, part.df) ** 2 * part.value for part in shared) / n
+        + critical_t(0.05 / 4, inf) ** 2 * sentences
+    )
+    assert f"must exceed {first:.1f} in the first test" in text
+    assert f"variances {variances[0]:.2f} and {variances[1]:.2f}" in text
+    assert f"sqrt( {t:.2f}² {sum(variances):.2f} / {n} + {z:.2f}² {sentences:.2f} ) = {half:.1f}" in text
+
+
 def test_every_verdict_of_the_example_is_explained():
     page, rows = (ROOT / "docs/verdict.md").read_text(), example("docs/verdict.md")
     explained = set(re.findall(r"^\| ([a-z, ()]+) \| ", page.split("## Verdicts")[1], re.M))

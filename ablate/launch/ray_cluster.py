@@ -40,7 +40,7 @@ def require_ray() -> None:
         UsageError: it is not.
     """
     if find_spec("ray") is None:
-        raise UsageError("Ray is not installed: pip install 'ablate[ray]'")
+        raise UsageError("Ray is not installed: pip install 'ablate-transformer[ray]'")
 
 
 def needed_memory(profile: Profile, study: Study) -> int | None:

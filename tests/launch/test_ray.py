@@ -29,7 +29,7 @@ PROFILES = """\
 lab: {engine: ray, address: local, workers: 2, each: {cpus: 1}}
 cluster: {engine: ray, address: "127.0.0.1:1", each: {gpus: 1, cpus: 8, memory: 32G}}
 """
-needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed (pip install 'ablate[ray]')")
+needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed (pip install 'ablate-transformer[ray]')")
 
 
 HEAD = """
@@ -144,7 +144,7 @@ def test_without_ray_one_line_says_how_to_install_it(here, monkeypatch):
     monkeypatch.setattr(ray_cluster, "find_spec", lambda name: None)
     for command in ("plan", "run"):
         done = inside(command, "dummy.yaml", "--on", "ray")
-        assert (done.code, done.err) == (2, "Ray is not installed: pip install 'ablate[ray]'\n")
+        assert (done.code, done.err) == (2, "Ray is not installed: pip install 'ablate-transformer[ray]'\n")
 
 
 def test_a_profile_of_ray_has_resources(here):
