@@ -29,7 +29,8 @@ PROFILES = """\
 lab: {engine: ray, address: local, workers: 2, each: {cpus: 1}}
 cluster: {engine: ray, address: "127.0.0.1:1", each: {gpus: 1, cpus: 8, memory: 32G}}
 """
-needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed (pip install 'ablate-transformer[ray]')")
+INSTALL = "pip install 'ablate-transformer[ray]'"
+needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason=f"Ray is not installed ({INSTALL})")
 
 
 HEAD = """
