@@ -61,7 +61,7 @@ def _sentences(metric: Metric, rows: Sequence[Judged], family: int, sizes: int =
         margin = f"{equal[0].verdict.margin_text} {metric.title}"
         sentences.append(f"As good as base within {margin}: {_names(equal)}.")
     if same := by_word.get("no difference"):
-        sentences.append(f"Exactly base's scores: {_names(same)}.")
+        sentences.append(f"Same {metric.title} as base with every seed: {_names(same)}.")
     if diverged := by_word.get("diverged"):
         sentences.append(f"Diverged: {_names(diverged)}.")
     sentences += _unknown(metric, by_word.get("cannot tell", []))
@@ -141,7 +141,8 @@ def _unknown(metric: Metric, rows: list[Judged]) -> list[str]:
         return [f"{text}, before the first look."]
     if not seen:
         single = all(row.verdict.n == 1 for row in rows)
-        return [f"{text}, because {'one seed shows' if single else 'the seeds show'} no spread."]
+        why = "one seed shows no spread" if single else f"the seeds show no spread in {metric.title}"
+        return [f"{text}, because {why}."]
     which = "it" if len(rows) == 1 else "them"
     span = _span(metric, min(seen), max(seen))
     text += f"; the study could only have seen differences of at least {span} {metric.title} in {which}"

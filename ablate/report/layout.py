@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -388,7 +388,7 @@ def _difference_columns(table: Table, form: _Form) -> list[Column]:
 
 def _differences(table: Table, metric: Metric) -> Column:
     seeds = len(table.study.seeds)
-    head = f"Δ{metric.title}\n{'[95 %]' if _has_verdicts(table) else f'(n = {_most_seeds(table)})'}"
+    head = f"Δ{metric.title}\n{'[95 %]' if _has_intervals(table, metric) else f'(n = {_most_seeds(table)})'}"
     return _verdict_column(table, head, metric, lambda verdict: _interval(verdict, seeds), numeric=True)
 
 
@@ -410,15 +410,8 @@ def _p_value(verdict: Verdict) -> str:
 def _difference_legend(table: Table, form: _Form) -> list[str]:
     verdicts, several = verdicts_of(table, table.main), _has_verdicts(table)
     lines, seeds = [], len(table.study.seeds)
-    if form.shows(f"Δ{table.main.title}") and any(verdict.n for verdict in verdicts):
-        paired = (
-            "mean difference from base, paired by seed, with an interval of at least 95 % for each row alone; it "
-            "excludes 0 exactly if the verdict is worse or better"
-        )
-        # With several seeds, intervals are missing only where all scores of all rows are equal over the seeds.
-        no_spread = "mean difference from base; the seeds show no spread, so that it has no interval"
-        alone = "difference from base with one seed" if _most_seeds(table) == 1 else no_spread
-        lines.append(f"Δ: {paired if several else alone}.")
+    if any(verdict.n for verdict in verdicts):
+        lines += _explained_differences(table, form)
     if several:
         several_bases = sum(row.row.is_base for row in table.rows) > 1
         rows = "the rows of each size" if several_bases else plural(table.family, "row")
@@ -436,6 +429,29 @@ def _difference_legend(table: Table, form: _Form) -> list[str]:
     elif seeds == 1 and any(verdict.n for verdict in verdicts):
         lines.append("One seed (n = 1): the variance over seeds is unknown, so no row has a verdict: cannot tell.")
     return lines
+
+
+def _explained_differences(table: Table, form: _Form) -> Iterator[str]:
+    """Yield the meaning of the differences; the metrics are named if only some have intervals."""
+    metrics = [one for one in dict.fromkeys((table.perplexity, table.main)) if form.shows(f"Δ{one.title}")]
+    several = [metric for metric in metrics if _has_intervals(table, metric)]
+    without = [metric for metric in metrics if metric not in several]
+    if metrics and _most_seeds(table) == 1:
+        several, without = [], []
+        yield "Δ: difference from base with one seed."
+    if several:
+        judged = "; it excludes 0 exactly if the verdict is worse or better" if table.main in several else ""
+        text = "mean difference from base, paired by seed, with an interval of at least 95 % for each row alone"
+        yield f"{_heads(several) if without else 'Δ'}: {text}{judged}."
+    if without:
+        early = next((one.look for one in verdicts_of(table, table.main) if one.is_early and one.look), None)
+        titles = " and ".join(metric.title for metric in without)
+        why = f"{early.text} is not complete" if early else f"the seeds show no spread in {titles}"
+        yield f"{_heads(without) if several else 'Δ'}: mean difference from base; no interval, because {why}."
+
+
+def _heads(metrics: Sequence[Metric]) -> str:
+    return ", ".join(f"Δ{metric.title}" for metric in metrics)
 
 
 def _look_legend(table: Table) -> list[str]:
@@ -487,7 +503,11 @@ def _most_seeds(table: Table) -> int:
 
 
 def _has_verdicts(table: Table) -> bool:
-    return any(verdict.seed_test for verdict in verdicts_of(table, table.main))
+    return _has_intervals(table, table.main)
+
+
+def _has_intervals(table: Table, metric: Metric) -> bool:
+    return any(verdict.seed_test for verdict in verdicts_of(table, metric))
 
 
 # Parameters and cost

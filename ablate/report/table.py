@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ablate.config import cost
 from ablate.config.cost import ASSUMED_LENGTH, Lengths
 from ablate.config.metrics import PPL, PPL_CHAR, Metric
-from ablate.formatting import plural, shares_text
+from ablate.formatting import number, plural, shares_text
 from ablate.paper import PaperRow, PaperTable
 from ablate.report.looks import Position, position_of_runs, verdicts_of_rows
 from ablate.report.provenance_diff import ProvenanceDiff
@@ -184,14 +184,18 @@ class Table:
         return self.study.task.metrics[self.study.metrics[0]]
 
     def best(self, metric: str) -> float | None:
-        """The best mean over the rows with a score for every seed; None if rows cannot be compared by this metric."""
+        """The best mean over the rows with a score for every seed.
+
+        None if rows cannot be compared by this metric, or if all have the same mean to its last digit.
+        """
         # Perplexities per subword of different vocabularies cannot be compared.
         if metric == PPL.name and len(self.vocabularies) > 1:
             return None
         # Only complete rows: a mean over fewer seeds may be the best one by the luck of its seeds.
         means = [scores.mean for row in self.rows if (scores := row.scores[metric]).n == len(self.study.seeds)]
         values = [mean for mean in means if mean is not None]
-        if len(values) < 2:
+        digits = self.study.task.metrics[metric].digits
+        if len({number(value, digits) for value in values}) < 2:
             return None
         return max(values) if self.study.task.metrics[metric].more_is_better else min(values)
 

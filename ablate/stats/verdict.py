@@ -245,7 +245,7 @@ class Verdict:
         if self.n == 1:
             return "cannot tell: one seed shows no spread"
         if self.seed_test is None or self.minimum_detectable is None:
-            return "cannot tell: the seeds show no spread"
+            return f"cannot tell: the seeds show no spread in {title}"
         if not self.seed_test.low <= 0 <= self.seed_test.high:
             return "cannot tell: the difference is significant only over the seeds that did not diverge"
         seen = f"smallest difference this study could see: {self.minimum_detectable_text} {title}"

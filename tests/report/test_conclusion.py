@@ -87,6 +87,11 @@ def test_many_rows_are_counted_with_the_span_of_their_differences():
     assert "Not known: 7 rows; the study could only have seen differences of at least" in " ".join(said(unknown))
 
 
+def test_rows_without_noise_are_named_with_the_metric():
+    assert said([judged(1, [0.0, 0.0])]) == ["Same BLEU as base with every seed: A h=1."]
+    assert said([judged(1, [-2.0, -2.0])]) == ["Not known: A h=1, because the seeds show no spread in BLEU."]
+
+
 def test_divergence_and_the_margin_are_said_with_the_row():
     always = judged(1, [], diverged=3, base_ended=3)
     assert said([always])[0] == "Worse than base: A h=1 (diverged with all 3 seeds)."

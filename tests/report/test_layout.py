@@ -19,7 +19,7 @@ from ablate.store.records import Overlap
 from ablate.study import Selection, read_study
 from ablate.tasks import LanguageModel, MaskedLanguageModel
 from tests.records import CORPUS, a_manifest
-from tests.report.fakes import SIGNATURE, STUDIES, Fake
+from tests.report.fakes import SIGNATURE, SMALL, STUDIES, Fake
 
 
 def starred(text):
@@ -84,6 +84,45 @@ def test_values_that_print_alike_are_both_marked(fake):
     table = columns(results.table())
     assert table["PPL (dev)"] == ("4.00*", "4.00*", "4.01")
     assert table["BLEU (test)"] == ("25.0*", "25.0*", "24.9")
+
+
+def test_nothing_is_best_where_all_rows_print_the_same_score(fake):
+    results = fake()
+    for index, row in enumerate(results.study.rows):
+        for seed in (1, 2, 3):
+            results.done(row.label, seed, 5.0 + index, 0.001 * index)
+    table = columns(results.table())
+    assert table["BLEU (test)"] == ("0.0 ±0.0",) * 5
+    assert [cell.endswith("*") for cell in table["PPL (dev)"]] == [True, False, False, False, False]
+    for seed in (1, 2, 3):
+        results.done("A h=2", seed, 6.0, 0.1)
+    assert [cell.endswith("*") for cell in columns(results.table())["BLEU (test)"]] == [False, False, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("ppl", "bleu", "looks", "expected"),
+    [
+        (0.01, 0.01, False, {"Δ": "paired by seed, with an interval"}),
+        (0.01, 0.0, False, {"ΔPPL": "with an interval", "ΔBLEU": "no interval, because the seeds show no spread in BLEU"}),
+        (0.0, 0.01, False, {"ΔBLEU": "excludes 0", "ΔPPL": "no interval, because the seeds show no spread in PPL"}),
+        (0.0, 0.0, False, {"Δ": "no interval, because the seeds show no spread in PPL and BLEU."}),
+        (0.01, 0.01, True, {"Δ": "no interval, because look 1 of 2 (4 of 6 seeds) is not complete"}),
+    ],
+)  # fmt: skip
+def test_differences_without_an_interval_name_their_metric_and_the_reason(fake, ppl, bleu, looks, expected):
+    results = fake(SMALL.replace("[1, 2, 3]", "{looks: [4, 6]}") if looks else SMALL)
+    for index, row in enumerate(results.study.rows):
+        for seed in (1, 2, 3):
+            noise = index * seed % 3
+            results.done(row.label, seed, 5.0 + index + ppl * noise, 25.0 - index - bleu * noise)
+    table = results.table()
+    lines = [line.partition(": ") for line in paper_layout(table, starred, False).legend if line.startswith("Δ")]
+    assert {head for head, _, _ in lines} == expected.keys()
+    for head, _, text in lines:
+        assert expected[head] in text
+    heads = columns(table)
+    assert ("ΔBLEU [95 %]" in heads) == bool(bleu and not looks)
+    assert ("ΔPPL [95 %]" in heads) == bool(ppl and not looks)
 
 
 def test_single_row_is_not_marked_nor_explained(fake):

@@ -213,7 +213,7 @@ def test_e_equal_differences_are_no_proof():
     for differences in ((-2.0, -2.0), (-2.0, -2.0, -2.0)):
         verdict = one(*differences)
         assert (verdict.word, verdict.p_seeds) == ("cannot tell", None)
-        assert verdict.text == "cannot tell: the seeds show no spread"
+        assert verdict.text == "cannot tell: the seeds show no spread in BLEU"
         assert one(*differences, spread=0.1).word == "cannot tell"
     (among, *_) = verdicts(BLEU, [paired(-2.0, -2.0), *noisy(6, seeds=2)])
     assert 0.001 < among.seed_test.p < 1
