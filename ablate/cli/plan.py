@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ablate.report.budget import Budget, Fit
     from ablate.report.plan import Plan
 
-GPUName = Enum("GPUName", {name: name for name in GPUS}, type=str)  # type: ignore[misc]
+DeviceName = Enum("DeviceName", {name: name for name in ("cpu", *GPUS)}, type=str)  # type: ignore[misc]
 
 EXAMPLE = "ablate plan study.yaml --budget 8h"
 
@@ -57,8 +57,12 @@ def command(
     seeds: Seeds = None,
     budget: BudgetText = None,
     device: Annotated[
-        GPUName | None,
-        typer.Option("--device", help="Estimate the time for one such GPU instead of this machine; not measured."),
+        DeviceName | None,
+        typer.Option(
+            "--device",
+            help="Estimate the time on this machine's CPU, or on one such GPU (not measured).",
+            show_default="this machine",
+        ),
     ] = None,
     to_see: Annotated[
         float | None,
@@ -89,15 +93,17 @@ def command(
     from ablate.store.machine import visible_gpus
 
     if device is not None and on is not None:
-        raise UsageError("--device estimates for one GPU here, and --on for a cluster; give one of them")
+        raise UsageError("--device estimates the time on one device, and --on on a cluster; give one of them")
     for option, value in (("--to-see", to_see), ("--spread", spread)):
         if value is not None and not 0 < value < math.inf:
             raise UsageError(f"{option}: {value:g} is not a positive number, such as 0.5")
     limit = None if budget is None else Budget.parse(budget)
     profile = ClusterOptions(on, workers, partition, time_limit, gpus_per_node, tuple(sbatch or ())).profile()
     per_run = PerRun(gpus_per_run, processes_per_run)
-    gpus = visible_gpus()
-    processes, used = per_run.resolve("cpu" if processes_per_run else "auto", gpus if profile is None else None)
+    on_cpu = device is not None and device.value == "cpu"
+    gpus = 0 if on_cpu else visible_gpus()
+    wanted: Literal["cpu", "auto"] = "cpu" if on_cpu or processes_per_run else "auto"
+    processes, used = per_run.resolve(wanted, gpus if profile is None else None)
     content, root = study_and_results(study, results, set, rows, seeds, may_be_new=True)
     together = None
     if profile is None and (gpus_per_run or processes_per_run):

@@ -9,7 +9,7 @@ from typing import Any
 
 from ablate.errors import UsageError
 from ablate.formatting import duration, plural
-from ablate.report.plan import Plan, precision_here
+from ablate.report.plan import Plan
 from ablate.study import Row, Study
 
 _UNITS = {"d": 86_400.0, "h": 3600.0, "min": 60.0, "m": 60.0, "s": 1.0}
@@ -175,5 +175,5 @@ def _runs(study: Study, rows: Sequence[Row], seeds: Sequence[int]) -> set[str]:
 
 def unknown_rows(plan: Plan) -> list[str]:
     """Rows whose time cannot be estimated from base: without a last step, or in another precision."""
-    base = precision_here(plan.study.base.config)
-    return [row.row.label for row in plan.rows if row.flops is None or precision_here(row.row.config) != base]
+    base = plan.precision(plan.study.base.config)
+    return [row.row.label for row in plan.rows if row.flops is None or plan.precision(row.row.config) != base]

@@ -99,7 +99,8 @@ class Plan:
     lengths: of the corpus; None while it is not prepared, so that lengths are assumed.
     seconds_of: estimated time left of each unfinished run, by id; None until a run has finished on this machine.
     trained: ids of the runs that lack only a decoding.
-    gpu: the one that `seconds_of` is estimated for; None for this machine.
+    device: that `seconds_of` is estimated for: `cpu` for that of this machine, or a name of `GPUS`; None for this
+        machine with the device that `ablate run` takes.
     """
 
     study: Study
@@ -108,7 +109,16 @@ class Plan:
     seconds_of: dict[str, float] | None
     trained: frozenset[str] = frozenset()
     tuning: tuple[PlanRow, ...] = ()
-    gpu: str | None = None
+    device: str | None = None
+
+    @property
+    def gpu(self) -> GPU | None:
+        """The GPU that the time is computed for; None for a device of this machine."""
+        return GPUS.get(self.device or "")
+
+    def precision(self, config: RowConfig) -> str:
+        """The precision of a row on this plan's device."""
+        return precision_here(config, self.device) if self.gpu is None else precision_on_gpu(config, self.gpu)
 
     @property
     def seconds(self) -> float | None:
@@ -145,22 +155,43 @@ class Plan:
         designs = [one for one in self.study.designs if isinstance(one, FactorialDesign)]
         return {
             "study": self.study.name,
-            "rows": [_row_json(row, self.gpu) for row in self.rows],
-            **({"tuning": [_row_json(row, self.gpu) for row in self.tuning]} if self.tuning else {}),
+            "rows": [self._row_json(row) for row in self.rows],
+            **({"tuning": [self._row_json(row) for row in self.tuning]} if self.tuning else {}),
             **({"designs": [_design_json(one) for one in designs]} if designs else {}),
             "dropped": self.study.dropped,
             "totals": asdict(self.totals()),
             "assumed_length": None if self.lengths or self.study.data.is_stream else cost.ASSUMED_LENGTH,
         }
 
+    def _row_json(self, row: PlanRow) -> dict[str, Any]:
+        return {
+            "row": row.row.label,
+            "group": row.row.group,
+            "changed": row.row.changed,
+            **({"matched": row.row.matched.as_json()} if row.row.matched else {}),
+            **({"tuning": row.row.tuning.as_json()} if row.row.tuning else {}),
+            "config": row.row.config.model_dump(),
+            "params": row.params,
+            "flops_per_step": row.flops_per_step,
+            "steps": row.steps,
+            "precision": self.precision(row.row.config),
+            "checkpoint_bytes": row.checkpoint_bytes,
+            "peak_memory_bytes": row.peak_memory,
+            "runs": [
+                {"id": None if run.awaits_tuning else run.id, "seed": run.seed, "state": state}
+                for run, state in row.runs
+            ],
+        }
 
-def plan_of(study: Study, results: Results, gpu: str | None = None) -> Plan:
+
+def plan_of(study: Study, results: Results, device: str | None = None) -> Plan:
     """Plan a study, without training and without reading the corpus.
 
     Args:
         study: to plan.
         results: root of the results.
-        gpu: estimate the time for this GPU of `GPUS`, rather than from the runs that this machine has finished.
+        device: estimate the time for it; see `Plan`. For a GPU of `GPUS` it follows from closed forms, otherwise from
+            the runs that this machine has finished.
 
     Raises:
         StoreError: a result is damaged.
@@ -170,7 +201,7 @@ def plan_of(study: Study, results: Results, gpu: str | None = None) -> Plan:
     lengths = known[study.data_of(study.base)] if None not in known.values() else None
     trials = study.tuning
     tuning = tuple(_plan_row(trials, row, results, known[trials.data_of(row)]) for row in trials.rows) if trials else ()
-    plan = Plan(study, rows, lengths, None, tuning=tuning, gpu=gpu)
+    plan = Plan(study, rows, lengths, None, tuning=tuning, device=device)
     missing = {id for id, (_, state) in plan.runs.items() if state not in ("done", "diverged")}
     trained = frozenset(id for id in missing if results.run(id).result.exists())
     # A trained run lacks only a decoding, which takes little beside a training.
@@ -195,13 +226,13 @@ def _seconds(plan: Plan, untrained: set[str], results: Results, node: Machine | 
     """Estimated time left of each training, at the rate of a node (None: of this machine); None if it is unknown."""
     if not untrained:
         return {}
-    gpu = None if plan.gpu is None or node is not None else GPUS[plan.gpu]
-    rates = measured_rates(results, list(plan.runs), node) if gpu is None else {}
+    gpu = plan.gpu if node is None else None
+    rates = measured_rates(results, list(plan.runs), node, plan.device == "cpu") if gpu is None else {}
     seconds: dict[str, float] = {}
     for id, (row, _) in plan.runs.items():
         if id not in untrained:
             continue
-        rate = rates.get(precision_here(row.row.config)) if gpu is None else _rate_on(plan, row, gpu)
+        rate = rates.get(plan.precision(row.row.config)) if gpu is None else _rate_on(plan, row, gpu)
         if node is not None and row.row.config.precision is None and len(rates) == 1:
             rate = next(iter(rates.values()))  # of the node, whose precision by default is not known here
         # The sum of the other runs would promise too little.
@@ -239,26 +270,35 @@ def seconds_elsewhere(plan: Plan, results: Results) -> tuple[float, str] | None:
     return None if seconds is None else (sum(seconds.values()), node.processor or "this machine")
 
 
-def measured_rates(results: Results, first: list[str], node: Machine | None = None) -> dict[str, float]:
+def measured_rates(
+    results: Results, first: list[str], node: Machine | None = None, cpu_only: bool = False
+) -> dict[str, float]:
     """Training rate of a machine in FLOPs per second, by precision: the median over finished runs.
 
-    `node` is the machine; None for this one.
-
     The rate of a CPU is for all its cores: a run with 1 of 2 threads counts as one of two concurrent runs.
+
+    Args:
+        results: root of the results.
+        first: ids of the runs that are read first.
+        node: the machine; None for this one.
+        cpu_only: whether runs on GPUs are left out.
     """
     found: dict[str, list[float]] = defaultdict(list)
     node = node or machine()
     # The study's runs first: they are the most similar to those that are left.
     finished = (id for id in dict.fromkeys([*first, *results.run_ids()]) if results.run(id).result.exists())
     for id in itertools.islice(finished, RATE_SAMPLES):
-        rate = _rate(results, id, node)
+        rate = _rate(results, id, node, cpu_only)
         if rate is not None:
             found[rate[0]].append(rate[1])
     return {precision: statistics.median(rates) for precision, rates in found.items()}
 
 
-def _rate(results: Results, id: str, node: Machine) -> tuple[str, float] | None:
-    """(precision, FLOPs per second) of a finished run; None if another machine trained it or its files are damaged."""
+def _rate(results: Results, id: str, node: Machine, cpu_only: bool) -> tuple[str, float] | None:
+    """(precision, FLOPs per second) of a finished run; None if another machine trained it or its files are damaged.
+
+    With `cpu_only` also None if a GPU trained it.
+    """
     folder = results.run(id)
     try:
         result, run, provenance = folder.read_result(), folder.read_run(), folder.read_provenance()
@@ -271,6 +311,8 @@ def _rate(results: Results, id: str, node: Machine) -> tuple[str, float] | None:
     lengths = lengths_in(results.corpus(result.corpus)) or Lengths.assumed()
     vocab_size = run.data["vocab_size"]
     assert isinstance(vocab_size, int)
+    if cpu_only and provenance.device != "cpu":
+        return None
     flops = cost.flops_per_step(run.config, vocab_size, lengths) * result.steps
     # Runs on a GPU do not share it; one that was trained on several counts for each of them.
     on_cpu, processes = provenance.device == "cpu", provenance.processes
@@ -278,34 +320,14 @@ def _rate(results: Results, id: str, node: Machine) -> tuple[str, float] | None:
     return precision, at_once * flops / result.seconds
 
 
-def precision_here(config: RowConfig) -> str:
-    """The precision in which this machine would train a row; a GPU is taken to have bf16."""
-    gpu = visible_gpus() > 0
+def precision_here(config: RowConfig, device: str | None = None) -> str:
+    """The precision in which this machine, or its CPU, would train a row; a GPU is taken to have bf16."""
+    gpu = device != "cpu" and visible_gpus() > 0
     return resolve_precision(config.precision, "cuda" if gpu else "cpu", has_bf16=gpu or processor_has_bf16())
 
 
 def _design_json(design: FactorialDesign) -> dict[str, Any]:
     return {"group": design.group, "title": design.title, "rows": list(design.rows), "aliases": design.alias_lines()}
-
-
-def _row_json(row: PlanRow, gpu: str | None) -> dict[str, Any]:
-    return {
-        "row": row.row.label,
-        "group": row.row.group,
-        "changed": row.row.changed,
-        **({"matched": row.row.matched.as_json()} if row.row.matched else {}),
-        **({"tuning": row.row.tuning.as_json()} if row.row.tuning else {}),
-        "config": row.row.config.model_dump(),
-        "params": row.params,
-        "flops_per_step": row.flops_per_step,
-        "steps": row.steps,
-        "precision": precision_here(row.row.config) if gpu is None else precision_on_gpu(row.row.config, GPUS[gpu]),
-        "checkpoint_bytes": row.checkpoint_bytes,
-        "peak_memory_bytes": row.peak_memory,
-        "runs": [
-            {"id": None if run.awaits_tuning else run.id, "seed": run.seed, "state": state} for run, state in row.runs
-        ],
-    }
 
 
 # On a terminal
@@ -334,10 +356,11 @@ def print_plan(plan: Plan) -> None:
         if isinstance(design, FactorialDesign):
             lines = [f"{design.group}: {design.title}.", *(f"  {line}" for line in design.alias_lines())]
             console.print("\n".join(lines))
+    here = "on this CPU" if plan.device == "cpu" else "here"
     console.print(
         f"{plural(totals.rows, 'row')}, {plural(totals.runs, 'run')}, {totals.missing} to do: "
         f"{scaled(totals.flops, 'FLOP')} in all, up to {size(totals.disk_bytes)} on disk, "
-        f"time {duration(plan.seconds) if plan.seconds is not None else 'unknown until a run has finished here'}."
+        f"time {duration(plan.seconds) if plan.seconds is not None else f'unknown until a run has finished {here}'}."
     )
     if plan.trained:
         count = len(plan.trained)
@@ -370,14 +393,14 @@ def _custom_classes(study: Study) -> Iterator[str]:
 def precision_lines(plan: Plan) -> list[str]:
     """The precision of this machine, and remarks on settings that it does not serve well."""
     if plan.gpu is not None:
-        gpu_precisions = dict.fromkeys(precision_on_gpu(row.row.config, GPUS[plan.gpu]) for row in plan.rows)
+        on_gpu = dict.fromkeys(plan.precision(row.row.config) for row in plan.rows)
         return [
-            f"Precision on {plan.gpu}: {', '.join(gpu_precisions)}.",
-            f"The time is for one {plan.gpu} and one run at a time, estimated from arithmetic and memory traffic with "
+            f"Precision on {plan.device}: {', '.join(on_gpu)}.",
+            f"The time is for one {plan.device} and one run at a time, estimated from arithmetic and memory traffic with "
             "the peaks of its data sheet. The estimate was not compared with a measurement yet; evaluation and "
             "decoding are not in it.",
         ]
-    gpu = visible_gpus() > 0
+    gpu = plan.device != "cpu" and visible_gpus() > 0
     device, has_bf16 = ("cuda", True) if gpu else ("cpu", processor_has_bf16())
     settings = dict.fromkeys(row.row.config.precision for row in plan.rows)
     chosen = dict.fromkeys(resolve_precision(setting, device, has_bf16) for setting in settings)

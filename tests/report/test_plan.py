@@ -241,6 +241,22 @@ def test_the_time_on_a_named_gpu_is_that_of_its_steps(fake):
     assert "not compared with a measurement" in said
 
 
+def test_the_time_on_the_cpu_is_from_its_runs_alone(fake, monkeypatch):
+    results = fake(COSTS, seeds="1", rows=["C", "steps"])
+    for label, device in (("C N=1", "cpu"), ("C N=4", "cuda")):
+        results.done(label, 1, 5.0, 25.0, seconds=60.0)
+        change(Provenance, results.folder(label, 1).provenance, device=device)
+    monkeypatch.setattr(plan_module, "visible_gpus", lambda: 1)
+    planned = plan_of(results.study, results.results, "cpu")
+    of_row = flops(planned)
+    (id,) = (run.id for run, _ in planned.rows[0].runs)
+    assert planned.seconds_of[id] == pytest.approx(60.0 * of_row["base"] / of_row["C N=1"])
+    assert {row["precision"] for row in planned.as_json()["rows"]} == {"fp32"}
+    assert precision_lines(planned)[0].startswith("Precision: fp32 on this CPU")
+    change(Provenance, results.folder("C N=1", 1).provenance, device="cuda")
+    assert plan_of(results.study, results.results, "cpu").seconds is None
+
+
 @pytest.mark.parametrize(("has_bf16", "note"), [(True, False), (False, True)])
 def test_a_plan_says_the_precision_and_that_a_processor_lacks_bf16(fake, monkeypatch, has_bf16, note):
     monkeypatch.setattr(plan_module, "visible_gpus", lambda: 0)
