@@ -231,7 +231,11 @@ def submit_study(
     retry_failed: bool,
     log: Callable[[str], None],
 ) -> JobFolder | None:
-    """Prepare the study's data here and submit it; None if no run is missing."""
+    """Prepare the study's data here and submit it; None if no run is missing.
+
+    Raises:
+        UsageError: the rows are not tuned yet, or the cluster cannot give what the profile asks for.
+    """
     from ablate.launch.launch import missing_runs, prepare
     from ablate.launch.submission import freeze, submit
     from ablate.store.jobs import open_jobs
@@ -240,8 +244,9 @@ def submit_study(
         raise UsageError(
             f"{study.path}: --on: the rows are not tuned yet, and pilots do not tune; use `ablate run` first"
         )
-    check(profile, study, processes, device)
     part = study_so_far(study, results)
+    if missing_runs(part, results, retry_failed, retry_elsewhere=True):  # else the cluster is not needed
+        check(profile, study, processes, device)
     prepare(part, results, log)
     if retry_failed:
         for id in missing_runs(part, results, retry_failed=True):

@@ -118,7 +118,8 @@ def command(
         raise UsageError("--to-see: no row has finished with two seeds, so the spread is unknown; give --spread SD")
     submission = None
     if profile is not None and on is not None:
-        check(profile, content, processes, used)
+        if plan.totals().missing:
+            check(profile, content, processes, used)
         submission = describe(on, profile, plan, root, processes)
     fitting = None if limit is None else fit(plan, limit.available(gpus))
     # Missing text does not prevent a plan, which is printed; the exit code is that of `ablate run`.

@@ -50,6 +50,14 @@ def slurm(*command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(command, 127, "", f"{command[0]}: not found")
 
 
+def _reason(done: subprocess.CompletedProcess[str]) -> str:
+    """The reason that a failed command gives, in one line without its name: its fatal error, if it names one."""
+    lines = [line.strip().removeprefix(f"{done.args[0]}: ") for line in done.stderr.splitlines() if line.strip()]
+    fatal = [line for line in lines if line.startswith("fatal: ")]
+    reasons = (line.removeprefix("fatal: ").removeprefix("error: ") for line in fatal or lines)
+    return "; ".join(reasons) or f"exit code {done.returncode}"
+
+
 def require_slurm() -> None:
     """Check that Slurm's commands are here.
 
@@ -138,8 +146,7 @@ def sbatch(arguments: Sequence[str], script: object, *rest: str) -> str:
     """
     done = slurm("sbatch", "--parsable", *arguments, str(script), *rest)
     if done.returncode:
-        reason = " ".join(line.removeprefix("sbatch: error: ") for line in done.stderr.strip().splitlines())
-        raise UsageError(f"sbatch: {reason or f'exit code {done.returncode}'}")
+        raise UsageError(f"sbatch: {_reason(done)}")
     return done.stdout.strip().partition(";")[0]
 
 
@@ -151,7 +158,10 @@ def max_array_size() -> int:
 
 def cancel(ids: Sequence[str]) -> str:
     """Cancel jobs; the reason if Slurm refuses, else empty."""
-    return slurm("scancel", *ids).stderr.strip() if ids else ""
+    if not ids:
+        return ""
+    done = slurm("scancel", *ids)
+    return _reason(done) if done.stderr.strip() else ""
 
 
 # This allocation
@@ -198,7 +208,7 @@ class Task:
                 break
             if attempt < REQUEUE_TRIES - 1:
                 time.sleep(REQUEUE_PAUSE)
-        return done.stderr.strip().replace("\n", " ") or f"exit code {done.returncode}"
+        return _reason(done)
 
 
 def parse_seconds(text: str) -> float:
@@ -233,7 +243,7 @@ def partitions() -> dict[str, Partition]:
     """
     done = slurm("sinfo", "-h", "-o", "%P|%l|%D|%c|%G|%m")
     if done.returncode:
-        raise UsageError(f"sinfo: {done.stderr.strip() or 'no answer'}")
+        raise UsageError(f"Slurm does not answer (sinfo: {_reason(done)}): submit from a login node of the cluster")
     found: dict[str, Partition] = {}
     for line in done.stdout.splitlines():
         name, limit, nodes, cores, gres, memory = (part.strip() for part in line.split("|"))

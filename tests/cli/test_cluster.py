@@ -112,7 +112,42 @@ def test_a_login_node_is_needed_for_slurm(here, monkeypatch):
     assert (done.code, done.err) == (2, "sbatch not found: submit from a login node of the cluster\n")
 
 
-def test_a_job_without_a_scheduler_is_carried_out_by_pilots_that_somebody_starts(here):
+NO_SETTINGS = """\
+#!/bin/sh
+echo "sinfo: error: fetch_config: DNS SRV lookup failed" >&2
+echo "sinfo: fatal: Could not establish a configuration source" >&2
+exit 1
+"""
+
+
+@pytest.fixture
+def slurm_without_settings(tmp_path, monkeypatch):
+    """Slurm's programs on the path, whose settings are missing."""
+    for name in ("sbatch", "sinfo"):
+        (tmp_path / "bin" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "bin" / name).write_text(NO_SETTINGS)
+        (tmp_path / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+
+
+@pytest.mark.parametrize("verb", ["plan", "run"])
+def test_slurm_without_settings_is_one_line(here, slurm_without_settings, verb):
+    done = inside(verb, "small.yaml", "--on", "slurm")
+    assert (done.code, done.err) == (
+        2,
+        "Slurm does not answer (sinfo: Could not establish a configuration source): submit from a login node of the "
+        "cluster\n",
+    )
+
+
+def test_slurm_is_not_asked_if_no_run_is_missing(fake, given, slurm_without_settings):
+    fake.all_done()
+    done = inside("plan", *given, "--on", "slurm")
+    assert done.code == 0
+    assert done.out.endswith("--on slurm: nothing to submit\n")
+
+
+def test_a_job_without_a_scheduler_is_carried_out_by_pilots_that_somebody_starts(here, slurm_without_settings):
     words = ("--workers", "8", "--device", "cpu", "--processes-per-run", "2", "--jobs", "1", "--detach")
     done = inside("run", "small.yaml", "--on", "manual", *words)
     assert done.code == 0
@@ -138,6 +173,9 @@ def test_a_job_without_a_scheduler_is_carried_out_by_pilots_that_somebody_starts
     assert "published: done after 10 steps" in inside("logs", "small.yaml", "base").out
     nothing = inside("run", "small.yaml", "--on", "manual", "--detach")
     assert "nothing to submit: every run has ended" in nothing.out
+    slurm = inside("run", "small.yaml", "--on", "slurm", "--detach")
+    assert (slurm.code, slurm.err) == (0, "")
+    assert "nothing to submit: every run has ended" in slurm.out
     assert "no job is open" in inside("stop", "small.yaml").out
     closing = inside("work", "--job", str(job.path), "--close")
     assert closing.code == 0
