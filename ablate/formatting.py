@@ -110,6 +110,12 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else _escape(c) for c in text)
 
 
+def token_text(piece: str) -> str:
+    """A token in a line: printable, and in quotes if it is empty or has spaces at its ends, which would not show."""
+    text = printable(piece)
+    return text if text and text == text.strip() else f'"{text}"'
+
+
 def json_text(value: object, *, ascii_only: bool = False) -> str:
     r"""JSON, indented. Characters that are not `visible` have JSON's escapes, so that the value stays the same."""
     text = json.dumps(value, indent=1, ensure_ascii=ascii_only)

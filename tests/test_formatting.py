@@ -14,6 +14,7 @@ from ablate.formatting import (
     scaled,
     setting_text,
     size,
+    token_text,
 )
 
 SECOND, MINUTE, HOUR, DAY = 1, 60, 3600, 86_400
@@ -102,6 +103,14 @@ def test_scaling_rounds_by_less_than_half_a_percent():
 )
 def test_printable_escapes_only_control_characters(text, escaped):
     assert printable(text) == escaped
+
+
+@pytest.mark.parametrize(
+    ("piece", "text"),
+    [("a", "a"), (" ", '" "'), (" dog", '" dog"'), ("", '""'), ("\n", r"\n"), ("new york", "new york"), ('"', '"')],
+)
+def test_a_token_of_spaces_is_in_quotes(piece, text):
+    assert token_text(piece) == text
 
 
 @pytest.mark.parametrize(("width", "text"), [(5, "seven"), (6, "seven"), (4, "sev…"), (1, "…")])

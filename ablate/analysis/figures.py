@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from ablate.analysis.importance import HeadImportance, Importances
 from ablate.analysis.weights import TITLES, AttentionWeights, LayerWeights
 from ablate.errors import UsageError, listed
-from ablate.formatting import printable
+from ablate.formatting import token_text
 from ablate.plotting import (
     FONT,
     FORMATS,
@@ -57,7 +57,7 @@ def check_paths(paths: Sequence[Path]) -> None:
 
 def draw_weights(weights: AttentionWeights, run: str) -> Figure:
     """Draw one heat map per head, the heads of a layer side by side; rows are queries, columns are keys."""
-    families, missing = families_for({c for piece in (*weights.source, *weights.target) for c in printable(piece)})
+    families, missing = families_for({c for piece in (*weights.source, *weights.target) for c in token_text(piece)})
     with style(families):
         return _HeatMaps(weights, run, missing).sheet.finished()
 
@@ -88,7 +88,7 @@ class _HeatMaps:
 
     def _label(self, piece: str) -> str:
         """Return a token piece in characters that the fonts have."""
-        return printable(piece).translate(self.replaced)
+        return token_text(piece).translate(self.replaced)
 
     def _label_width(self, pieces: Sequence[str]) -> float:
         return max(text_width(self._label(piece), self.font) for piece in pieces) + 0.08

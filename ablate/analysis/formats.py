@@ -19,7 +19,7 @@ from rich.text import Text
 
 from ablate.analysis.importance import Importances
 from ablate.analysis.weights import TITLES, AttentionWeights, HeadStatistics, LayerWeights, head_statistics
-from ablate.formatting import printable
+from ablate.formatting import token_text
 from ablate.metrics.perplexity import perplexity_of
 from ablate.report.terminal import plain_table
 
@@ -123,7 +123,7 @@ def heat_maps(weights: LayerWeights, width: int, colors: bool) -> Iterator[Text]
     """Yield the lines of a layer's heat maps, as many side by side as fit; one line of explanation if none fits."""
     h, T, S = weights.heads.shape
     digits = len(str(max(T, S)))
-    labels = [f"{number:>{digits}} {printable(piece)}" for number, piece in enumerate(weights.queries, 1)]
+    labels = [f"{number:>{digits}} {token_text(piece)}" for number, piece in enumerate(weights.queries, 1)]
     label = min(LABEL, max(map(cell_len, labels)))
     if label + 1 + S > width:
         label, labels = digits, [f"{number:>{digits}}" for number in range(1, T + 1)]
@@ -205,7 +205,7 @@ def _sides(weights: AttentionWeights, width: int) -> Iterator[Text]:
 
 def _numbered(name: str, pieces: Sequence[str], first: int, width: int) -> Iterator[Text]:
     line, indent = Text.assemble((f"{name}  ", "bold")), len(name) + 2
-    for number, piece in enumerate(map(printable, pieces), first):
+    for number, piece in enumerate(map(token_text, pieces), first):
         item = Text.assemble((f"{number} ", "dim"), f"{piece}  ")
         if line.cell_len + item.cell_len - 2 > width and line.cell_len > indent:
             line.rstrip()
@@ -253,7 +253,7 @@ def _pair(weights: LayerWeights, statistics: HeadStatistics) -> Text:
         return Text()
     query, key, weight = statistics.strongest[0]
     return Text(
-        f"{weight:.2f} {printable(weights.queries[query])} -> {printable(weights.keys[key])}",
+        f"{weight:.2f} {token_text(weights.queries[query])} -> {token_text(weights.keys[key])}",
         no_wrap=True,
         overflow="ellipsis",
     )

@@ -59,9 +59,9 @@ def _as_json(mask: tuple[object, ...]) -> list[dict[str, object]]:
 
 def _print(filled: FilledText) -> None:
     """Print the filled text, then a line of candidates for each mask."""
-    from ablate.formatting import printable
+    from ablate.formatting import token_text
 
     print_data(f"{filled.text}\n")
     for number, mask in enumerate(filled.masks, 1):
-        candidates = (f"{printable(candidate.piece)} {candidate.probability:.3f}" for candidate in mask)
+        candidates = (f"{token_text(candidate.piece)} {candidate.probability:.3f}" for candidate in mask)
         echo(f"mask {number}:  {'   '.join(candidates)}")

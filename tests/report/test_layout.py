@@ -96,7 +96,13 @@ def test_nothing_is_best_where_all_rows_print_the_same_score(fake):
     assert [cell.endswith("*") for cell in table["PPL (dev)"]] == [True, False, False, False, False]
     for seed in (1, 2, 3):
         results.done("A h=2", seed, 6.0, 0.1)
-    assert [cell.endswith("*") for cell in columns(results.table())["BLEU (test)"]] == [False, False, True, False, False]
+    assert [cell.endswith("*") for cell in columns(results.table())["BLEU (test)"]] == [
+        False,
+        False,
+        True,
+        False,
+        False,
+    ]
 
 
 @pytest.mark.parametrize(

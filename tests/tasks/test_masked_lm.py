@@ -4,6 +4,7 @@ import json
 import math
 import os
 import random
+import re
 
 import pytest
 import torch
@@ -197,7 +198,8 @@ def test_fill_names_candidates_by_run_and_by_row(folder, trained):
         assert [one["probability"] for one in mask] == pytest.approx(values.tolist(), rel=1e-5)
     best = [mask[0]["piece"] for mask in by_run["masks"]]
     assert by_run["filled"].replace("\n", "") == "aabb{}cdd{}".format(*(piece.replace("<0x0A>", "") for piece in best))
-    assert "mask 2:" in inside("fill", id, text, "--results", trained).out
+    said = inside("fill", id, text, "--results", trained, "--top", "300").out
+    assert re.search(r'mask 2:.*   " " 0\.\d{3}   ', said)  # a space is seen
 
 
 def test_fill_refuses_what_it_cannot_use(folder, trained):
