@@ -19,7 +19,7 @@ from rich.text import Text
 
 from ablate.analysis.importance import Importances
 from ablate.analysis.weights import TITLES, AttentionWeights, HeadStatistics, LayerWeights, head_statistics
-from ablate.formatting import token_text
+from ablate.formatting import plural, token_text
 from ablate.metrics.perplexity import perplexity_of
 from ablate.report.terminal import plain_table
 
@@ -274,8 +274,8 @@ def print_importances(importances: Importances, console: Console) -> None:
     console.print(table)
     useless = sum(head.importance <= 0 for head in importances.heads)
     for line in (
-        f"importance: increase of the dev loss ({importances.pairs} pairs), in nats per token,",
-        f"when the head is masked. {useless} of {len(importances.heads)} heads are at 0 or below (light bars).",
+        f"importance: increase of the dev loss ({plural(importances.pairs, 'pair')}), in nats per token,",
+        f"when the head is masked. Heads at 0 or below (light bars): {useless} of {len(importances.heads)}.",
         "One head is masked at a time: two that do the same work both look unimportant.",
     ):
         console.print(line, style="dim", soft_wrap=True)

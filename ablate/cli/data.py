@@ -17,6 +17,7 @@ from ablate.cli.options import (
     study_and_results,
 )
 from ablate.cli.usage import Command, CommandGroup
+from ablate.formatting import plural
 from ablate.store import Results
 from ablate.streams import echo, print_json
 
@@ -83,7 +84,7 @@ def prepare(
     for data in dict.fromkeys(content.data_of(row) for row in content.rows):
         corpus = prepare(data, content.data_folder, root.corpora, _print_note)
         corpus.verify(every=True)
-        echo(f"{corpus.folder}: {corpus.manifest.pairs['train']:,} records, V={data.vocab_size:,}")
+        echo(f"{corpus.folder}: {plural(corpus.manifest.pairs['train'], 'record')}, V={data.vocab_size:,}")
 
 
 def _print_note(line: str) -> None:

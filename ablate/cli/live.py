@@ -60,9 +60,8 @@ class LiveView:
         """Log the corpus and the devices, then start the view."""
         left_out = "".join(f", {count} left out ({why})" for why, count in corpus.manifest.left_out.items())
         pairs = corpus.manifest.pairs
-        self.log(
-            f"corpus {corpus.id}: {pairs['train']:,} records{left_out}, dev {pairs['dev']:,}, test {pairs['test']:,}"
-        )
+        train = plural(pairs["train"], "record")
+        self.log(f"corpus {corpus.id}: {train}{left_out}, dev {pairs['dev']:,}, test {pairs['test']:,}")
         for line in corpus.manifest.noticed:
             self.log(f"note: {line}")
         from ablate.launch.executor import devices_text

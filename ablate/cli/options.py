@@ -125,6 +125,12 @@ def study_and_results(
     return settle(content, root), root
 
 
+def print_notes(study: Study) -> None:
+    """Print what the study file probably does not mean, on standard error."""
+    for line in study.notes:
+        echo(f"note: {line}", err=True)
+
+
 def study_so_far(study: Study, results: Results) -> Study:
     """The study with the seeds up to the look that it is at; the whole study without looks."""
     if study.looks is None:

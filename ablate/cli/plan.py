@@ -33,6 +33,7 @@ from ablate.cli.options import (
     Rows,
     Seeds,
     StudyFile,
+    print_notes,
     study_and_results,
     warn_of_changed_data,
 )
@@ -108,6 +109,7 @@ def command(
     together = None
     if profile is None and (gpus_per_run or processes_per_run):
         together = describe_per_run(processes, used, gpus, content.total_runs)
+    print_notes(content)
     warn_of_changed_data(content, root)
     position = position_of(content, root) if content.looks else None
     if position is not None and position.stopped_early:
@@ -116,6 +118,8 @@ def command(
     power = power_of(content, root, spread)
     if to_see is not None and not power:
         raise UsageError("--to-see: no row has finished with two seeds, so the spread is unknown; give --spread SD")
+    if to_see is not None and not power[0].sd:
+        raise UsageError(f"--to-see: the runs show no spread of {power[0].metric.title} over seeds; give --spread SD")
     submission = None
     if profile is not None and on is not None:
         if plan.totals().missing:

@@ -34,6 +34,7 @@ from ablate.cli.options import (
     Seeds,
     StudyFile,
     go_offline,
+    print_notes,
     score_missing,
     study_and_results,
     study_so_far,
@@ -111,6 +112,7 @@ def command(
     _refuse_without_effect(profile is not None, detach, limit is not None, bool(loggers))
     content, root = study_and_results(study, results, set, rows, seeds, may_be_new=True)
     render.refuse_other_study(content, root)
+    print_notes(content)
     console = new_console()
     if content.custom_classes:
         named = ", ".join(f"{one.module}:{one.name} ({one.digest})" for one in content.custom_classes)

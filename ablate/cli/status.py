@@ -163,7 +163,7 @@ def _detail(results: Results, run: Run, state: State) -> str:
     if state in ("done", "diverged"):
         result = folder.read_result()
         assert result is not None
-        text = f"{result.steps} steps in {duration(result.seconds)}"
+        text = f"{plural(result.steps, 'step')} in {duration(result.seconds)}"
         return text if state == "done" else f"{text}: {result.reason}"
     damage = damage_of(folder)
     if damage is not None:

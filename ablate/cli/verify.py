@@ -110,7 +110,7 @@ def _stored(study: Study, results: Results) -> int:
         echo(line)
     ended = f", of which {unfinished} not finished," if unfinished else ""
     prepared = f"{corpora} {'corpus' if corpora == 1 else 'corpora'}"
-    checked = f"{report.files} files of {plural(runs, 'run')}{ended} and {prepared}"
+    checked = f"{plural(report.files, 'file')} of {plural(runs, 'run')}{ended} and {prepared}"
     echo(f"stored: {checked}: {f'{len(report.faults)} damaged' if report.faults else 'all unchanged'}")
     return len(report.faults)
 

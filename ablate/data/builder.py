@@ -30,6 +30,7 @@ from ablate.data.readers import Record
 from ablate.data.sources import TextSource
 from ablate.data.tokenizer import ReservoirSample, train_tokenizer
 from ablate.errors import DataError, StoreError
+from ablate.formatting import plural
 from ablate.store.corpora import MANIFEST, fields_entry, fields_of, is_prepared
 from ablate.store.files import remove_temporaries, sha256, sync_file, write_bytes
 from ablate.store.machine import cores
@@ -188,9 +189,9 @@ class CorpusBuilder:
         """Train one vocabulary on each group of fields that share it."""
         data = self.data
         basis = (
-            f"{len(records):,} records"
+            plural(len(records), "record")
             if len(records) == total
-            else f"a sample of {len(records):,} of {total:,} records"
+            else f"a sample of {len(records):,} of {plural(total, 'record')}"
         )
         self.log(f"learning a vocabulary of {data.vocab_size:,} on {basis}")
         for path in dict.fromkeys(self._models):
@@ -239,7 +240,7 @@ class CorpusBuilder:
         sums, left_out, read = LengthSums(fields, state.sums), Counter[str](state.left_out), state.done
         # Read from the beginning, since neither gzip nor the filters allow a jump, but encoded from the last commit on.
         records = islice(training_records(self.sources["train"], self.data, Counter()), read, None)
-        self.log(f"encoding {total:,} records")
+        self.log(f"encoding {plural(total, 'record')}")
         writers = [SequenceWriter(self.folder, "train", *each) for each in zip(fields, state.ends, strict=True)]
         # What is left decides, since a resumed build may have few records to go.
         processes = cores() if total - read >= PARALLEL_FROM else 1

@@ -16,6 +16,7 @@ from typing import Any
 
 from ablate.data.readers import SUFFIXES, suffix_of
 from ablate.errors import DataError, did_you_mean, listed
+from ablate.formatting import plural
 from ablate.store.records import HubFile, HubRevision
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -93,7 +94,9 @@ class Repository:
         if missing:
             size = sum(record.files[file].size or 0 for file in missing) / 1e6
             license = record.licence or "none stated"
-            self.log(f"downloading {len(missing)} files of {self.display_name}, {size:,.1f} MB, license: {license}")
+            self.log(
+                f"downloading {plural(len(missing), 'file')} of {self.display_name}, {size:,.1f} MB, license: {license}"
+            )
         return [self._download(file) for file in files]
 
     def _download(self, file: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from ablate.config.data import TextFields
 from ablate.data.io import BLOCK, MAX_LINE_BYTES, open_bytes, readable
 from ablate.errors import DataError, did_you_mean
+from ablate.formatting import plural
 
 PARQUET = ".parquet"
 _NUL = b"\0"
@@ -141,7 +142,7 @@ def _tsv(path: str, fields: TextFields, repaired: Counter[str]) -> Iterator[Reco
             if len(cells) == 1:
                 form = "<tab>".join(name.upper() for name in fields.names)
                 raise DataError(f"{path}:{number}: has no tab; each line must be {form}")
-            raise DataError(f"{path}:{number}: has {len(cells)} columns, but the study uses column {needed}")
+            raise DataError(f"{path}:{number}: has {plural(len(cells), 'column')}, but the study uses column {needed}")
         if len(cells) > width and columns is None:
             names = " and ".join(fields.names)
             example = " and ".join(f"{setting}={n}" for n, setting in enumerate(fields.settings, 1))

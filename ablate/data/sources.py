@@ -16,6 +16,7 @@ from ablate.data.io import signature, text_hash
 from ablate.data.readers import Record, read_lines, read_rows, suffix_of
 from ablate.data.trees import linearized, normalized, parse_brackets
 from ablate.errors import DataError
+from ablate.formatting import plural
 from ablate.store.records import Origin
 
 
@@ -251,4 +252,6 @@ def _unequal(files: Sequence[str]) -> str:
     """Error message for files with different numbers of lines; counts the lines of each."""
     counts = {file: sum(1 for _ in read_lines(file, Counter())) for file in files}
     short, long = min(files, key=counts.__getitem__), max(files, key=counts.__getitem__)
-    return f"{short}: has {counts[short]} lines, but {long} has {counts[long]}; each line needs its counterpart"
+    return (
+        f"{short}: has {plural(counts[short], 'line')}, but {long} has {counts[long]}; each line needs its counterpart"
+    )

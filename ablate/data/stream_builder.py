@@ -19,6 +19,7 @@ from ablate.data.encoding import IDS
 from ablate.data.streams import StreamSource
 from ablate.data.tokenizer import EOS, ByteTokenizer, ReservoirSample, Tokenizer, train_tokenizer
 from ablate.errors import DataError
+from ablate.formatting import plural
 from ablate.store.corpora import MANIFEST, is_prepared
 from ablate.store.files import remove_temporaries, sha256, sync_file, write_bytes
 from ablate.store.records import CorpusManifest, Origin
@@ -79,7 +80,7 @@ class StreamBuilder:
             sample.add(line)
         lines = sample.items()
         part = "" if len(lines) == sample.added else f"a sample of {len(lines):,} of "
-        self.log(f"learning a vocabulary of {self.data.vocab_size:,} on {part}{sample.added:,} lines")
+        self.log(f"learning a vocabulary of {self.data.vocab_size:,} on {part}{plural(sample.added, 'line')}")
         return train_tokenizer(lines, self.data.vocab_size, self.data.tokenizer, lossless=True)
 
     def _lines(self) -> Iterator[str]:

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ablate.errors import UsageError, did_you_mean, listed
-from ablate.formatting import duration, size
+from ablate.formatting import duration, plural, size
 from ablate.launch.profiles import Profile, sbatch_arguments, slurm_time
 from ablate.store.files import write_bytes
 from ablate.store.jobs import ClusterJob, JobFolder
@@ -294,12 +294,12 @@ def refusals(profile: Profile, found: Mapping[str, Partition], needed: float) ->
     if wanted is not None and wanted <= profile.grace + START_SECONDS:
         need = f"{START_SECONDS:.0f} s to start and {profile.grace} s (grace) to save"
         faults.append(f"time: {options['time']} is too short: {need}")
-    for option, most, what in (("cpus-per-task", limits.cores, "cores"), ("mincpus", limits.cores, "cores")):
+    for option, most in (("cpus-per-task", limits.cores), ("mincpus", limits.cores)):
         if (count := _number(options.get(option))) is not None and count > most:
-            faults.append(f"{option}: {count} is more than the {most} {what} of a node of {limits.name}")
+            faults.append(f"{option}: {count} is more than the {plural(most, 'core')} of a node of {limits.name}")
     gpus = asked_gpus(profile)
     if gpus > limits.gpus:
-        faults.append(f"gpus-per-node: {gpus} is more than the {limits.gpus} GPUs of a node of {limits.name}")
+        faults.append(f"gpus-per-node: {gpus} is more than the {plural(limits.gpus, 'GPU')} of a node of {limits.name}")
     memory = _megabytes(options.get("mem"))
     if memory is not None and limits.memory > 1024**2 and memory > limits.memory:
         faults.append(f"mem: {options['mem']} is more than the {size(limits.memory)} of a node of {limits.name}")

@@ -173,7 +173,7 @@ def submit_again(folder: JobFolder, log: Callable[[str], None]) -> None:
     elif any(report.reason == CANCELLED for report in folder.read_pilots()):
         reason = "the job was cancelled"
     elif len(submissions) > job.resubmissions:
-        reason = f"submitted {len(submissions)} times, which is the bound of the profile (resubmissions)"
+        reason = f"submitted {plural(len(submissions), 'time')}, which is the bound of the profile (resubmissions)"
     elif submissions and work_done(study, folder.results) <= submissions[-1].work:
         reason = "no step was made since the last submission; see the logs of the pilots"
     if not reason:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ablate.config.inactive import inactive_fields
 from ablate.config.metrics import PPL, Metric
-from ablate.formatting import duration, number, setting_text, signed
+from ablate.formatting import duration, number, plural, setting_text, signed
 from ablate.page.designs import Drawing, Listing, design_sections
 from ablate.page.figures import draw_curves, draw_intervals, draw_points
 from ablate.page.html import Best, environment, table_context
@@ -161,8 +161,8 @@ def _origins(table: Table, published: TableProvenance) -> Iterator[tuple[str, st
             revision = f" ({code.revision[:12]}{changed})" if code.revision else ""
             yield "code", f"ablate {code.version}{revision}, Python {made.python}"
             yield "packages", ", ".join(f"{name} {version}" for name, version in made.packages.items())
-        where = f"{made.device}, {made.threads} threads"
-        yield "machine", f"{where}; {machine.processor}, {machine.cores} cores"
+        where = f"{made.device}, {plural(made.threads, 'thread')}"
+        yield "machine", f"{where}; {machine.processor}, {plural(machine.cores, 'core')}"
 
 
 @dataclass(frozen=True)

@@ -396,8 +396,8 @@ def precision_lines(plan: Plan) -> list[str]:
         on_gpu = dict.fromkeys(plan.precision(row.row.config) for row in plan.rows)
         return [
             f"Precision on {plan.device}: {', '.join(on_gpu)}.",
-            f"The time is for one {plan.device} and one run at a time, estimated from arithmetic and memory traffic with "
-            "the peaks of its data sheet. The estimate was not compared with a measurement yet; evaluation and "
+            f"The time is for one {plan.device} and one run at a time, estimated from arithmetic and memory traffic "
+            "with the peaks of its data sheet. The estimate was not compared with a measurement yet; evaluation and "
             "decoding are not in it.",
         ]
     gpu = plan.device != "cpu" and visible_gpus() > 0

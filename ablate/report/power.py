@@ -25,7 +25,7 @@ OTHER_SEEDS = (2, 3, 5, 8)  # numbers of seeds that are shown beside the study's
 class Power:
     """Power of a study in one metric.
 
-    sd: of a score over seeds; `sentences`: of a difference over test sentences, 0 if unknown.
+    sd: of a score over seeds, 0 if no spread is known; `sentences`: of a difference over test sentences, 0 if unknown.
     is_stated: whether the sd was given, and not estimated from runs.
     seeds, rows: of the study; rows without base.
     looks: of the study.
@@ -40,8 +40,8 @@ class Power:
     looks: tuple[Look, ...] = ()
 
     def detectable(self, seeds: int) -> float | None:
-        """Smallest difference that is found with 80 % probability; None with a single seed."""
-        return detectable(seeds, self.rows, self.sd, self.sentences) if seeds > 1 else None
+        """Smallest difference that is found with 80 % probability; None with a single seed, or without a spread."""
+        return detectable(seeds, self.rows, self.sd, self.sentences) if seeds > 1 and self.sd else None
 
     def detectable_at(self, look: Look) -> float:
         """Smallest difference that this look alone finds with 80 % probability."""
@@ -68,12 +68,18 @@ class Power:
         }
 
     def _look_json(self, look: Look) -> dict[str, Any]:
-        return {"seeds": look.seeds, "level": look.level, "spent": look.spent, "detectable": self.detectable_at(look)}
+        detectable = self.detectable_at(look) if self.sd else None
+        return {"seeds": look.seeds, "level": look.level, "spent": look.spent, "detectable": detectable}
 
     @property
     def text(self) -> str:
         """One sentence: what the study's seeds find, and what other numbers of seeds would."""
         digits, title = self.metric.digits, self.metric.title
+        if not self.sd:
+            return (
+                f"The runs that exist show no spread of {title} over seeds: the difference in {title} that the study "
+                "finds is unknown; --spread SD states one."
+            )
         if self.looks:
             return self._text_of_looks()
         ours = self.detectable(self.seeds)
@@ -118,7 +124,9 @@ class Power:
 
 
 def power_of(study: Study, results: Results, spread: float | None = None) -> list[Power]:
-    """Power in the study's main metric and in perplexity, where a spread is known.
+    """Power in the study's main metric and in perplexity, where a spread is known; the main metric is first.
+
+    The main metric has the sd 0 if its scores show no spread.
 
     Args:
         study: to plan.
@@ -136,13 +144,15 @@ def power_of(study: Study, results: Results, spread: float | None = None) -> lis
     if spread is not None:
         return [Power(main, spread, 0.0, True, len(study.seeds), rows, looks)]
     runs = read_runs(study, results)
-    found = []
-    for metric in dict.fromkeys((main, study.task.model_metrics[0])):
-        sd = _sd_over_seeds(study, runs, metric.name)
-        if sd:
-            sentences = _sd_over_sentences(study, runs, metric.name)
-            found.append(Power(metric, sd, sentences, False, len(study.seeds), rows, looks))
-    return found
+    metrics = dict.fromkeys((main, study.task.model_metrics[0]))
+    sds = {metric: _sd_over_seeds(study, runs, metric.name) for metric in metrics}
+    if all(sd is None for sd in sds.values()):
+        return []
+    return [
+        Power(metric, sd or 0.0, _sd_over_sentences(study, runs, metric.name), False, len(study.seeds), rows, looks)
+        for metric, sd in sds.items()
+        if sd or metric == main
+    ]
 
 
 def _sd_over_seeds(study: Study, runs: Sequence[RunResult], metric: str) -> float | None:

@@ -329,7 +329,7 @@ def summary_line(progress: StudyProgress) -> str:
 
 def _counts(progress: StudyProgress) -> str:
     counts = progress.counts
-    parts = [f"{progress.ended} of {len(progress.states)} runs"]
+    parts = [f"{progress.ended} of {plural(len(progress.states), 'run')}"]
     parts += [f"{counts[state]} {state}" for state in STATES if state not in ("done", "pending") and counts[state]]
     if progress.seconds_left is not None:
         parts.append(f"about {duration(progress.seconds_left)} left")

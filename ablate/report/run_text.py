@@ -110,7 +110,7 @@ def _provenance(provenance: Provenance) -> list[str]:
 
 def _result(result: Result) -> list[str]:
     why = f": {result.reason}" if result.reason else ""
-    lines = [f"{result.outcome} after {result.steps} steps in {duration(result.seconds)}{why}"]
+    lines = [f"{result.outcome} after {plural(result.steps, 'step')} in {duration(result.seconds)}{why}"]
     if result.weights:
         lines.append(f"weights {result.weights.file}, SHA-256 {result.weights.sha256}")
     for id, decoding in result.decodings.items():

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ablate.errors import Damaged, StoreError
+from ablate.formatting import plural
 from ablate.report.results import measured_metrics
 from ablate.store import Results, RunFolder, state_of
 from ablate.store.records import Decoding, Measurement
@@ -96,8 +97,8 @@ def _score(one: _Unscored, study: Study, results: Results, corpora: dict[str, Co
     predictions, expected = read_predictions(one.folder, one.id, one.decoding), study.task.n_predictions(corpus)
     if len(predictions) != expected:
         raise StoreError(
-            f"{one.folder.predictions(one.id)}: has {len(predictions)} lines, and the test split of corpus "
-            f"{id} has {expected} items; restore the corpus"
+            f"{one.folder.predictions(one.id)}: has {plural(len(predictions), 'line')}, and the test split of corpus "
+            f"{id} has {plural(expected, 'item')}; restore the corpus"
         )
     measured = {name: study.task.measure(name, predictions, corpus) for name in one.metrics}
     assert one.decoding.sha256 is not None

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ablate.formatting import plural
 from ablate.report.curves import AXES, Curve
 from ablate.stats.tests import paired_t_test
 
@@ -42,7 +43,7 @@ class SpeedUp:
     def text(self) -> str:
         """`1.32 [1.10, 1.58]`, or how many seeds do not reach base's score; empty without any."""
         if self.missed:
-            return f"not reached ({self.missed} of {self.missed + len(self.ratios)} seeds)"
+            return f"not reached ({self.missed} of {plural(self.missed + len(self.ratios), 'seed')})"
         if self.mean is None:
             return ""
         interval = "" if self.interval is None else " [{:.2f}, {:.2f}]".format(*self.interval)

@@ -15,6 +15,7 @@ import torch
 from ablate.config import DecodingConfig, RowConfig
 from ablate.data.corpus import Corpus
 from ablate.errors import Damaged, Interrupted, StoreError
+from ablate.formatting import plural
 from ablate.kernels.device import prepare, visible_device
 from ablate.kernels.ranks import current_ranks
 from ablate.model import Transformer, build
@@ -355,8 +356,8 @@ def load_model(
         raise StoreError(f"{folder.checkpoints}: has lost a checkpoint; remove {folder.path} to train the run again")
     if len(found) < min(count, result.checkpoints_made):
         raise StoreError(
-            f"{folder.checkpoints}: has {len(found)} checkpoints, and average_checkpoints={count} needs more; "
-            "the others were removed when the run finished: train it in another --results to average more"
+            f"{folder.checkpoints}: has {plural(len(found), 'checkpoint')}, and average_checkpoints={count} needs "
+            "more; the others were removed when the run finished: train it in another --results to average more"
         )
     # The initial weights are all overwritten, so that any seed serves.
     model = build(config, corpus.tokenizer.vocab_size, seed=0, device=device, sources=folder.sources)

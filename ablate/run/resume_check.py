@@ -118,8 +118,9 @@ def _first_element(a: dict[str, Tensor], b: dict[str, Tensor]) -> str:
             at = int(unequal[0, 0])
             first, second = (float(tensor.flatten()[at]) for tensor in (a[name], b[name]))
             largest = float((a[name].double() - b[name].double()).abs().max())
+            differ = "1 element differs" if len(unequal) == 1 else f"{len(unequal):,} elements differ"
             return (
-                f"{name}, element {at} of {a[name].numel()}: {first!r} and {second!r}; {len(unequal)} elements differ, "
+                f"{name}, element {at} of {a[name].numel()}: {first!r} and {second!r}; {differ}, "
                 f"by {largest:.1e} at most"
             )
     return "only in their order"

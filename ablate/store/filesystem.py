@@ -79,7 +79,7 @@ def _one_winner(name: str, folder: Path, attempt: Callable[[Path, int], bool]) -
             wins[number] += 1
     wrong = sum(count != 1 for count in wins)
     if wrong:
-        return Check(name, False, f"{wrong} of {ROUNDS} files were made by no process or by several")
+        return Check(name, False, f"files made by no process or by several: {wrong} of {ROUNDS}")
     return Check(name, True, f"one of {CONTENDERS} processes in each of {ROUNDS} rounds")
 
 

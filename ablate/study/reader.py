@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from ablate.config.metrics import PPL
 from ablate.config.plugins import Reference, parse_reference, pin_reference, plugin_fields
 from ablate.config.resolve import SYMBOL_OF, provisional
 from ablate.errors import StudyError, listed, unknown_name
+from ablate.formatting import plural
 from ablate.paths import home_path
 from ablate.study.designs import Design
 from ablate.study.matching import Match, Matched, NoMatch, match_row, read_match
@@ -41,6 +42,7 @@ from ablate.tasks import TASKS, Task, load_task
 SECTIONS = ("study", "task", "data", "base", "seeds", "metrics", "margin", "sizes", "match", "tune", "rows")
 MAX_PRINTED = 100  # errors in the message
 MAX_ERRORS = 1000  # errors after which reading stops
+MAX_NAMED = 6  # rows that a note names
 _SIZE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,19}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,39}")
@@ -99,6 +101,8 @@ class _Reader:
     errors: dict[str, Mark] = field(default_factory=dict)  # complete line -> position; each line once
     designs: dict[tuple[Design, str], None] = field(default_factory=dict)  # with the size, in the order of the file
     size_fields: set[str] = field(default_factory=set)  # by standard name
+    equal_to_base: dict[str, Mark] = field(default_factory=dict)  # rows by label
+    repeated: dict[str, Mark] = field(default_factory=dict)  # rows by label
 
     def __post_init__(self) -> None:
         self.plugins = _PluginResolver(self.path.parent, self.report)
@@ -118,7 +122,7 @@ class _Reader:
         if more <= 0:
             return lines
         stopped = " (reading stopped there)" if len(lines) >= MAX_ERRORS else ""
-        return [*lines[:MAX_PRINTED], f"{self.path}: {more} more errors{stopped}"]
+        return [*lines[:MAX_PRINTED], f"{self.path}: {plural(more, 'more error')}{stopped}"]
 
     def read(self, root: Node, overrides: Sequence[str]) -> Study:
         sections = self.read_sections(root)
@@ -176,7 +180,19 @@ class _Reader:
             tune=tune,
             designs=tuple(design.at_size(size) for design, size in self.designs),
             looks=looks,
+            notes=tuple(self.notes()),
         )
+
+    def notes(self) -> Iterator[str]:
+        """Yield a line for each kind of rows that add nothing to the study, at the first of them."""
+        kinds = (
+            (self.equal_to_base, "rows with the settings of base, which show no difference"),
+            (self.repeated, "rows that are written twice, and trained once"),
+        )
+        for rows, kind in kinds:
+            if rows:
+                named = ", ".join(list(rows)[:MAX_NAMED]) + (", ..." if len(rows) > MAX_NAMED else "")
+                yield next(iter(rows.values())).error_line(f"{kind}: {named}")
 
     def read_sections(self, root: Node) -> dict[str, Node]:
         if not isinstance(root.value, dict):
@@ -394,8 +410,13 @@ class _Reader:
                 tuning = self.tune_row(row_tune, row_label, settings, written, config, data)
                 changed, group = changes(config, base_config), f"{prefix}{spec.group}"
                 rows[row_label] = Row(row_label, group, config, test, changed, matched, tuning, base=label, size=size)
+                # A design may need base among its rows, and a row that is not tuned may compare with one that is.
+                if not changed and spec.design is None and (tuning is None) == (rows[label].tuning is None):
+                    self.equal_to_base[row_label] = spec.mark
             elif config is not None and rows[row_label].config != config:
                 self.report(spec.mark, f'a second row "{spec.label}" that is matched otherwise; use another group')
+            elif config is not None and spec.design is None:
+                self.repeated[row_label] = spec.mark
         return list(rows.values()), dropped
 
     def match(

@@ -111,6 +111,7 @@ class Study:
     designs: groups whose rows are analyzed together.
     rows_of_bases: number of rows of the file that are compared with each base, before `--rows`.
     total_runs: rows x seeds of the file, before `--rows` and `--seeds`; a shared run counts once for each row.
+    notes: lines about rows that are probably not meant, with their positions.
     """
 
     name: str
@@ -131,6 +132,7 @@ class Study:
     tune: Tune | None = None
     designs: tuple[Design, ...] = ()
     looks: Looks | None = None
+    notes: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def base(self) -> Row:

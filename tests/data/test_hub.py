@@ -115,7 +115,7 @@ def test_an_interrupted_download_is_resumed(outcomes, hub):
 
 def test_size_and_license_are_logged_before_a_download(outcomes):
     megabytes = len(FILES["train.jsonl"]) / 1e6
-    line = f"downloading 1 files of hf:test/served@main, {megabytes:,.1f} MB, license: {LICENSE}"
+    line = f"downloading 1 file of hf:test/served@main, {megabytes:,.1f} MB, license: {LICENSE}"
     assert line in outcomes["served"]["said"]
 
 

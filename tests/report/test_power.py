@@ -1,6 +1,7 @@
 """The power section of a plan: its spread from runs or as stated, its words and its JSON."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -38,6 +39,25 @@ def test_a_stated_spread_needs_no_runs_and_one_seed_finds_nothing(fake):
     assert "finds nothing (one seed shows no spread)" in power.text
     assert power.as_json()["detectable"]["1"] is None
     assert power.seeds_text(50.0) == "A difference of 50 BLEU takes 2 seeds."
+
+
+def test_a_main_metric_without_spread_is_named_and_takes_no_other_metric_for_to_see(fake):
+    results = fake()
+    for seed, ppl in ((1, 5.0), (2, 5.1)):
+        results.done("base", seed, ppl, 0.0)
+    given = [str(results.study.path), "--results", str(results.results.root)]
+    done = inside("plan", *given)
+    assert (
+        "The runs that exist show no spread of BLEU over seeds: the difference in BLEU that the study finds" in done.out
+    )
+    assert re.search(r"the study finds \d+\.\d\d PPL with 80%", done.out)
+    refused = inside("plan", *given, "--to-see", "1")
+    assert (refused.code, refused.err) == (
+        2, "--to-see: the runs show no spread of BLEU over seeds; give --spread SD\n",
+    )  # fmt: skip
+    power = json.loads(inside("plan", *given, "--format", "json").out)["power"]
+    assert set(power["bleu"]["detectable"].values()) == {None}
+    assert power["ppl"]["detectable"]["3"] > 0
 
 
 def test_plan_shows_it_and_refuses_what_it_cannot_know(fake):

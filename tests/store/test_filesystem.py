@@ -27,7 +27,7 @@ def test_contenders_win_each_round_once(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("found", "detail"),
     [
-        ([[0, 1], [1]], f"{ROUNDS - 1} of {ROUNDS} files were made by no process or by several"),
+        ([[0, 1], [1]], f"files made by no process or by several: {ROUNDS - 1} of {ROUNDS}"),
         (["Operation not permitted (EPERM)", []], "Operation not permitted (EPERM)"),
     ],
 )

@@ -468,3 +468,30 @@ def test_no_group_is_taken_for_base(faults, group):
 def test_groups_with_different_names_are_read(read):
     study = read(HEAD + "rows: {A: {each: {h: [4]}}, Aa: {each: {h: [2]}}, A-a: {each: {h: [1]}}}\n")
     assert [row.group for row in study.rows] == ["base", "A", "Aa", "A-a"]
+
+
+# --- rows that add nothing -----------------------------------------------------------------------
+
+
+def test_rows_equal_to_base_and_repeated_values_are_noted_with_their_positions(read, study_file):
+    head = f"{HEAD}base: {{h: 8}}\n"
+    study = read(
+        f"{head}rows:\n  A: {{each: {{h: [4, 8, 4]}}}}\n  B: {{grid: {{h: [8, 4], dropout: [0.1, 0.2]}}}}\n"
+        "  F: {factorial: {h: [8, 4], dropout: [0.1, 0.2]}}\n"
+    )
+    assert study.notes == (
+        f"{study_file}:5:21: rows with the settings of base, which show no difference: A h=8, B h=8 dropout=0.1",
+        f"{study_file}:5:24: rows that are written twice, and trained once: A h=4",
+    )
+    assert read(f"{head}rows:\n  A: {{each: {{h: [4]}}}}\n  B: {{each: {{h: [4]}}}}\n").notes == ()
+    assert read(f"{head}rows:\n  A: {{each: {{h: [4, 8]}}}}\n", overrides=["h=16"]).notes == ()
+    many = read(f"{head}rows:\n  A: {{each: {{dropout: {[0.1, *(n / 100 for n in range(20, 30))] * 2}}}}}\n").notes
+    assert many[1].endswith(": " + ", ".join(f"A dropout={n}" for n in (0.1, 0.2, 0.21, 0.22, 0.23, 0.24)) + ", ...")
+
+
+def test_a_row_that_is_not_tuned_is_not_equal_to_a_tuned_base(read):
+    tuned = read(
+        f"{HEAD}base: {{train_steps: 10000}}\ntune: {{grid: {{learning_rate: [0.001, 0.002]}}, seeds: [9]}}\n"
+        "rows:\n  fixed: {set: {h: 8}, tune: false}\n"
+    )
+    assert tuned.notes == ()
