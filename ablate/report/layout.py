@@ -409,9 +409,8 @@ def _p_value(verdict: Verdict) -> str:
 
 def _difference_legend(table: Table, form: _Form) -> list[str]:
     verdicts, several = verdicts_of(table, table.main), _has_verdicts(table)
-    lines, seeds = [], len(table.study.seeds)
-    if any(verdict.n for verdict in verdicts):
-        lines += _explained_differences(table, form)
+    seeds = len(table.study.seeds)
+    lines = list(_explained_differences(table, form)) if any(verdict.n for verdict in verdicts) else []
     if several:
         several_bases = sum(row.row.is_base for row in table.rows) > 1
         rows = "the rows of each size" if several_bases else plural(table.family, "row")

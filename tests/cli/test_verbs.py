@@ -54,7 +54,7 @@ def test_rows_that_equal_base_are_noted_on_standard_error(tmp_path, monkeypatch,
         "rows: {A: {each: {h: [8]}}}\n"
     )
     first, *_ = inside(verb, "s.yaml").err.splitlines()
-    assert first == "note: s.yaml:4:22: rows with the settings of base, which show no difference: A h=8"
+    assert first == "note: s.yaml:4:23: rows with the settings of base, which show no difference: A h=8"
 
 
 def test_init_writes_a_study_that_plans(tmp_path, monkeypatch):
