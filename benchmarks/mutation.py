@@ -4,11 +4,13 @@
 
 Each mutant is one change to one file: a comparison, an arithmetic operator, a constant, a condition, the order of two
 arguments, a returned value, or a statement that is left out. The direct tests of the file (`TESTS`) run on a temporary
-copy of the repository. The mutant is killed if a test fails, or if the tests use more processor time than the limit;
-the latter are also counted apart. The others survive: a test is missing, or the change has no effect. `EQUIVALENT`
-lists those without an effect, with the reason; they do not count in the score, which is the share of killed mutants.
+copy of the repository. The mutant is killed if a test fails, or if the tests use more processor time than the limit,
+which is some times what they use without a mutant; the latter are also counted apart. The others survive: a test is
+missing, or the change has no effect. `EQUIVALENT` lists those without an effect, with the reason; they do not count in
+the score, which is the share of killed mutants.
 
 Tests of a mutant run in a fork of a process that has loaded torch, so that a mutant costs its tests and little else.
+Hypothesis does not simplify an example that fails.
 """
 
 from __future__ import annotations
@@ -35,7 +37,11 @@ from typing import Literal
 ROOT = Path(__file__).parents[1]
 Outcome = Literal["killed", "timeout", "survived"]
 WAITING = 10  # times the limit of processor time: the wait for tests that hang without using it
-LOADED = ("torch", "numpy", "pandas", "pydantic", "sacrebleu", "sentencepiece", "pyarrow", "matplotlib", "pytest")
+SLOWER = 4  # times the processor time of the tests without a mutant: the limit, with GRACE more seconds
+GRACE = 4
+LOADED = ("torch", "numpy", "pandas", "pydantic", "sacrebleu", "sentencepiece", "pyarrow", "matplotlib", "pytest",
+          "scipy.stats", "scipy.special", "statsmodels.stats.multitest", "rich.console", "typer",
+          "yaml", "jinja2")  # fmt: skip
 COPIED = ("ablate", "tests", "benchmarks", "docs", "studies", "pyproject.toml", "README.md", "CHANGELOG.md")
 
 # The direct tests of each module, the fastest and most specific first. The first failure ends the tests of a mutant.
@@ -138,8 +144,13 @@ def mutants_of(file: str, source: str) -> Iterator[Mutant]:
 
 
 def _nodes(node: ast.AST) -> Iterator[ast.expr | ast.stmt]:
-    """Yield the expressions and statements that may be changed; no annotations, docstrings, messages or imports."""
+    """Yield the expressions and statements that may be changed; no annotations, docstrings, messages or imports.
+
+    Assertions are not changed, nor is `zip(..., strict=True)`, which is one: they hold for every input.
+    """
     if isinstance(node, _BLOCKED) or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)):
+        return
+    if isinstance(node, ast.keyword) and node.arg == "strict":
         return
     if isinstance(node, (ast.expr, ast.stmt)):
         yield node
@@ -237,11 +248,23 @@ def _compiles(source: str) -> bool:
     return True
 
 
+class FirstExample:
+    """A plugin of pytest: Hypothesis searches the same examples each time, and reports the first that fails."""
+
+    def pytest_configure(self) -> None:
+        import hypothesis  # after pytest, which rewrites its assertions
+
+        searched = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+        hypothesis.settings.register_profile("mutation", phases=searched, database=None, derandomize=True)
+        hypothesis.settings.load_profile("mutation")
+
+
 class Copy:
     """A temporary copy of the repository in which tests run."""
 
     def __init__(self, folder: Path, timeout: int) -> None:
         self.folder, self.timeout = folder, timeout
+        self.limits: dict[tuple[str, ...], int] = {}
         for name in COPIED:
             source = ROOT / name
             if source.is_dir():
@@ -258,14 +281,34 @@ class Copy:
             compiled.unlink()
         path.write_text(mutated(source, mutant), encoding="utf-8")
         try:
-            return self.run(mutant.tests)
+            return self.run(mutant.tests, self.limits[mutant.tests])
         finally:
             path.write_text(source, encoding="utf-8")
 
-    def run(self, tests: Sequence[str], compiled: bool = False) -> Outcome:
-        """Run tests in a fork, until the first fails; `compiled` keeps the compiled files."""
+    def check(self, tests: tuple[str, ...]) -> None:
+        """Run tests without a mutant, which compiles the files, and set the limit of processor time from it.
+
+        Raises:
+            SystemExit: a test fails, so that every mutant would count as killed.
+        """
+        if tests not in self.limits:
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            if (outcome := self.run(tests, self.timeout, compiled=True)) != "survived":
+                raise SystemExit(f"{' '.join(tests)}: {outcome} without a mutant")
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            used = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+            self.limits[tests] = min(self.timeout, GRACE + round(SLOWER * used))
+
+    def run(self, tests: Sequence[str], limit: int, compiled: bool = False) -> Outcome:
+        """Run tests in a fork, until the first fails.
+
+        Args:
+            tests: files and folders.
+            limit: processor seconds.
+            compiled: keep the compiled files.
+        """
         if (pid := os.fork()) == 0:
-            os._exit(self._run_tests(tests, compiled))
+            os._exit(self._run_tests(tests, limit, compiled))
         end = time.monotonic() + WAITING * self.timeout
         while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
             if time.monotonic() > end:
@@ -281,10 +324,10 @@ class Copy:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
 
-    def _run_tests(self, tests: Sequence[str], compiled: bool) -> int:
+    def _run_tests(self, tests: Sequence[str], limit: int, compiled: bool) -> int:
         os.setsid()
         # Of the processor, so that a busy machine kills no mutant.
-        resource.setrlimit(resource.RLIMIT_CPU, (self.timeout, self.timeout + 5))
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
         os.chdir(self.folder)
         sys.dont_write_bytecode = not compiled
         sys.path[:] = [str(self.folder), *(entry for entry in sys.path if Path(entry or ".").resolve() != ROOT)]
@@ -296,7 +339,7 @@ class Copy:
 
         try:
             plain = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly")
-            return int(pytest.main([*plain, *tests]))
+            return int(pytest.main([*plain, *tests], plugins=[FirstExample()]))
         except BaseException:
             return 1
 
@@ -308,12 +351,9 @@ def outcomes_of(mutants: Sequence[Mutant], timeout: int) -> Iterator[tuple[Mutan
         SystemExit: tests fail without a mutant, so that every mutant would count as killed.
     """
     with tempfile.TemporaryDirectory() as folder:
-        tree, checked = Copy(Path(folder).resolve(), timeout), set()
+        tree = Copy(Path(folder).resolve(), timeout)
         for mutant in sorted(mutants, key=lambda mutant: (mutant.file, mutant.start)):
-            if mutant.tests not in checked:
-                if (outcome := tree.run(mutant.tests, compiled=True)) != "survived":
-                    raise SystemExit(f"{' '.join(mutant.tests)}: {outcome} without a mutant")
-                checked.add(mutant.tests)
+            tree.check(mutant.tests)
             yield mutant, tree.outcome(mutant)
 
 
@@ -338,21 +378,25 @@ def main() -> None:
         with contextlib.suppress(ImportError):
             __import__(name)
     rows: list[dict[str, object]] = []
+    counts: dict[str, Counter[str]] = {}
     for mutant, outcome in outcomes_of(mutants, options.timeout):
         rows.append({**asdict(mutant), "outcome": outcome})
+        counts.setdefault(mutant.file.split("/")[1], Counter())[outcome] += 1
         if outcome == "survived":
             print(f"{mutant.file}:{mutant.line}: {mutant}", flush=True)
         if options.json:
             options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    print(summary(Counter(str(row["outcome"]) for row in rows), len(candidates), len(candidates) - n_testable))
+    for package, found in counts.items():
+        print(f"{package}: {share(found)}")
+    total = sum(counts.values(), Counter())
+    print(f"{share(total)}; {len(candidates):,} mutants in all, {len(candidates) - n_testable} of them equivalent")
 
 
-def summary(outcomes: Counter[str], candidates: int, equivalent: int) -> str:
-    """The score, and the sizes that it is based on."""
+def share(outcomes: Counter[str]) -> str:
+    """The score, and the numbers that it is based on."""
     n, caught = outcomes.total(), outcomes["killed"] + outcomes["timeout"]
     return (
-        f"{caught} of {n} mutants killed ({caught / max(1, n):.1%}), {outcomes['timeout']} of them by the limit of "
-        f"time; {candidates:,} mutants in all, {equivalent} of them known to be equivalent"
+        f"{caught} of {n} mutants killed ({caught / max(1, n):.1%}), {outcomes['timeout']} of them by the limit of time"
     )
 
 

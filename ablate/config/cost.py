@@ -206,12 +206,17 @@ def _score_multiplications(c: ModelConfig, heads: int) -> int:
 
 def checkpoint_bytes(config: RowConfig, vocab_size: int) -> int:
     """Bytes of one resumable checkpoint: weights and optimizer state."""
-    return BYTES * (parameters(config, vocab_size) + optimizer_values(config, vocab_size))
+    count = parameters(config, vocab_size)
+    return BYTES * (count + _optimizer_values(config, count))
 
 
 def optimizer_values(config: RowConfig, vocab_size: int) -> int:
     """Numbers in the optimizer state: two for each parameter in Adam, one in Muon, one or none in SGD."""
-    count = parameters(config, vocab_size)
+    return _optimizer_values(config, parameters(config, vocab_size))
+
+
+def _optimizer_values(config: RowConfig, count: int) -> int:
+    """Numbers in the optimizer state of so many parameters."""
     if config.optimizer == "sgd":
         return count if config.momentum_used else 0
     return 2 * count - (_hidden_matrices(config) if config.optimizer == "muon" else 0)
@@ -240,8 +245,8 @@ def _hidden_matrices(c: RowConfig) -> int:
 def run_bytes(config: RowConfig, vocab_size: int, generations: int) -> int:
     """Most bytes that one run takes on disk during training: resumable checkpoints and weights to average."""
     # Those that can be resumed have their weights already.
-    averaged = max(0, config.average_checkpoints - generations)
-    return generations * checkpoint_bytes(config, vocab_size) + averaged * BYTES * parameters(config, vocab_size)
+    averaged, count = max(0, config.average_checkpoints - generations), parameters(config, vocab_size)
+    return BYTES * (generations * (count + _optimizer_values(config, count)) + averaged * count)
 
 
 def peak_memory(config: RowConfig, vocab_size: int, micro_batch_tokens: int, device: str = "cpu") -> int:
@@ -267,8 +272,9 @@ def peak_memory(config: RowConfig, vocab_size: int, micro_batch_tokens: int, dev
     activations = tokens * (encoder * encoder_layer + sides * decoder * decoder_layer + 2 * 3 * BYTES * d)
     loss = 2 * min(LOGIT_ROWS[device], tokens) * vocab_size * BYTES + vocab_size * d * BYTES
     copies = BYTES // 2 if precision == "bf16" and device == "cpu" else 0  # bf16 copies of the weights
-    weights_and_gradients = (2 * BYTES + copies) * parameters(c, vocab_size)
-    return weights_and_gradients + BYTES * optimizer_values(c, vocab_size) + activations + loss
+    count = parameters(c, vocab_size)
+    weights_and_gradients = (2 * BYTES + copies) * count
+    return weights_and_gradients + BYTES * _optimizer_values(c, count) + activations + loss
 
 
 def _attention_bytes(c: RowConfig) -> int:

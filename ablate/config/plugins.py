@@ -15,6 +15,7 @@ import sys
 import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.machinery import PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType
@@ -62,10 +63,12 @@ def parse_reference(value: object) -> Reference | None:
 
 def references(config: BaseModel) -> tuple[Reference, ...]:
     """The custom classes that a configuration refers to."""
-    parsed = (parse_reference(value) for value in config.model_dump().values())
+    names = plugin_fields(type(config))
+    parsed = (parse_reference(value) for name, value in config if name in names)
     return tuple(reference for reference in parsed if reference is not None)
 
 
+@cache
 def plugin_fields(section: type[BaseModel]) -> frozenset[str]:
     """Names of the fields that accept a custom class."""
     fields = section.model_fields.items()

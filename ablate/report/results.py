@@ -94,7 +94,7 @@ def _read_run(study: Study, row: Row, run: Run, folder: RunFolder, metrics: Sequ
     state = state_of(folder, row.decoding)
     result = folder.read_result() if state in ("done", "diverged") else None
     if result is None:
-        damage = damage_of(folder)
+        damage = None if state == "pending" else damage_of(folder)  # with a damaged result it is never pending
         note = "" if state == "pending" else damage or _at_step(state, read_progress(folder))
         params = cost.parameters(row.config, study.data_of(row).vocab_size)
         return RunResult(row, run, state, params, note, faults=(damage,) if damage else ())
