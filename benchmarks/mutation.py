@@ -16,10 +16,15 @@ Hypothesis does not simplify an example that fails.
 from __future__ import annotations
 
 import argparse
+import array
 import ast
 import contextlib
 import copy
+import gc
+import itertools
 import json
+import math
+import multiprocessing
 import os
 import random
 import resource
@@ -29,16 +34,21 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import pytest
 
 ROOT = Path(__file__).parents[1]
 Outcome = Literal["killed", "timeout", "survived"]
 WAITING = 10  # times the limit of processor time: the wait for tests that hang without using it
-SLOWER = 4  # times the processor time of the tests without a mutant: the limit, with GRACE more seconds
-GRACE = 4
+SLOWER = 4  # times the processor time of a test without a mutant: its limit, with GRACE more seconds
+GRACE = 2
 LOADED = ("torch", "numpy", "pandas", "pydantic", "sacrebleu", "sentencepiece", "pyarrow", "matplotlib", "pytest",
           "scipy.stats", "scipy.special", "statsmodels.stats.multitest", "rich.console", "typer",
           "yaml", "jinja2")  # fmt: skip
@@ -87,11 +97,18 @@ TESTS: dict[str, tuple[str, ...]] = {
     "training/trainer": ("tests/training/test_trainer.py", "tests/training/test_resume.py"),
 }
 
-# Mutants without an effect that a test could see: (file, the mutant as it is printed) and the reason.
-EQUIVALENT: dict[tuple[str, str], str] = {
-    ("ablate/stats/bootstrap.py", "12345 -> (12346)"): "any seed of the test sets serves",
-    ("ablate/stats/tests.py", "zip(x, y, strict=True) -> (zip(y, x, strict=True))"): "Kendall's tau is symmetric",
-}
+# Mutants without an effect that a test could see: (file, its line, the mutant as it is printed) and the reason.
+EQUIVALENT: dict[tuple[str, str, str], str] = {
+    ("stats/bootstrap", "RESAMPLES = 1000  # sacreBLEU's default", "1000 -> (1001)"): "any large number serves",
+    ("stats/bootstrap", "RESAMPLING_SEED = 12345  # sacreBLEU's default: the same test sets for every run",
+     "12345 -> (12346)"): "any seed of the test sets serves",
+    ("stats/bootstrap", "return zip(*(zip(row, base, strict=True) for row, base in pairs), strict=True)",
+     "zip(row, base, strict=True) -> (zip(base, row, strict=True))"): "deviations from the mean count by their size",
+    ("stats/distributions", "_MOST_TERMS = 10_000", "10_000 -> (10001)"): "the fraction has converged long before",
+    ("stats/distributions", "_MOST_STEPS = 100", "100 -> (101)"): "Newton's method has converged long before",
+    ("stats/tests", "for (x1, y1), (x2, y2) in itertools.combinations(zip(x, y, strict=True), 2):",
+     "zip(x, y, strict=True) -> (zip(y, x, strict=True))"): "Kendall's tau is symmetric",
+}  # fmt: skip
 
 _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -115,6 +132,7 @@ class Mutant:
     end: int
     before: str
     after: str
+    text: str  # of the line
 
     def __str__(self) -> str:
         return f"{' '.join(self.before.split())} -> {' '.join(self.after.split())}"
@@ -122,17 +140,22 @@ class Mutant:
     @property
     def tests(self) -> tuple[str, ...]:
         """The direct tests of the file."""
-        return TESTS[self.file.removeprefix("ablate/").removesuffix(".py")]
+        return TESTS[self.module]
 
     @property
     def equivalent(self) -> str | None:
         """Why the mutant has no effect, where that is known."""
-        return EQUIVALENT.get((self.file, str(self)))
+        return EQUIVALENT.get((self.module, self.text, str(self)))
+
+    @property
+    def module(self) -> str:
+        """The name of the file, such as `store/lease`."""
+        return self.file.removeprefix("ablate/").removesuffix(".py")
 
 
 def mutants_of(file: str, source: str) -> Iterator[Mutant]:
     """Yield every mutant of a file, in the order of the text."""
-    starts = [0]
+    starts, lines = [0], source.splitlines()
     for line in source.encode().splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
     for node in _nodes(ast.parse(source)):
@@ -140,7 +163,7 @@ def mutants_of(file: str, source: str) -> Iterator[Mutant]:
         end = starts[node.end_lineno - 1] + node.end_col_offset
         before = source.encode()[start:end].decode()
         for after in _changes(node):
-            yield Mutant(file, node.lineno, start, end, before, after)
+            yield Mutant(file, node.lineno, start, end, before, after, lines[node.lineno - 1].strip())
 
 
 def _nodes(node: ast.AST) -> Iterator[ast.expr | ast.stmt]:
@@ -248,32 +271,22 @@ def _compiles(source: str) -> bool:
     return True
 
 
-class FirstExample:
-    """A plugin of pytest: Hypothesis searches the same examples each time, and reports the first that fails."""
-
-    def pytest_configure(self) -> None:
-        import hypothesis  # after pytest, which rewrites its assertions
-
-        searched = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
-        hypothesis.settings.register_profile("mutation", phases=searched, database=None, derandomize=True)
-        hypothesis.settings.load_profile("mutation")
-
-
 class Copy:
     """A temporary copy of the repository in which tests run."""
 
     def __init__(self, folder: Path, timeout: int) -> None:
-        self.folder, self.timeout = folder, timeout
-        self.limits: dict[tuple[str, ...], int] = {}
+        self.folder, self.temporary, self.timeout = folder / "copy", folder / "temporary", timeout
+        self.folder.mkdir()
         for name in COPIED:
             source = ROOT / name
             if source.is_dir():
-                shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+                shutil.copytree(source, self.folder / name, ignore=shutil.ignore_patterns("__pycache__"))
             elif source.exists():
-                shutil.copy(source, folder / name)
+                shutil.copy(source, self.folder / name)
 
-    def outcome(self, mutant: Mutant) -> Outcome:
-        """Run the direct tests of the mutant's file."""
+    @contextlib.contextmanager
+    def planted(self, mutant: Mutant) -> Iterator[None]:
+        """The file with the bug, for processes that start in the meantime."""
         path = self.folder / mutant.file
         source = path.read_text(encoding="utf-8")
         # A compiled file is known by the time and the size of its source, which a mutant may share with the original.
@@ -281,55 +294,19 @@ class Copy:
             compiled.unlink()
         path.write_text(mutated(source, mutant), encoding="utf-8")
         try:
-            return self.run(mutant.tests, self.limits[mutant.tests])
+            yield
         finally:
             path.write_text(source, encoding="utf-8")
 
-    def check(self, tests: tuple[str, ...]) -> None:
-        """Run tests without a mutant, which compiles the files, and set the limit of processor time from it.
+    def outcome(self, mutant: Mutant) -> Outcome:
+        """Run the direct tests of the mutant's file in an interpreter that loads the file with the bug."""
+        with self.planted(mutant):
+            return in_fork(lambda: self.run_pytest(mutant.tests, ("-x",)), self.timeout)
 
-        Raises:
-            SystemExit: a test fails, so that every mutant would count as killed.
-        """
-        if tests not in self.limits:
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            if (outcome := self.run(tests, self.timeout, compiled=True)) != "survived":
-                raise SystemExit(f"{' '.join(tests)}: {outcome} without a mutant")
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            used = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-            self.limits[tests] = min(self.timeout, GRACE + round(SLOWER * used))
-
-    def run(self, tests: Sequence[str], limit: int, compiled: bool = False) -> Outcome:
-        """Run tests in a fork, until the first fails.
-
-        Args:
-            tests: files and folders.
-            limit: processor seconds.
-            compiled: keep the compiled files.
-        """
-        if (pid := os.fork()) == 0:
-            os._exit(self._run_tests(tests, limit, compiled))
-        end = time.monotonic() + WAITING * self.timeout
-        while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
-            if time.monotonic() > end:
-                self._end_group(pid)
-                os.waitpid(pid, 0)
-                return "timeout"
-            time.sleep(0.02)
-        self._end_group(pid)  # workers that a test has left behind
-        code = os.waitstatus_to_exitcode(ended[1])
-        return "timeout" if code == -signal.SIGXCPU else "killed" if code else "survived"
-
-    def _end_group(self, pid: int) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
-
-    def _run_tests(self, tests: Sequence[str], limit: int, compiled: bool) -> int:
-        os.setsid()
-        # Of the processor, so that a busy machine kills no mutant.
-        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
+    def run_pytest(self, tests: Sequence[str], options: Sequence[str] = (), *plugins: object) -> int:
+        """Run tests in this process, which must be a fork; returns the exit code of pytest."""
         os.chdir(self.folder)
-        sys.dont_write_bytecode = not compiled
+        sys.dont_write_bytecode = True
         sys.path[:] = [str(self.folder), *(entry for entry in sys.path if Path(entry or ".").resolve() != ROOT)]
         os.environ.update(PYTHONPATH=str(self.folder), PYTHONDONTWRITEBYTECODE="1")
         sink = os.open(os.devnull, os.O_RDWR)
@@ -337,11 +314,176 @@ class Copy:
             os.dup2(sink, stream)
         import pytest
 
+        plain = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly")
+        return int(pytest.main([*plain, f"--basetemp={self.temporary}", *options, *tests], [FirstExample(), *plugins]))
+
+
+def in_fork(call: Callable[[], int], limit: int) -> Outcome:
+    """Run the tests of a mutant in a fork.
+
+    Args:
+        call: runs them, and returns 0 if all pass.
+        limit: processor seconds. A busy machine kills no mutant.
+    """
+    if (pid := os.fork()) == 0:
+        code = 1
+        with contextlib.suppress(BaseException):
+            os.setsid()
+            resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
+            code = call()
+        os._exit(code)
+    end = time.monotonic() + WAITING * limit
+    late = False
+    while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
+        if late := time.monotonic() > end:
+            _end_group(pid)
+            ended = os.waitpid(pid, 0)
+            break
+        time.sleep(0.005)
+    _end_group(pid)  # workers that a test has left behind
+    code = os.waitstatus_to_exitcode(ended[1])
+    return "timeout" if late or code == -signal.SIGXCPU else "killed" if code else "survived"
+
+
+def _end_group(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+class FirstExample:
+    """A plugin of pytest: Hypothesis searches the same examples each time, and reports the first that fails."""
+
+    def pytest_configure(self) -> None:
+        import hypothesis  # after pytest, which rewrites its assertions
+
+        hypothesis.settings.register_profile(
+            "mutation",
+            phases=(hypothesis.Phase.explicit, hypothesis.Phase.generate),
+            database=None, derandomize=True, deadline=None,
+        )  # fmt: skip
+        hypothesis.settings.load_profile("mutation")
+
+
+class Server:
+    """A process that has collected the direct tests of a file, and forks for each of its mutants.
+
+    The fork replaces the code of the function with the mutant, and runs the tests. A change outside of functions, or of
+    a value that was computed when the file was loaded, is not seen so: a mutant that survives here is run once more by
+    `Copy.outcome`.
+
+    Raises:
+        SystemExit: tests fail without a mutant, so that every mutant would count as killed.
+    """
+
+    def __init__(self, tree: Copy, tests: tuple[str, ...]) -> None:
+        self.tree, self.tests = tree, tests
+        self.connection, self._inner = multiprocessing.Pipe()
+        self._order: list[tuple[int, float]] = []
+        if (pid := os.fork()) == 0:
+            with contextlib.suppress(BaseException):
+                tree.run_pytest(tests, (), self)
+            os._exit(1)
+        self._inner.close()
+        self._pid = pid
         try:
-            plain = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly")
-            return int(pytest.main([*plain, *tests], plugins=[FirstExample()]))
-        except BaseException:
-            return 1
+            outcome = self.connection.recv()
+        except EOFError:
+            outcome = "not collected"
+        if outcome != "survived":
+            raise SystemExit(f"{' '.join(tests)}: {outcome} without a mutant")
+
+    def outcome(self, mutant: Mutant) -> Outcome:
+        """Run the tests with the mutant."""
+        with self.tree.planted(mutant):
+            self.connection.send(mutant)
+            return self.connection.recv()
+
+    def close(self) -> None:
+        """End the process."""
+        self.connection.close()
+        os.waitpid(self._pid, 0)
+
+    # In the process
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Serve until the other end is closed."""
+        self.connection.close()
+        read, write = os.pipe()
+        sources = {path: path.read_text(encoding="utf-8") for path in (self.tree.folder / "ablate").glob("*/*.py")}
+        self._order = [(index, float(self.tree.timeout)) for index in range(len(session.items))]
+        outcome = in_fork(lambda: self._run(session, write), self.tree.timeout)
+        os.set_blocking(read, False)
+        with contextlib.suppress(BlockingIOError):
+            seconds = array.array("d", os.read(read, 8 * len(session.items)))
+            # File by file, because fixtures belong to files; the fastest test first.
+            files = [item.path for item in session.items]
+            number = {path: index for index, path in enumerate(dict.fromkeys(files))}
+            order = sorted(range(len(seconds)), key=lambda index: (number[files[index]], seconds[index]))
+            self._order = [(index, GRACE + SLOWER * seconds[index]) for index in order]
+        self._inner.send(outcome)
+        with contextlib.suppress(EOFError):
+            while True:
+                mutant = self._inner.recv()
+                run = partial(self._run_with, session, mutant, sources[self.tree.folder / mutant.file])
+                self._inner.send(in_fork(run, self.tree.timeout))
+        os._exit(0)
+
+    def _run_with(self, session: pytest.Session, mutant: Mutant, source: str) -> int:
+        """Replace the code of the function with the mutant, and run the tests; 0 without them outside of functions."""
+        file, function = str(self.tree.folder / mutant.file), _function_code(mutant, source)
+        if function is None:
+            return 0
+        line, code = function
+        for value in gc.get_objects():
+            if type(value) is FunctionType:
+                found = value.__code__
+                if found.co_filename == file and found.co_firstlineno == line and found.co_name == code.co_name:
+                    value.__code__ = code
+        return self._run(session)
+
+    def _run(self, session: pytest.Session, write: int | None = None) -> int:
+        """Run the tests until one fails; write the processor time of each, if all pass."""
+        seconds = array.array("d", bytes(8 * len(session.items)))
+        order = [index for index, _ in self._order]
+        following = dict(itertools.pairwise(order))
+        for index, limit in self._order:
+            start = time.process_time()
+            _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+            resource.setrlimit(resource.RLIMIT_CPU, (min(hard, math.ceil(start + limit)), hard))
+            item = session.items[index]
+            next_item = session.items[following[index]] if index in following else None
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=next_item)
+            if session.testsfailed:
+                return 1
+            seconds[index] = time.process_time() - start
+        if write is not None:
+            os.write(write, seconds.tobytes())
+        return 0
+
+
+def _function_code(mutant: Mutant, source: str) -> tuple[int, CodeType] | None:
+    """(first line, code with the bug) of the outermost function with the mutant in its body; None outside of them."""
+    names: list[str] = []
+    scope: ast.AST = ast.parse(source)
+    line = 0
+    while not line:
+        definitions = [one for one in ast.iter_child_nodes(scope) if isinstance(one, (ast.ClassDef, ast.FunctionDef))]
+        inner = [one for one in definitions if one.lineno <= mutant.line <= (one.end_lineno or 0)]
+        if not inner:
+            return None
+        (scope,) = inner
+        names.append(scope.name)
+        if isinstance(scope, ast.FunctionDef):
+            if mutant.line < scope.body[0].lineno:
+                return None
+            line = min(scope.lineno, *(node.lineno for node in scope.decorator_list), scope.lineno)
+    code = compile(mutated(source, mutant), mutant.file, "exec", dont_inherit=True)
+    for name in names:
+        found = [one for one in code.co_consts if isinstance(one, CodeType) and one.co_name == name]
+        code = next((one for one in found if one.co_firstlineno == line or name != names[-1]), None)
+        if code is None:
+            return None
+    return line, code
 
 
 def outcomes_of(mutants: Sequence[Mutant], timeout: int) -> Iterator[tuple[Mutant, Outcome]]:
@@ -350,11 +492,15 @@ def outcomes_of(mutants: Sequence[Mutant], timeout: int) -> Iterator[tuple[Mutan
     Raises:
         SystemExit: tests fail without a mutant, so that every mutant would count as killed.
     """
+    ordered = sorted(mutants, key=lambda mutant: (mutant.file, mutant.start))
     with tempfile.TemporaryDirectory() as folder:
         tree = Copy(Path(folder).resolve(), timeout)
-        for mutant in sorted(mutants, key=lambda mutant: (mutant.file, mutant.start)):
-            tree.check(mutant.tests)
-            yield mutant, tree.outcome(mutant)
+        for tests, group in itertools.groupby(ordered, key=lambda mutant: mutant.tests):
+            server = Server(tree, tests)
+            for mutant in group:
+                outcome = server.outcome(mutant)
+                yield mutant, tree.outcome(mutant) if outcome == "survived" else outcome
+            server.close()
 
 
 def main() -> None:

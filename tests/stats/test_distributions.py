@@ -32,6 +32,12 @@ def test_p_matches_scipy(df, t):
     assert two_sided_p(t, df) == pytest.approx(2 * stats.t.sf(abs(t), df), rel=1e-9, abs=1e-15)
 
 
+@given(st.floats(-8, 8))
+def test_with_many_degrees_of_freedom_p_is_that_of_the_normal_distribution(t):
+    for df in (math.inf, 1.1e7):
+        assert two_sided_p(t, df) == pytest.approx(2 * stats.norm.sf(abs(t)), rel=1e-12)
+
+
 @given(st.floats(1, 2000), st.floats(1e-6, 0.99))
 def test_the_critical_value_inverts_p_and_matches_scipy(df, level):
     assert two_sided_p(critical_t(level, df), df) == pytest.approx(level, rel=1e-9)

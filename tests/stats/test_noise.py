@@ -88,3 +88,12 @@ def test_equal_differences_have_no_noise_in_spite_of_rounding():
     row = dict.fromkeys(range(3), 0.1 + 0.2)
     assert seed_noise([row]).pooled == Variance(0.0, 2)
     assert seed_noise([{1: 5.0}]).own == (None, None)
+    assert seed_noise([{1: 5.0}]).pooled == seed_noise([]).pooled == Variance(0.0, 1.0)
+
+
+@pytest.mark.parametrize(("rows", "apart"), [(1, set()), (2, {2}), (3, {3})])
+def test_a_row_is_set_apart_only_if_two_others_remain(rows, apart):
+    """Base is one of the others. Of two rows, neither can be called the noisy one."""
+    scores = {row: {seed: 0.001 * (seed * row % 3) for seed in range(40)} for row in range(1, rows)}
+    scores[rows] = {seed: 1000.0 * (-1) ** seed for seed in range(40)}
+    assert seed_noise(list(scores.values())).apart == apart
