@@ -64,7 +64,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "stats/power": ("tests/stats/test_power.py",),
     "stats/tests": ("tests/stats/test_tests.py",),
     "stats/verdict": ("tests/stats/test_verdict.py",),
-    "store/audit": ("tests/store/test_files.py", "tests/cli/test_stored.py"),
+    "store/audit": ("tests/store/test_cleaning.py", "tests/cli/test_stored.py"),
     "store/checkpoints": ("tests/store/test_checkpoints.py", "tests/training/test_checkpointing.py"),
     "store/cleaning": ("tests/store/test_cleaning.py",),
     "store/corpora": ("tests/store/test_corpora.py", "tests/data/test_prepare.py"),
