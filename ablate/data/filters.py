@@ -76,6 +76,7 @@ def fits(lengths: NDArray[np.int64], data: DataConfig, left_out: Counter[str]) -
         return kept
     pair = lengths[[data.fields.index(rules.first), data.fields.index(rules.second)]]
     even = np.asarray(pair.max(axis=0) <= rules.max_ratio * pair.min(axis=0))
+    # Each record counts for its first reason only.
     left_out[UNEVEN] += int((kept & ~even).sum())
     both: NDArray[np.bool_] = kept & even
     return both
@@ -104,11 +105,13 @@ def _repeated(source: TextSource) -> NDArray[np.bool_]:
     """A mask of the records that occurred before, by 64-bit hashes; takes 40 bytes per record while sorting."""
     hashes = np.fromiter((_hash(texts) for _, texts in source.records()), dtype=np.uint64)
     repeated = np.ones(len(hashes), dtype=bool)
+    # return_index gives the first of equal values.
     repeated[np.unique(hashes, return_index=True)[1]] = False
     return repeated
 
 
 def _hash(texts: Sequence[str]) -> int:
+    # Not Python's hash(), whose values differ between processes: a collision would drop another record each time.
     return int.from_bytes(hashlib.blake2b("\n".join(texts).encode(), digest_size=8).digest(), "little")
 
 

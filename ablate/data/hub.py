@@ -66,6 +66,7 @@ class Repository:
             DataError: no file in a readable format has this prefix.
         """
         names = self.record().files
+        # The Hub's own layouts: `train.parquet`, `data/train-00000-of-00003.parquet`, `train/0000.parquet`.
         pattern = re.compile(rf"(?:data/)?{re.escape(prefix)}(?:[-./][^/]*|/.*)?")
         matches = [name for name in names if suffix_of(name) in SUFFIXES and pattern.fullmatch(_stem(name))]
         if matches:

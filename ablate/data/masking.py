@@ -90,7 +90,9 @@ class MaskedContexts(Contexts):
         columns = np.arange(int(lengths.max()))
         is_token = columns < lengths
         places = np.where(is_token, starts + columns, starts)
+        # All tokens of a word have the draw of its first one, and so are chosen together.
         chosen_by = self._word_starts(places) if self.masking.whole_word else places
+        # 2.0 for padding: never below a limit of at most 1.
         drawn = np.where(is_token, uniform(self.key, _CHOICE, chosen_by), 2.0)
         # The smallest draw of a context is always chosen.
         limit = np.maximum(self.masking.rate, np.nextafter(drawn.min(1, keepdims=True), 1.0))
@@ -140,6 +142,7 @@ def uniform(key: Sequence[int], draw: int, places: NDArray[np.int64]) -> NDArray
         state = int(_mixed(np.array([(state ^ word) & (2**64 - 1)], np.uint64))[0])
     with np.errstate(over="ignore"):
         counter = np.uint64(state) + places.astype(np.uint64) * np.uint64(_GAMMA)
+    # The upper 53 bits: as many as a double has digits.
     bits = _mixed(counter) >> np.uint64(11)
     numbers: NDArray[np.float64] = bits * np.float64(2.0**-53)
     return numbers

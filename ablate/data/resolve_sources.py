@@ -41,6 +41,7 @@ def resolve_sources(
     records = corpora / DOWNLOADS
     repository = Repository(hub.repository, hub.revision, records, log, hub.sha256) if hub is not None else None
     sources: dict[str, TextSource] = {}
+    # A dict in place of a set, because it keeps the order. Dev and test may name the same missing file.
     faults: dict[str, None] = {}
     for split in SPLITS:
         try:

@@ -125,6 +125,7 @@ class StreamBuilder:
             hashes[TOKENIZER],
             *(self.origins[one].sha256 for one in ("train", "dev")),
         ]
+        # By content: two files of different names may hold the same text.
         same = self.origins["dev"].sha256 == self.origins["train"].sha256
         manifest = CorpusManifest(
             format=FORMAT,

@@ -182,10 +182,12 @@ class Part(_Hashed):
     def _limits(self) -> tuple[int, int]:
         """The first character, and the one after the last."""
         if self.first == 0.0 and self.last == 1.0:
+            # The whole text: no characters are counted, since that would read all of it once more.
             return 0, 1 << 62
         if not self._characters:
             self._characters.append(sum(len(text) for text, _ in self._beginning()))
         total = self._characters[0]
+        # The end of the last part is the end of the text, however its share was rounded.
         return int(total * self.first), total if self.last > 1 - _ROUNDING else int(total * self.last)
 
     def _beginning(self) -> Iterator[Piece]:

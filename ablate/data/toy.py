@@ -90,6 +90,7 @@ def generate() -> dict[str, list[tuple[str, str]]]:
         pairs: list[tuple[str, str]] = []
         while len(pairs) < size:
             source, target = _sentence(draw)
+            # A sentence occurs in one split only, so no test sentence was trained on.
             if source not in seen:
                 seen.add(source)
                 pairs.append((source, target))

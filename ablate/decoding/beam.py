@@ -68,8 +68,10 @@ def best_continuations(log_probs: Tensor, scores: Tensor, n: int) -> tuple[Tenso
         hypothesis that it extends, and the token that it adds.
     """
     B, K, V = log_probs.shape
+    # Groups must divide the vocabulary, and at least n of them are needed.
     size = max(size for size in range(1, MAX_GROUP_SIZE + 1) if V % size == 0 and K * (V // size) >= n)
     groups = log_probs.view(B, K * (V // size), size)
+    # Added to the best of each group and not to all tokens, which saves a pass over (B, K, V).
     offsets = scores.repeat_interleave(V // size, 1)  # (B, groups): the score of each group's hypothesis
     chosen = (groups.amax(2) + offsets).topk(n).indices  # (B, n)
     inside = groups.gather(1, chosen[:, :, None].expand(-1, -1, size)) + offsets.gather(1, chosen)[:, :, None]
@@ -177,6 +179,7 @@ class _Search:
         logits = self.model.logits(states).float()
         # In place, which makes a search 3 to 7 % faster (benchmarks/LOG.md, 2026-11-22, later).
         log_probs = torch.log_softmax(logits, -1, out=logits)
+        # The softmax gives marks some probability, but no translation contains them.
         log_probs[:, :, PAD] = IMPOSSIBLE
         log_probs[:, :, BOS] = IMPOSSIBLE
         if allowed is not None and self.constraint is not None:
@@ -190,6 +193,7 @@ class _Search:
 
     def _finish(self, position: int, scores: Tensor, ends: Tensor, origins: Tensor) -> None:
         """Finish the hypotheses among the best K candidates that end."""
+        # With few possible continuations, impossible ones fill the 2K candidates.
         ends = ends & (scores > IMPOSSIBLE)
         self.finished += ends.sum(1)
         normalized = (scores / length_penalty(position + 1, self.alpha)).masked_fill(~ends, IMPOSSIBLE)
@@ -218,6 +222,7 @@ class _Search:
 
     def _drop_done(self, position: int) -> None:
         """Drop the sentences that are done, and select the kept hypotheses in the cache."""
+        # Scores are negative and only fall; the largest penalty makes the quotient largest. So this is an upper bound.
         attainable = self.scores[:, 0] / self.at_limit
         done = attainable <= self.best_scores.index_select(0, self.sentences)
         if self.ends_with_K_finished:
@@ -226,6 +231,7 @@ class _Search:
         dropping = len(rows) < len(self.limits)
         if not dropping and self.K == 1:  # the order is unchanged
             return
+        # Selected by index and not by a mask: a mask's count would have to be read from the GPU once more.
         stay = torch.tensor(rows, dtype=torch.int64).to(self.sentences.device, non_blocking=True)
         self.cache.select(stay, self.origins)
         if dropping:

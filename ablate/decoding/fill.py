@@ -58,6 +58,7 @@ def fill_masks(model: Transformer, tokenizer: Tokenizer, ids: Sequence[int], top
     """
     model.eval()
     tokens = torch.tensor([ids], dtype=torch.int64, device=model.output_matrix.device)
+    # Only the masked positions: logits are the largest tensor.
     logits = model.logits(model.read(tokens)[0, tokens[0] == MASK]).double().cpu()  # (masks, V)
     logits[:, list(NEVER)] = -torch.inf
     values, indices = logits.softmax(-1).topk(min(top, logits.shape[1] - len(NEVER)))

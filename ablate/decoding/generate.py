@@ -49,6 +49,7 @@ def generate_ids(
             states = model.read(torch.tensor([tokens[-context:]], device=device))[:, -1]
         else:
             if cache is None:
+                # Without the last token, which the step below reads.
                 cache = model.start(torch.tensor([tokens[:-1]], dtype=torch.int64, device=device), 1)
             states = model.step(torch.tensor([tokens[-1:]], device=device), cache)[:, 0]
         token = choose(model.logits(states)[0].float().cpu(), temperature, top_k, random)
@@ -60,7 +61,9 @@ def generate_ids(
 
 def choose(logits: Tensor, temperature: float, top_k: int | None, random: torch.Generator) -> int:
     """Choose the next token from logits (V): draw it, or take the most likely one at temperature 0."""
+    # The caller's logits stay as they are.
     logits = logits.clone()
+    # No text contains these tokens, yet the softmax gives them some probability.
     logits[list(NEVER)] = -torch.inf
     if temperature == 0.0:
         return int(logits.argmax())

@@ -46,6 +46,7 @@ class Matmul:
 
     def linear_relu(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """max(0, X W^T + b): (M, d_out)."""
+        # In place: the product is a new tensor that nothing else refers to.
         return F.relu(self.linear(x, weight, bias), inplace=True)
 
     def grad_input(self, grad: Tensor, weight: Tensor) -> Tensor:
@@ -56,6 +57,8 @@ class Matmul:
         """G^T X: (d_out, d_in); added to `out` in place, in the precision of `out`, where that is passed."""
         if out is None:
             return grad.T @ x
+        # addmm takes operands of one type only. A product in bf16 is added to an fp32 sum by itself, so that the sum
+        # over chunks is never rounded to bf16.
         return torch.addmm(out, grad.T, x, out=out) if out.dtype == grad.dtype else out.add_(grad.T @ x)
 
 
@@ -127,6 +130,7 @@ class EmulatedBF16(BF16):
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """X W^T + b."""
+        # The product of two bf16 numbers is exact in fp32.
         return Matmul().linear(x.float(), weight.float(), None if bias is None else bias.float())
 
     def grad_input(self, grad: Tensor, weight: Tensor) -> Tensor:
@@ -159,6 +163,7 @@ def matmul_for(device: torch.device, bf16: bool, wide: bool = False) -> Matmul:
 
 def padded_rows(rows: int) -> int:
     """The smallest of 64, 72, 80, ... 128, 144, ... that is not below `rows`: eight sizes between powers of two."""
+    # Steps grow with the size, so that above 64 rows the padding stays below an eighth of the rows.
     step = max(8, 1 << max(0, (rows - 1).bit_length() - 4))
     return max(64, -(-rows // step) * step)
 
@@ -166,12 +171,14 @@ def padded_rows(rows: int) -> int:
 def _padded(blocks: Sequence[Tensor], rows: int, dtype: torch.dtype) -> Tensor:
     """Blocks (M, d_i) side by side in one tensor (rows, sum of d_i) of a type, with zeros in the rows after M."""
     n = len(blocks[0])
+    # Nothing to pad or concatenate: without a conversion, this returns the tensor itself.
     if len(blocks) == 1 and n == rows:
         return blocks[0].to(dtype)
     widths = [block.shape[1] for block in blocks]
     out = blocks[0].new_empty(rows, sum(widths), dtype=dtype)
     for columns, block in zip(out.split(widths, dim=1), blocks, strict=True):
         columns[:n].copy_(block)
+    # Not left as allocated: a NaN in a padding row would spread, because grad_weight sums over all rows.
     out[n:] = 0
     return out
 

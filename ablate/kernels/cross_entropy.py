@@ -55,6 +55,7 @@ def negative_log_likelihood(states: Tensor, embedding: Tensor, targets: Tensor) 
     for rows in _chunks(targets):
         logits = states[rows] @ embedding.T  # (c, V)
         chosen = logits.gather(1, targets[rows, None])[:, 0]
+        # In double, because a sum over many tokens in fp32 would lose digits.
         total += float((logits.logsumexp(1) - chosen).double().sum())
     return total
 
@@ -81,17 +82,21 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
             weight_to_states = to_states.cast(weight)
             d_states = torch.empty_like(states)
             d_embedding = torch.zeros_like(embedding)
+            # On the device: reading the value of each chunk from a GPU would wait for it.
             total = torch.zeros((), device=states.device)
             for rows in _chunks(targets):
                 target = targets[rows, None]  # (c, 1)
                 logits = to_logits.linear(to_logits.pack(states[rows]), weight)[: len(target)].to(
                     states.dtype
                 )  # (c, V)
+                # exp would overflow without it; the softmax does not change.
                 largest = logits.amax(1, keepdim=True)
                 expected = (1 - smoothing) * logits.gather(1, target)
                 exp = logits.sub_(largest).exp_()  # softmax times Z, in the memory of the logits
                 Z = exp.sum(1, keepdim=True)  # (c, 1)
                 total += (largest + Z.log() - expected).sum()
+                # Z times the gradient by the logits: softmax - (1 - eps) on the target. The division by Z follows
+                # below, on (c, d_model) and not on (c, V).
                 grad = to_logits.pack(exp.scatter_add_(1, target, (smoothing - 1) * Z))
                 d_states[rows] = to_states.grad_input(to_states.pack(grad), weight_to_states)[: len(target)] / Z
                 to_logits.grad_weight(grad, to_logits.pack(states[rows] / Z), out=d_embedding)
@@ -107,6 +112,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         d_states, d_embedding = ctx.saved_tensors
+        # The incoming gradient is a scalar, since the loss is one: it scales the gradients of the forward pass.
         return (d_states * grads[0]).to(ctx.dtype), d_embedding * grads[0], None, None, None
 
 

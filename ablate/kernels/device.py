@@ -73,6 +73,8 @@ def prepare(device: torch.device, deterministic: bool = False) -> None:
     torch.backends.cuda.enable_cudnn_sdp(False)
     torch.use_deterministic_algorithms(deterministic)
     torch.backends.cudnn.deterministic = deterministic
+    # Benchmarking would choose a kernel by time for each new shape: slow for batches that hardly repeat a shape, and a
+    # choice that may differ from run to run.
     torch.backends.cudnn.benchmark = False
     settings: Any = torch.utils.deterministic
     settings.fill_uninitialized_memory = False  # only a debugging aid, and a pass over each tensor
@@ -98,10 +100,12 @@ def to_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     for name, tensor in tensors.items():
         if on_gpu(tensor):
             out[name] = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            # Copies from a GPU overlap only into pinned memory.
             out[name].copy_(tensor.detach(), non_blocking=True)
         else:
             out[name] = tensor.detach()
     if any(on_gpu(tensor) for tensor in tensors.values()):
+        # Once, after all copies were queued.
         torch.cuda.current_stream().synchronize()
     return out
 
@@ -160,6 +164,7 @@ def fused_on_gpu(function: Callable[P, R]) -> Callable[P, R]:
         if not (isinstance(first, Tensor) and on_gpu(first) and _can_compile()):
             return function(*args, **kwargs)
         if not compiled:
+            # At the first use: importing torch's compiler takes seconds, which a process without a GPU never needs.
             compiled.append(torch.compile(function, dynamic=True, fullgraph=True))
         return compiled[0](*args, **kwargs)
 

@@ -46,4 +46,6 @@ class _DropoutAdd(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
         (mask,) = ctx.saved_tensors
+        # The product is new, so the scale is applied in place; the incoming gradient is shared with the residual
+        # branch.
         return grads[0], (grads[0] * mask).mul_(ctx.scale).to(mask.dtype), None, None

@@ -26,6 +26,8 @@ def dropout_add(residual: Tensor, x: Tensor, words: Tensor, dropped: int) -> Ten
     Returns:
         The same shape.
     """
+    # Words are signed: -32768 to 32767. An entry is dropped with probability dropped / 65536, and the scale uses this
+    # same fraction, so that the expectation is exact.
     kept = words >= dropped - 32768
     return residual + torch.where(kept, x.to(residual.dtype), 0.0) * (65536 / (65536 - dropped))
 

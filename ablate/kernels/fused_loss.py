@@ -31,11 +31,13 @@ def loss_and_gradient(logits: Tensor, targets: Tensor, V: int, smoothing: float)
     x = logits.to(torch.promote_types(logits.dtype, torch.float32))
     columns = torch.arange(logits.shape[1], device=logits.device)
     real = columns < V
+    # Padding columns must not count in the softmax: exp(-inf) = 0.
     x = torch.where(real, x, float("-inf"))
     Z = x.logsumexp(1, keepdim=True)  # (n, 1)
     hit = columns == targets[:, None]
     goal = (1 - smoothing) * hit.to(x.dtype) + smoothing / V  # on the real columns
     loss = Z[:, 0] - torch.where(real, x * goal, 0.0).sum(1)  # the goals of a token add up to 1
+    # In the padding the goal would be eps / V.
     gradient = torch.where(real, (x - Z).exp() - goal, 0.0)
     return loss.sum(), gradient.to(logits.dtype)
 
@@ -64,6 +66,7 @@ def smoothed_cross_entropy_with_gradients(
     V, W = len(embedding), padded_matrix(embedding, dtype)
     operands = states.to(dtype)
     d_states = torch.empty_like(states)
+    # In the type of the embedding: a sum over chunks in bf16 would lose small terms.
     d_W = torch.zeros(W.shape, dtype=embedding.dtype, device=embedding.device)
     loss = torch.zeros((), dtype=embedding.dtype, device=embedding.device)
     for start in range(0, len(targets), rows):

@@ -156,11 +156,13 @@ class _Linears(torch.autograd.Function):
             [matmul.cast(each) for each in half if each is not None]
             for half in (weights_and_biases[:n], weights_and_biases[n:])
         )
+        # Weights are converted in here, so their gradients must return to the type of the parameters.
         ctx.weight_dtype = next(each.dtype for each in weights_and_biases if each is not None)
         with torch.autocast("cpu", enabled=False):
             rows, W = matmul.pack(x.reshape(-1, x.shape[-1])), _stacked(weights)
             Y = matmul.linear(rows, W, _stacked(biases) if biases else None)  # (M', sum of d_out)
             blocks = Y[: x.shape[:-1].numel()].split([len(weight) for weight in weights], dim=1)
+            # Several outputs are columns of one tensor: copied, so that each is contiguous and may be changed in place.
             outs = tuple(reshape_unaliased(block.to(x.dtype, copy=n > 1), x.shape[:-1]) for block in blocks)
         ctx.save_for_backward(rows, W)
         ctx.matmul, ctx.x_shape, ctx.x_dtype, ctx.has_bias = matmul, x.shape, x.dtype, bool(biases)
@@ -178,6 +180,7 @@ class _Linears(torch.autograd.Function):
             if ctx.needs_input_grad[0]:
                 d_x = matmul.grad_input(G, W)[: ctx.x_shape[:-1].numel()].to(ctx.x_dtype).view(ctx.x_shape)
             d_weights = matmul.grad_weight(G, rows).to(ctx.weight_dtype).split(widths)
+            # From the gradients before packing, which are not rounded to bf16.
             d_biases = [block.sum(0) if ctx.has_bias else None for block in blocks]
         return d_x, None, *d_weights, *d_biases
 
@@ -205,4 +208,5 @@ class _UnpackRows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        # The gradient of a padding row is zero, as packing writes it.
         return ctx.matmul.pack(grads[0].reshape(-1, grads[0].shape[-1])), None, None, None

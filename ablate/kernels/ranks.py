@@ -66,6 +66,7 @@ class DistributedRanks(Ranks):
     def vote(self, flags: Sequence[bool]) -> list[bool]:
         """For each flag, whether it is set on any rank: one MAX reduction."""
         votes = torch.tensor([int(flag) for flag in flags], dtype=torch.int32)
+        # The maximum of 0 and 1 is a logical or. On the CPU, so that gloo carries it and no GPU is waited for.
         dist.all_reduce(votes, op=dist.ReduceOp.MAX)
         return [bool(vote) for vote in votes.tolist()]
 
@@ -79,12 +80,14 @@ class DistributedRanks(Ranks):
         dist.all_to_all_single(shares, values)
         terms = list(shares.view(self.size, -1))
         while len(terms) > 1:
+            # Neighbors first: the upper levels of the tree whose lower ones `GradientTree.add` has summed.
             terms = [one + other for one, other in zip(terms[::2], terms[1::2], strict=True)]
         _gather(values, terms[0])
 
     def exchange(self, value: Any) -> list[Any]:
         """The values of all ranks, by rank."""
         message = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+        # all_gather needs tensors of one size, so the sizes are exchanged first and the messages padded.
         sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
         dist.all_gather(sizes, torch.tensor([len(message)]))
         longest = int(max(sizes))
@@ -103,6 +106,7 @@ def _gather(out: Tensor, part: Tensor) -> None:
 
 def open_store(port: int = 0) -> TCPStore:
     """The meeting point of ranks on this host: a new one without a port, which the first rank makes."""
+    # Port 0: the system chooses a free one, so that several runs on a host do not collide.
     return TCPStore(HOST, port, is_master=not port, wait_for_workers=False, timeout=TIMEOUT)
 
 
@@ -147,4 +151,5 @@ def among(ranks: Ranks) -> Iterator[Ranks]:
 def all_items(mine: Sequence[tuple[int, Any]]) -> list[Any]:
     """The values of numbered items, in their order, from the ranks that computed them."""
     found = [tuple(item) for items in current_ranks().exchange(list(mine)) for item in items]
+    # By number alone: values need not be comparable.
     return [value for _, value in sorted(found, key=lambda item: item[0])]

@@ -78,7 +78,10 @@ class _ReLUFeedForward(torch.autograd.Function):
             d_out = grads[0].reshape(-1, ctx.x_shape[-1])  # (M, d_model)
             G = matmul.pack(d_out)
             d_W_2 = matmul.grad_weight(G, inner).to(ctx.weight_dtype)
+            # The inner layer itself tells where ReLU was zero, so no mask is stored.
             d_inner = relu_backward_(matmul.pack(matmul.grad_input(G, W_2)), inner)  # (M', d_ff)
             d_W_1 = matmul.grad_weight(d_inner, rows).to(ctx.weight_dtype)
             d_x = matmul.grad_input(d_inner, W_1)[:n].to(ctx.x_dtype).view(ctx.x_shape)
+            # Padding rows add nothing to a gradient: the inner layer has relu(b_1) there, but the gradient of the
+            # output has zeros.
             return d_x, d_W_1, d_inner.sum(0).to(ctx.weight_dtype), d_W_2, d_out.sum(0), None

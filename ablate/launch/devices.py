@@ -81,6 +81,7 @@ def _gpu_slots(gpus: Sequence[int], demand: Demand) -> list[Slot]:
     slots = []
     for i in range(count):
         first, *rest = range(i % groups * each, i % groups * each + each)
+        # All processes of a run use micro-batches of one size, so the smallest GPU decides.
         memory = min(_gpu_slot_memory(gpus[gpu], -(-count // groups)) for gpu in (first, *rest))
         slots.append(Slot(f"{i}", f"cuda:{first}", threads, memory, tuple(f"cuda:{gpu}" for gpu in rest)))
     return slots
@@ -149,6 +150,7 @@ def _visible_gpus(devices: Sequence[str]) -> dict[str, str]:
     if not indices:
         return {}
     ours = os.environ.get("CUDA_VISIBLE_DEVICES")
+    # The launcher's variable may name other GPUs than 0, 1 and so on, or name them by UUID; indices count its entries.
     names = indices if ours is None else [ours.split(",")[int(index)].strip() for index in indices]
     return {"CUDA_VISIBLE_DEVICES": ",".join(names)}
 

@@ -116,6 +116,7 @@ def launch(
     for id in missing:
         damage = damage_of(results.run(id)) or _damage(study, results, id)
         if damage is not None:
+            # The rest of the message tells people to run the command that runs now.
             fault, _, _ = damage.partition("; `ablate run` ")
             log(f"{fault}; it is made again")
         if not share:  # pilots must know the hosts on which a run has failed
@@ -448,7 +449,9 @@ def check_disk_space(root: Path, configs: Iterable[RowConfig], vocab_size: int, 
         # A new checkpoint is whole before the oldest is removed.
         peak = cost.run_bytes(config, vocab_size, RESUMABLE + 1)
         working.append(max(0, peak - config.average_checkpoints * weights))
+    # At worst, the runs that need most train at the same time.
     needed = kept + sum(heapq.nlargest(at_once, working)) - on_disk
+    # disk_usage needs a folder that exists.
     existing = next(folder for folder in (root, *root.absolute().parents) if folder.is_dir())
     free = shutil.disk_usage(existing).free
     if needed > free:

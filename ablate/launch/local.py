@@ -119,11 +119,13 @@ class LocalExecutor:
         if worker.job is None:
             return None
         code = worker.process.returncode
+        # No worker has ever been ready: the next one would fail in the same way, and so on without end.
         if code >= 0 and not (worker.ready or self._proven or self._cancelled):
             raise StoreError(f"a worker could not start (exit code {code}); its output is above")
         return Lost(
             run=worker.job.run.id,
             reason=_cause(code),
+            # A crash ends with another signal, such as SIGSEGV, or with an exit code.
             from_outside=code in _FROM_OUTSIDE,
             out_of_memory=code == -signal.SIGKILL and worker.oom_kills != count_oom_kills(),
         )

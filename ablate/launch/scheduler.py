@@ -179,6 +179,8 @@ class Scheduler:
     def _on_event(self, event: JobEvent) -> None:
         slot = self.submitted.pop(event.run)
         if event.outcome == "busy":
+            # Doubled at each look: a long training holds its lease for hours, and each look costs a job and several
+            # file operations. The exponent is bounded, because a float overflows.
             delay = min(MAX_BUSY_SECONDS, BUSY_SECONDS * 2.0 ** min(10, self.looks[event.run]))
             self.looks[event.run] += 1
             self.looked_in[event.run] = slot.name
@@ -209,6 +211,7 @@ class Scheduler:
         """
         self.deaths[run] += 1
         if self.deaths[run] < MAX_DEATHS:
+            # In front, so that a run that has begun ends before others begin.
             self.queue.appendleft(run)
             return
         folder = self.folder_of(run)

@@ -94,6 +94,7 @@ def submit_pilots(folder: JobFolder, job: ClusterJob, pilots: int) -> tuple[tupl
     options: dict[str, Setting] = {name: job.sbatch[name] for name in CLOSING_INHERITS if name in job.sbatch}
     arguments = [
         f"--job-name=ablate-{job.study}-close",
+        # afterany, because the closing job must also follow pilots that failed or were canceled.
         f"--dependency=afterany:{':'.join(ids)}",
         f"--output={folder.logs}/closing-%j.log",
         f"--chdir={folder.path}",
@@ -115,8 +116,10 @@ def pilot_arguments(folder: JobFolder, job: ClusterJob, count: int) -> list[str]
     return [
         f"--job-name=ablate-{job.study}",
         f"--array=0-{count - 1}",
+        # B: to the process of the batch script, which `exec` has replaced by the pilot.
         f"--signal=B:USR1@{job.grace}",
         *([] if job.sbatch.get("no-requeue") else ["--requeue"]),
+        # A requeued pilot goes on in the same log file instead of replacing it.
         "--open-mode=append",
         f"--output={folder.logs}/pilot-%A_%a.log",
         f"--chdir={folder.path}",
@@ -147,6 +150,7 @@ def sbatch(arguments: Sequence[str], script: object, *rest: str) -> str:
     done = slurm("sbatch", "--parsable", *arguments, str(script), *rest)
     if done.returncode:
         raise UsageError(f"sbatch: {_reason(done)}")
+    # With several clusters, --parsable prints `id;cluster`.
     return done.stdout.strip().partition(";")[0]
 
 
@@ -257,6 +261,7 @@ def partitions() -> dict[str, Partition]:
         )
         keys = [one.name, ""] if name.endswith("*") else [one.name]
         for key in keys:
+            # sinfo prints a line for each kind of node in a partition.
             found[key] = _widest(found[key], one) if key in found else one
     return found
 
@@ -301,6 +306,7 @@ def refusals(profile: Profile, found: Mapping[str, Partition], needed: float) ->
     if gpus > limits.gpus:
         faults.append(f"gpus-per-node: {gpus} is more than the {plural(limits.gpus, 'GPU')} of a node of {limits.name}")
     memory = _megabytes(options.get("mem"))
+    # A node without a configured memory is reported with 1 MB, which says nothing.
     if memory is not None and limits.memory > 1024**2 and memory > limits.memory:
         faults.append(f"mem: {options['mem']} is more than the {size(limits.memory)} of a node of {limits.name}")
     elif memory and not gpus and needed > memory:
@@ -315,6 +321,7 @@ def asked_gpus(profile: Profile) -> int:
     for option in ("gpus-per-node", "gpus-per-task", "gpus"):
         value = profile.sbatch.get(option)
         if value is not None:
+            # With a type, as in `a100:4`, the number is the last part.
             return int(re.sub(r".*:", "", str(value)) or 0)
     counts = re.findall(r"gpu(?::[^:,]+)?:(\d+)", str(profile.sbatch.get("gres") or ""))
     return sum(map(int, counts)) or int("gpu" in str(profile.sbatch.get("gres") or ""))

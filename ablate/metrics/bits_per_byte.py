@@ -134,6 +134,7 @@ def collect_nats(
         device: of the model.
         after_batch: called after each batch.
     """
+    # NaN until a token is scored, so that a missing one cannot pass unnoticed.
     nats = np.full(count, np.nan)
     ranks, done = current_ranks(), np.full(count, False)
     with torch.no_grad():

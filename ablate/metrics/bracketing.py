@@ -66,6 +66,7 @@ def _statistics(prediction: str, sentence: str, reference: str) -> tuple[int, ..
     if test is None:
         return 0, expected.total(), 0, 0, 0, 1
     found = brackets(test)
+    # The intersection of counters takes the smaller count of each bracket, as EVALB does for repeated ones.
     return (expected & found).total(), expected.total(), found.total(), int(expected == found), 1, 1
 
 

@@ -86,6 +86,7 @@ def lines_of(scores: TokenScores, blocks: Blocks, evaluation: str) -> list[str]:
         evaluation: the masks, as the signature names them.
     """
     block, count = blocks.of_token[scores.places], len(blocks)
+    # minlength: the last blocks may have no masked token.
     nats = np.bincount(block, weights=scores.nats, minlength=count)
     correct = np.bincount(block[scores.correct], minlength=count)
     masked = np.bincount(block, minlength=count)

@@ -37,6 +37,8 @@ def _resampled_sums(statistics: NDArray[np.float64]) -> Iterator[NDArray[np.floa
     count = len(statistics)
     rows = max(1, _BLOCK // count)
     for first in range(0, RESAMPLES, rows):
+        # In blocks, because all indices at once need 8 bytes x 1000 x items.
         drawn = generator.choice(count, size=(min(rows, RESAMPLES - first), count), replace=True)
         for indices in drawn:
+            # The counts of the items times their statistics: one product, and no copy of the drawn rows.
             yield np.bincount(indices, minlength=count) @ statistics

@@ -74,6 +74,7 @@ class ModelBuilder:
 
     def cross_attention(self) -> MultiHeadAttention:
         """Attention over the source."""
+        # Always that of the paper: the field `attention` is for self-attention.
         mechanism = FullAttention(self.config)
         return MultiHeadAttention(self.config, self.config.cross_heads, mechanism, self.init, self.random)
 

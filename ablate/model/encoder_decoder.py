@@ -86,6 +86,7 @@ class EncoderDecoder(Transformer):
         embedding = self.embedding if self.source_embedding is None else self.source_embedding
         x = self.embedding_dropout(self.source_positions.embed(embedding(source), context.query_positions))
         x = self.encoder_norm(apply_encoder(self.encoder, x, self.source_positions, context))
+        # Projected once for the whole sentence; decoding reads them in each step.
         return Memory([layer.cross_attention.key_values(x, context) for layer in self.decoder], context.key_mask)
 
     def start(self, source: Tensor, K: int) -> EncoderDecoderCache:

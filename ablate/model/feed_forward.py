@@ -110,6 +110,7 @@ def feed_forward(
     """The network for an activation, by the fastest of the classes above."""
     # Dropout draws a mask for every row that it meets, so with it there must be no padding rows.
     packable = activation.elementwise and config.activation_dropout == 0.0
+    # The exact class: a class derived from ReLU may compute something else, which the kernel would ignore.
     if packable and type(activation) is ReLU and config.feed_forward_bias:
         return ReLUFeedForward(config, activation, init, random)
     return (ElementwiseFeedForward if packable else FeedForward)(config, activation, init, random)

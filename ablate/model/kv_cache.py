@@ -45,11 +45,13 @@ class GrowableTensor:
 
     def select(self, rows: Tensor) -> GrowableTensor:
         """Rows (B') of the batch, in this order."""
+        # The whole buffer, with its free capacity, so that the next step need not grow it.
         return GrowableTensor(self.buffer.index_select(0, rows), self.length)
 
 
 def _capacity(positions: int) -> int:
     """The smallest power of two that holds so many positions."""
+    # Doubling the buffer keeps the cost of all copies proportional to the final length.
     return max(MIN_CAPACITY, 1 << (positions - 1).bit_length())
 
 

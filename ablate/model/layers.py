@@ -88,6 +88,7 @@ class Dropout(nn.Module):
 
     def draw(self, x: Tensor) -> Tensor:
         """Draw uniform 16-bit integers in the shape of x."""
+        # Rounded up: the last draw may have up to three words too many.
         draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device)
         draws.random_(-(2**63), None, generator=self.random)
         return view_unaliased(draws.view(torch.int16)[: x.numel()], x.shape)

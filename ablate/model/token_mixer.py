@@ -82,6 +82,7 @@ class LSTM(TokenMixer):
             out, state = self.cells(x)
             return out, RecurrentState(*state)
         lengths = context.key_mask.flatten(1).sum(1).cpu() if context.lengths is None else context.lengths  # (B,)
+        # Packed, because the backward direction must begin at the last token of each sentence and not in its padding.
         packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
         out, state = self.cells(packed)
         return pad_packed_sequence(out, batch_first=True, total_length=x.shape[1])[0], RecurrentState(*state)

@@ -174,6 +174,7 @@ class _Pipeline:
         result = before or self._train()
         refusal = None
         if result.outcome == "done":
+            # A diverged run has no weights to decode with.
             result, refusal = self._decode_missing(result)
         if result != before:
             self._publish(result, once=before is None)
@@ -221,6 +222,7 @@ class _Pipeline:
         # Only once: on a failing disk, training again and again would not end.
         if retry and self._has_lost_checkpoints(kept, keep, outcome):
             checkpoints.prune(self.folder.checkpoints, set(), finished=True)
+            # Without any checkpoint, this training begins at the first step.
             return self._train(retry=False)
         weights = kept[-1].weights
         return self._result(

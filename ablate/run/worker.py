@@ -73,6 +73,7 @@ class _Jobs:
     def __next__(self) -> Job:
         while True:
             try:
+                # With a timeout, because a signal handler only sets a flag, and get() would go on waiting.
                 line = self.lines.get(timeout=1.0)
             except queue.Empty:
                 if self.stop():
@@ -122,10 +123,12 @@ def execute_if_free(
             libraries.
     """
     folder = RunFolder(job.run.folder)
+    # The same object at each try, since it measures how long the holder is silent.
     lease = leases.setdefault(folder.id, Lease(folder.lease))
     try:
         if not lease.try_to_take():
             return JobEvent(run=folder.id, outcome="busy")
+        # The lease is taken, so the silence of an earlier holder no longer matters.
         del leases[folder.id]
         try:
             return _execute_leased(job, folder, lambda: stop() or lease.is_lost, lease, to_log)

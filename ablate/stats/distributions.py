@@ -52,6 +52,7 @@ def critical_t(level: float, df: float) -> float:
     for _ in range(_MOST_STEPS):
         p = incomplete_beta(math.cos(theta) ** 2, df / 2, 0.5)
         step = math.log(p / level) * p * math.exp(-log_density) / math.cos(theta) ** (df - 1)
+        # t grows without bound as theta approaches pi / 2, so a step goes at most half of the way there.
         theta = min(theta + step, (theta + math.pi / 2) / 2)
         if abs(step) < _STEP * theta:
             break
@@ -68,6 +69,7 @@ def incomplete_beta(x: float, a: float, b: float) -> float:
         return float(x >= 1)
     if x > (a + 1) / (a + b + 2):
         return 1.0 - incomplete_beta(1 - x, b, a)
+    # In logarithms, because the gamma functions overflow from about 171 on.
     log_scale = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
     return math.exp(log_scale) / (a * _continued_fraction(x, a, b))
 
@@ -85,10 +87,12 @@ def _continued_fraction(x: float, a: float, b: float) -> float:
         d = 1 / _nonzero(1 + term * d)
         c = _nonzero(1 + term / c)
         value *= c * d
+        # The last factor is 1 to double precision: further terms change nothing.
         if abs(c * d - 1) < _PRECISION:
             break
     return value
 
 
 def _nonzero(value: float) -> float:
+    # Lentz's method divides by these terms; a zero is replaced by a number too small to matter.
     return value if abs(value) > _TINY else _TINY

@@ -65,6 +65,7 @@ class Fraction:
         words: dict[Effect, int] = {frozenset(): 1}
         for one in self.generators:
             word = one.product ^ {one.factor}
+            # Symmetric difference: a factor times itself is I. Each generator doubles the group of words.
             words |= {word ^ other: one.sign * sign for other, sign in words.items()}
         del words[frozenset()]
         return words
@@ -82,6 +83,7 @@ class Fraction:
     def contrasts(self) -> list[Effect]:
         """One effect for each contrast: the shortest of its aliases, main effects first."""
         found: list[Effect] = []
+        # The words themselves are constant over the cells, so they have no contrast.
         seen: set[Effect] = set(self.relation)
         for size in range(1, len(self.factors) + 1):
             for effect in map(frozenset, itertools.combinations(self.factors, size)):
@@ -107,10 +109,13 @@ def smallest_fraction(factors: tuple[str, ...], resolution: int) -> Fraction:
 
     Of several, the first in the order of the factors: the last factors get the generators.
     """
+    # From the most generated factors, which gives the fewest cells.
     for generated in range(len(factors) - 1, 0, -1):
         basic, others = factors[:-generated], factors[-generated:]
         products = [
             frozenset(names)
+            # A generator of k factors makes a word of k + 1, which is at least the resolution. Long products first:
+            # they make long words.
             for size in range(len(basic), resolution - 2, -1)
             for names in itertools.combinations(basic, size)
         ]

@@ -81,6 +81,7 @@ def seed_noise(rows: Sequence[Differences]) -> SeedNoise:
         noisiest = _noisiest(variances, kept, df)
         if noisiest is None:
             break
+        # One at a time: a very noisy row inflates the pool, behind which a second one may hide.
         kept.remove(noisiest)
     places = [0, *fitted]
     for place, variance in zip(places, variances, strict=True):
@@ -96,6 +97,7 @@ def _noisiest(variances: Sequence[Variance], kept: Sequence[int], df: float) -> 
     place = max(kept, key=lambda one: variances[one].value)
     others = [variances[one].value for one in kept if one != place]
     rest = sum(others) / len(others)
+    # Of two rows alone, neither is the exception.
     if len(others) < 2 or not rest:
         return None
     p = f_tail(variances[place].value / rest, variances[place].df, df)
@@ -130,15 +132,19 @@ class _Layout:
         present = self.present[kept]
         missing = present.sum(axis=0) == 0  # seeds of no row kept; base has all seeds unless it is apart
         normal = np.diag(present.sum(axis=0) + missing) - present.T @ share[kept]
+        # A constant added to all seeds is absorbed by the rows, so the matrix has no inverse; the pseudo-inverse leaves
+        # that constant out.
         inverse = np.linalg.pinv(normal, hermitian=True)
         effects = inverse @ centered[kept].sum(axis=0)
         residuals = (centered - effects + (share @ effects)[:, None]) * self.present
         quadratic = np.einsum("rs,st,rt->r", share, inverse, share)[:, None]
         cross = np.diag(inverse) - 2 * share @ inverse + quadratic
+        # 1 - leverage of each cell: the part of its variance that the fit leaves in the residual.
         rest = (self.present - share - cross * self.present).sum(axis=1)
         squares = (residuals**2).sum(axis=1)
         found = []
         for row, n in enumerate(self.n):
+            # The fit does not contain a row that is apart, so its residuals lose only its own mean.
             divisor = rest[row] if row in kept else n - 1
             value = 0.0 if squares[row] < self.resolution * n else float(squares[row] / divisor)
             found.append(Variance(value, n - 1))

@@ -29,6 +29,7 @@ def detectable(seeds: int, rows: int, sd: float, sentences: float = 0.0, level: 
         sentences: standard deviation of a difference from base over test sentences.
         level: of the verdicts; smaller at a look.
     """
+    # A fixed seed, so that a plan prints the same number each time.
     draw, n = random.Random(0), seeds
     df = (n - 1) * rows
     shared_t, own_t, z = critical_t(level / rows, df), critical_t(level, n - 1), critical_t(level, math.inf)
@@ -42,8 +43,11 @@ def detectable(seeds: int, rows: int, sd: float, sentences: float = 0.0, level: 
         together = max(row, pooled) + max(base, pooled)
         shared_limit = math.hypot(shared_t * sd * math.sqrt(together / n), shared_z * sentences)
         own_limit = math.hypot(own_t * sd * math.sqrt((row + base) / n), z * sentences)
+        # 2 / n: a difference has the noise of the row and that of base.
         noise = draw.gauss(0, 1) * math.hypot(sd * math.sqrt(2 / n), sentences)
         found.append(max(shared_limit, own_limit) - noise)
+    # In a draw, a true difference d is found if d + noise exceeds the limit. So the 80 % quantile of limit - noise is
+    # found in 80 % of the draws.
     return sorted(found)[int(POWER * _DRAWS)]
 
 

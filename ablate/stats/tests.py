@@ -54,6 +54,7 @@ def fisher_p(events: int, n: int, base_events: int, base_n: int) -> float:
     Source: Fisher, Statistical Methods for Research Workers (5th edition, 1934), section 21.02.
     """
     total = events + base_events
+    # In whole numbers, which do not round.
     ways = sum(math.comb(n, k) * math.comb(base_n, total - k) for k in range(events, min(n, total) + 1))
     return ways / math.comb(n + base_n, total)
 
@@ -71,6 +72,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
     adjusted = [0.0] * len(p_values)
     highest = 0.0
     for factor, index in _holm_order(p_values):
+        # Never below the adjusted p of a smaller one: a step-down method stops at the first row that is not
+        # significant.
         highest = max(highest, min(1.0, factor * p_values[index]))
         adjusted[index] = highest
     return adjusted

@@ -292,6 +292,7 @@ class _Comparison:
         """Smallest difference that both tests would see with n seeds, at the spread observed with `self.n`."""
         assert self.shared is not None
         assert self.own is not None
+        # More seeds would give more degrees of freedom, in proportion.
         more = (n - 1) / (self.n - 1)
         return max(self.shared.half_width(level, n, more), self.own.half_width(self.own_level, n, more))
 
@@ -426,6 +427,7 @@ def _compare(rows: Sequence[PairedScores], level: float) -> list[_Comparison]:
     bootstraps = [_bootstrap(row) for row in rows]
     pooled = [row for row in rows if not row.same_training and not row.is_constant_zero]
     noise = seed_noise([row.differences for row in pooled])
+    # From 1, because base is row 0 of the noise. By identity, because two rows may have equal scores.
     places = {id(row): index for index, row in enumerate(pooled, 1)}
     compared = []
     for row, bootstrap in zip(rows, bootstraps, strict=True):
@@ -463,6 +465,7 @@ def _adjusted(p_values: Sequence[float], family: int) -> list[float]:
     """Holm's correction over a family of which the p values are a part; the others count as 1."""
     if family == 1:
         return list(p_values)
+    # Rows that are not printed or have no score yet count as not significant, so that no verdict is withdrawn later.
     return holm([*p_values, *[1.0] * (family - len(p_values))])[: len(p_values)]
 
 
@@ -498,6 +501,7 @@ def _equivalence(one: _Comparison, margin: float) -> tuple[float, float]:
     """
     if one.shared is None or one.mean is None or one.row.diverged or one.row.base_diverged:
         return 1.0, 1.0
+    # The nearer of the two limits decides: the test against the other one has a smaller p value.
     distance = margin - abs(one.mean)
     if distance <= 0:
         return 1.0, 1.0
@@ -563,6 +567,7 @@ def _more_seeds(one: _Comparison, level: float) -> int | None:
         low, high = high, 2 * high
         if low >= MOST_SEEDS:
             return None
+    # The width falls with n, so that bisection finds the smallest number.
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if one.half_width(level, middle) > size else (low, middle)

@@ -82,6 +82,7 @@ def save(
         OSError: the disk refused; earlier checkpoints are unchanged.
     """
     check_lease()
+    # Left by a killed worker: this process has the lease, so no other writes here.
     remove_temporaries(folder)
     for part, content in (("weights", weights), ("state", state)):
         check_lease()
@@ -130,6 +131,7 @@ def newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
         StoreError: none can be read. Starting over would discard checkpoints that may still be good.
     """
     skipped, unreadable = [], []
+    # Names have nine digits, so that they sort by step.
     for path in sorted(folder.glob("*.json"), reverse=True):
         try:
             checkpoint = _read(path)

@@ -209,12 +209,14 @@ def verify(path: Path, expected: str) -> None:
 def quarantine(path: Path) -> None:
     """Rename a damaged file or folder to `<name>.damaged`, for a person to look at; `ablate clean` removes it."""
     aside = path.with_name(f"{path.name}.damaged")
+    # A folder cannot be renamed to the name of one that is not empty: an earlier damaged one goes.
     remove(aside)
     path.rename(aside)
 
 
 def remove(path: Path) -> None:
     """Remove a file, a link or a folder with all that it holds, if there is one."""
+    # A link to a folder is removed itself; its target is not ours.
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -85,6 +85,7 @@ def _one_winner(name: str, folder: Path, attempt: Callable[[Path, int], bool]) -
 
 def _contend(attempt: Callable[[Path, int], bool], folder: Path, number: int) -> list[int] | str:
     """The rounds that this process wins, or an error."""
+    # A barrier of files: processes start at different times, and without it the first would win all rounds alone.
     (folder / f"ready-{number}").touch()
     end = time.monotonic() + 60
     while len(list(folder.glob("ready-*"))) < CONTENDERS and time.monotonic() < end:
@@ -134,6 +135,7 @@ def _replacing(path: Path) -> Check:
 
 
 def _block(number: int) -> bytes:
+    # One byte, repeated: a mixture of two contents shows as two values, and a part of one as a shorter file.
     return bytes([number]) * 65_536
 
 

@@ -140,6 +140,7 @@ class JobFolder:
     @property
     def results(self) -> Results:
         """The results root that the job belongs to, wherever this machine mounts it."""
+        # results/<study>/jobs/<id>: from the path and not from job.json, because nodes may mount the root elsewhere.
         return Results(self.path.absolute().parents[2])
 
     @property
@@ -199,6 +200,7 @@ class JobFolder:
         reports = []
         for path in sorted((self.path / "pilots").glob("*.json")):
             try:
+                # A damaged report counts for nothing: its pilot writes the next one within seconds.
                 report = PilotReport.read(path)
             except StoreError:
                 continue
@@ -244,6 +246,7 @@ def new_job(results: Results, study: str) -> JobFolder:
     now = time.strftime("%Y%m%d-%H%M%S")
     for name in _names(now):
         try:
+            # mkdir fails if the folder exists: of two submissions in one second, each gets a folder.
             (parent / name).mkdir()
         except FileExistsError:
             continue

@@ -46,6 +46,7 @@ class Lease:
             OSError: the disk refused.
         """
         try:
+            # Does not wait, since its timeout is 0: a caller has other work while a run is busy.
             self._lease.acquire()
         except Timeout:
             self._remove_empty()

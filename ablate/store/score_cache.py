@@ -29,6 +29,7 @@ def read_predictions(folder: RunFolder, id: str, decoding: Decoding) -> list[str
         Damaged: the predictions are missing, or are not those that were made.
         StoreError: the file cannot be read.
     """
+    # Not splitlines(), which also divides at U+2028 and other characters within a sentence.
     return verified_predictions(folder, id, decoding).decode().split("\n")[:-1]
 
 
@@ -67,6 +68,7 @@ def read_scores(folder: RunFolder, id: str, decoding: Decoding) -> dict[str, Mea
 
 def write_scores(folder: RunFolder, id: str, of: ScoreSource, metrics: dict[str, Measurement]) -> None:
     """Cache the scores of predictions."""
+    # Not flushed to the disk: a cache that a power cut loses is computed again.
     ScoreCache(of=of, metrics=metrics).write(folder.scores(id), durable=False)
 
 

@@ -91,6 +91,7 @@ def record_failure(folder: RunFolder, reason: str, before: Failure | None, kille
         OSError: the disk refused.
     """
     host = socket.gethostname()
+    # Without repetition, because the number of different hosts decides whether a run is tried elsewhere.
     hosts = tuple(dict.fromkeys((*(before.hosts if before else ()), host)))
     Failure(reason=reason, time=time.time(), killed=killed, hosts=hosts).write(folder.failure)
 

@@ -38,6 +38,7 @@ def averaged_steps(config: TrainingConfig, step: int, count: int) -> list[int]:
     """The steps of the last `count` checkpoints that were due up to `step`, which is the last of them."""
     due = {step}
     for every in intervals(config):
+        # Only the last `count` of each interval can be among the last `count` of all.
         due.update(range(step - step % every, max(0, step - count * every), -every))
     return sorted(due)[-count:]
 
@@ -61,6 +62,7 @@ def average(files: Sequence[Path]) -> dict[str, Tensor]:
     total: dict[str, Tensor] = {}
     for file in files:
         for name, value in load_file(file).items():
+            # One file at a time, so that memory does not grow with the number of checkpoints.
             total[name] = value.double() + total.get(name, 0)
     return {name: (value / len(files)).to(torch.float32) for name, value in total.items()}
 
@@ -107,6 +109,7 @@ class SavingThread:
         Raises:
             OSError: it failed; see `CheckpointSaver.save`.
         """
+        # Cleared first, so that an error is raised once and not at every later save.
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.result()
@@ -155,6 +158,7 @@ class CheckpointSaver:
     def is_due_by_clock(self) -> bool:
         """Whether `checkpoint_minutes` have passed since the last save, or a refused checkpoint is due again."""
         seconds = time.monotonic() - self.last_save
+        # A clock that never goes back, because the time of day may be set while a run trains.
         return seconds > 60 * self.config.checkpoint_minutes or bool(self.waiting and seconds > RETRY_SECONDS)
 
     def save(self, snapshot: Snapshot) -> None:
@@ -172,6 +176,7 @@ class CheckpointSaver:
             if not snapshot.scheduled:
                 self._write(snapshot)
         except OSError as error:
+            # Each one is a whole copy of weights and optimizer state, so memory bounds how many may wait.
             if len(self.waiting) > MAX_WAITING:
                 raise
             self.context.log.warning(
@@ -192,6 +197,8 @@ class CheckpointSaver:
             del self.waiting[0]
 
     def _write(self, snapshot: Snapshot) -> None:
+        # Before the checkpoint, which states the size and the hash of the log: a log that is behind would make it
+        # unusable.
         self.metrics.flush()
         checkpoints.save(
             self.folder, snapshot.weights, snapshot.state, snapshot.info, snapshot.scheduled, self.context.check_lease

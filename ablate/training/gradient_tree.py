@@ -23,6 +23,7 @@ def parts_of_rank(parts: int, ranks: Ranks) -> range:
 
 def part_seed(seed: int, step: int, part: int) -> int:
     """The seed of dropout masks for a part of a step's batch. A run that is not divided keeps one stream of masks."""
+    # SeedSequence mixes its entropy, so neighboring seeds, steps and parts have unrelated streams.
     return int(np.random.SeedSequence([seed, step, part]).generate_state(1)[0])
 
 
@@ -37,6 +38,7 @@ class GradientTree:
         self.parameters, self.ranks = parameters, ranks
         self.sizes = [parameter.numel() for parameter in parameters]
         used = sum(self.sizes) + 1  # the last one is the loss
+        # all_to_all_single sends equal shares, so the vector is padded to a multiple of the ranks.
         self.length = -(-used // ranks.size) * ranks.size
         self.clear()
 
@@ -56,6 +58,7 @@ class GradientTree:
                 self.has_gradient[i] = True
         pieces[-1].copy_(loss)
         height = 0
+        # As in a binary counter: two branches of equal height become one, so memory holds one vector for each level.
         while self._sums and self._sums[-1][0] == height:
             total = self._sums.pop()[1].add_(total)
             height += 1
@@ -67,6 +70,8 @@ class GradientTree:
         self.ranks.sum_in_tree(total)
         pieces = total[: sum(self.sizes)].split(self.sizes)
         for parameter, piece, has_gradient in zip(self.parameters, pieces, self.has_gradient, strict=True):
+            # None and not zeros for an unused parameter: an optimizer skips None, but still moves a parameter with a
+            # zero gradient by its momentum.
             parameter.grad = piece.view_as(parameter) if has_gradient else None
         self.clear()
         return total[sum(self.sizes)]

@@ -30,6 +30,7 @@ class MetricsLog:
     def append(self, **values: float) -> None:
         """Write a line, now or as soon as the disk accepts it."""
         line = (json.dumps(values) + "\n").encode()
+        # Size and hash include lines that the disk has refused: a checkpoint flushes them before it states both.
         self._size += len(line)
         self._hash.update(line)
         with self._lock:
@@ -91,4 +92,5 @@ class MetricsLog:
     def _write(self) -> None:
         with self._lock:
             while self._unwritten:
+                # A nearly full disk may take a part of the bytes; the rest stays for the next try.
                 self._unwritten = self._unwritten[os.write(self._file, self._unwritten) :]

@@ -91,6 +91,7 @@ class Optimizer:
         devices = {name: parameter.device for name, parameter in zip(self.names, self.parameters, strict=True)}
         self.moments = {}
         for key, value in state.items():
+            # At the first slash: kinds have none.
             kind, _, name = key.partition("/")
             self.moments.setdefault(name, {})[kind] = value.to(devices[name])
 
@@ -114,6 +115,7 @@ def _by_decay(
     weight_decay: float,
     new_state: Callable[[nn.Parameter], State] | None,
 ) -> list[Group]:
+    # Without weight decay all parameters are in one group, so that the fused kernel is called once.
     decayed = {name for name, parameter in named.items() if weight_decay and parameter.dim() > 1}
     return [
         Group({name: p for name, p in named.items() if name in decayed}, update, weight_decay, new_state),
@@ -124,6 +126,7 @@ def _by_decay(
 def hidden_matrices(model: nn.Module) -> set[str]:
     """Names of the parameters with two axes that are neither embeddings nor positional encodings."""
     outer = [module for module in model.modules() if isinstance(module, (Embedding, PositionalEncoding, TokenTypes))]
+    # By identity and not by name: a tied embedding is one parameter in several modules.
     excluded = {id(parameter) for module in outer for parameter in module.parameters()}
     return {name for name, p in model.named_parameters() if p.dim() == 2 and id(p) not in excluded}
 
@@ -157,6 +160,7 @@ def _adam(config: RowConfig, decoupled: bool) -> Update:
 
 def _adam_state(parameter: nn.Parameter) -> State:
     return {
+        # A tensor, as the fused kernel requires, and on the device of the parameter.
         "step": torch.zeros((), device=parameter.device),
         "exp_avg": torch.zeros_like(parameter),
         "exp_avg_sq": torch.zeros_like(parameter),

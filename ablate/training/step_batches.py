@@ -78,6 +78,8 @@ class StepBatches:
             return self._make(step, limit)
         future = self._ahead[1] if self._ahead and self._ahead[0] == (step, limit) else self._submit(step, limit)
         found = future.result()
+        # After the result: the thread then makes the next batch while this one is computed. A batch made for another
+        # limit, after running out of memory, is discarded by the key.
         self._ahead = ((step + 1, limit), self._submit(step + 1, limit)) if has_next else None
         return found
 

@@ -89,6 +89,7 @@ class Trainer:
         self.precision = precision_on(device, config.precision)
         self.context = context or RunContext()
         self.train = task.items(corpus, "train", config)
+        # The check of resumption passes a few items, because it has no time for all.
         self.dev = task.items(corpus, "dev", config) if dev is None else dev
         self.vocab_size = corpus.tokenizer.vocab_size
         self.order = BatchOrder(self.train, config.batch_tokens, seed, config.train_fraction)
@@ -164,6 +165,7 @@ class Trainer:
     def _step(self, step: int) -> None:
         """One optimizer step over the whole batch, in as many micro-batches as memory requires."""
         self.model.train()
+        # The state before the step, to which a step that runs out of memory returns.
         random, loss_sum = self.random.get_state(), self.loss_sum.clone()
         while (n_tokens := self._accumulate(step)) is None:
             # Repeat the step with the same dropout masks; only the order of summation changes.
@@ -260,6 +262,7 @@ class Trainer:
         self.last_perplexity = value
         if not math.isfinite(value):
             raise Diverged(progress.step, "the dev perplexity is not a finite number")
+        # Strictly smaller: of equal perplexities the earliest step stays the best.
         if value < progress.best_perplexity:
             progress.best_perplexity, progress.best_step, progress.evaluations_since_best = value, progress.step, 0
         else:
@@ -289,8 +292,10 @@ class Trainer:
             return
         best = self.progress.best_perplexity
         tensors = {"random": self.random.get_state(), "losses": self.loss_sum.cpu(), **self.optimizer.state()}
+        # Copied from a GPU here, and serialized in the thread: the next step changes the tensors.
         weights = to_host(self.model.state_dict())
         state = TrainingState(
+            # JSON has no infinity, which is the best perplexity before the first evaluation.
             **{**asdict(self.progress), "best_perplexity": best if math.isfinite(best) else None},
             loss_tokens=self.loss_tokens,
             metrics_bytes=self.metrics.size,
