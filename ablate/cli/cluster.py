@@ -168,8 +168,7 @@ def check(profile: Profile, study: Study, processes: int | None = 1, device: Dev
     Raises:
         UsageError: it cannot; a line for each reason.
     """
-    from ablate.config.cost import peak_memory
-    from ablate.launch.devices import SMALLEST_MICRO_BATCH
+    from ablate.launch.devices import SMALLEST_MICRO_BATCH, sizing_memory
     from ablate.launch.slurm import asked_gpus, partitions, refusals, require_slurm
 
     if profile.engine == "manual":
@@ -185,7 +184,7 @@ def check(profile: Profile, study: Study, processes: int | None = 1, device: Dev
         needed_memory(profile, study)
         return
     require_slurm()
-    needed = max(peak_memory(row.config, study.data_of(row).vocab_size, SMALLEST_MICRO_BATCH) for row in study.rows)
+    needed = max(sizing_memory(row.config, study.data_of(row).vocab_size, SMALLEST_MICRO_BATCH) for row in study.rows)
     faults = refusals(profile, partitions(), needed)
     if faults:
         raise UsageError(*faults)

@@ -61,7 +61,7 @@ def command(
         DeviceName | None,
         typer.Option(
             "--device",
-            help="Estimate the time on this machine's CPU, or on one such GPU (not measured).",
+            help="Estimate time and memory on this machine's CPU, or on one such GPU (not measured).",
             show_default="this machine",
         ),
     ] = None,
@@ -106,15 +106,18 @@ def command(
     wanted: Literal["cpu", "auto"] = "cpu" if on_cpu or processes_per_run else "auto"
     processes, used = per_run.resolve(wanted, gpus if profile is None else None)
     content, root = study_and_results(study, results, set, rows, seeds, may_be_new=True)
-    together = None
+    together, each = None, processes or 1
     if profile is None and (gpus_per_run or processes_per_run):
+        from ablate.launch.devices import gpus_for_run
+
         together = describe_per_run(processes, used, gpus, content.total_runs)
+        each = gpus_for_run(processes, gpus, content.total_runs)
     print_notes(content)
     warn_of_changed_data(content, root)
     position = position_of(content, root) if content.looks else None
     if position is not None and position.stopped_early:
         content = position.study
-    plan = plan_of(content, root, None if device is None else device.value)
+    plan = plan_of(content, root, None if device is None else device.value, each)
     power = power_of(content, root, spread)
     if to_see is not None and not power:
         raise UsageError("--to-see: no row has finished with two seeds, so the spread is unknown; give --spread SD")

@@ -1,8 +1,8 @@
-"""Cost of a row in closed form: parameters, FLOPs, memory, disk. Without torch, so that `ablate plan` is fast.
+"""Cost of a row in closed form: parameters, FLOPs, disk. Without torch, so that `ablate plan` is fast.
 
 A FLOP is one addition or multiplication: a product of an (m, k) and a (k, n) matrix takes 2mkn. The backward pass costs
 twice the forward pass. Padding, element-wise operations and normalization are not counted. Facts about single variants
-are in variants.py; a custom class is counted as a variant without costs of its own.
+are in variants.py, and memory is in memory.py; a custom class is counted as a variant without costs of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ablate.config import ModelConfig, RowConfig
-from ablate.config.training import LOGIT_ROWS, resolve_precision
 from ablate.config.variants import (
     ACTIVATIONS,
     ATTENTIONS,
@@ -74,8 +73,8 @@ def parameters(config: RowConfig, vocab_size: int) -> int:
     c, d = config, config.d_model
     encoder, decoder = c.depths
     norm = _norm_parameters(c) if c.norm_position != "none" else 0
-    width, inputs = _inner_width(c), _input_projections(c)
-    feed_forward = (inputs + 1) * d * width + (inputs * width + d if c.feed_forward_bias else 0)
+    width, inputs = inner_width(c), _input_projections(c)
+    feed_forward = feed_forward_weights(c) + (inputs * width + d if c.feed_forward_bias else 0)
     cross = _attention_parameters(c, c.cross_heads) + norm if c.has_both_stacks else 0
     total = encoder * (_mixer_parameters(c, causal=False) + feed_forward + 2 * norm)
     total += decoder * (_mixer_parameters(c, causal=True) + cross + feed_forward + 2 * norm)
@@ -103,8 +102,14 @@ def _input_projections(c: ModelConfig) -> int:
     return 2 if ACTIVATIONS.get(c.activation, Activation()).gated else 1
 
 
-def _inner_width(c: ModelConfig) -> int:
+def inner_width(c: ModelConfig) -> int:
+    """Width between the layers of the feed-forward network, with its activation."""
     return c.inner_width(gated=_input_projections(c) == 2)
+
+
+def feed_forward_weights(c: ModelConfig) -> int:
+    """Weights of one feed-forward network, without biases."""
+    return (_input_projections(c) + 1) * c.d_model * inner_width(c)
 
 
 def _norm_parameters(c: ModelConfig) -> int:
@@ -125,14 +130,20 @@ def _mixer_parameters(c: ModelConfig, causal: bool) -> int:
 
 def _attention_parameters(c: ModelConfig, heads: int) -> int:
     biases = heads * c.d_k + (c.n_kv_heads or heads) * (c.d_k + c.d_v) + c.d_model
-    return _query_and_output_weights(c, heads) + _key_and_value_weights(c, heads) + (biases if c.attention_bias else 0)
+    return attention_weights(c, heads) + (biases if c.attention_bias else 0)
+
+
+def attention_weights(c: ModelConfig, heads: int) -> int:
+    """Weights of one attention's projections, without biases."""
+    return _query_and_output_weights(c, heads) + key_and_value_weights(c, heads)
 
 
 def _query_and_output_weights(c: ModelConfig, heads: int) -> int:
     return c.d_model * heads * (c.d_k + c.d_v)
 
 
-def _key_and_value_weights(c: ModelConfig, heads: int) -> int:
+def key_and_value_weights(c: ModelConfig, heads: int) -> int:
+    """Weights of W^K and W^V, whose heads may be fewer."""
     return c.d_model * (c.n_kv_heads or heads) * (c.d_k + c.d_v)
 
 
@@ -165,7 +176,7 @@ def forward_flops(config: RowConfig, vocab_size: int, lengths: Lengths) -> float
     """FLOPs of one forward pass over all the pairs in `lengths`."""
     c, d, n = config, config.d_model, lengths
     encoder, decoder = c.depths
-    feed_forward = (_input_projections(c) + 1) * d * _inner_width(c)
+    feed_forward = feed_forward_weights(c)
     if not c.has_both_stacks:
         tokens = n.source_tokens + n.target_tokens
         # Source and target are one sequence: (S + T)^2 scores.
@@ -174,7 +185,7 @@ def forward_flops(config: RowConfig, vocab_size: int, lengths: Lengths) -> float
         stacks = (encoder + decoder) * (mixing + feed_forward * tokens)
     else:
         h = c.cross_heads
-        cross = _query_and_output_weights(c, h) * n.target_tokens + _key_and_value_weights(c, h) * n.source_tokens
+        cross = _query_and_output_weights(c, h) * n.target_tokens + key_and_value_weights(c, h) * n.source_tokens
         cross += _score_multiplications(c, h) * n.products
         mixing = _mixer_multiplications(c, False, n.source_tokens, n.source_squares)
         stacks = encoder * (mixing + feed_forward * n.source_tokens)
@@ -193,7 +204,7 @@ def _mixer_multiplications(c: ModelConfig, causal: bool, tokens: int, squares: i
     mixer, attention = MIXERS[c.mixer], _attention(c)
     if mixer.multiplications:
         return mixer.multiplications(c, causal) * tokens
-    projections = (_query_and_output_weights(c, c.n_heads) + _key_and_value_weights(c, c.n_heads)) * tokens
+    projections = attention_weights(c, c.n_heads) * tokens
     if attention.multiplications:
         return projections + attention.multiplications(c, causal, tokens, squares)
     return projections + _positions(c).score_factor * _score_multiplications(c, c.n_heads) * squares
@@ -207,15 +218,15 @@ def _score_multiplications(c: ModelConfig, heads: int) -> int:
 def checkpoint_bytes(config: RowConfig, vocab_size: int) -> int:
     """Bytes of one resumable checkpoint: weights and optimizer state."""
     count = parameters(config, vocab_size)
-    return BYTES * (count + _optimizer_values(config, count))
+    return BYTES * (count + optimizer_values_of(config, count))
 
 
 def optimizer_values(config: RowConfig, vocab_size: int) -> int:
     """Numbers in the optimizer state: two for each parameter in Adam, one in Muon, one or none in SGD."""
-    return _optimizer_values(config, parameters(config, vocab_size))
+    return optimizer_values_of(config, parameters(config, vocab_size))
 
 
-def _optimizer_values(config: RowConfig, count: int) -> int:
+def optimizer_values_of(config: RowConfig, count: int) -> int:
     """Numbers in the optimizer state of so many parameters."""
     if config.optimizer == "sgd":
         return count if config.momentum_used else 0
@@ -225,18 +236,15 @@ def _optimizer_values(config: RowConfig, count: int) -> int:
 def _hidden_matrices(c: RowConfig) -> int:
     """Parameters in matrices of hidden layers, which Muon trains; it trains the others by AdamW."""
     encoder, decoder = c.depths
-    feed_forward = (_input_projections(c) + 1) * c.d_model * _inner_width(c)
-
-    def attention(heads: int) -> int:
-        return _query_and_output_weights(c, heads) + _key_and_value_weights(c, heads)
+    feed_forward = feed_forward_weights(c)
 
     def mixer(causal: bool) -> int:
         if c.mixer == "attention":
-            return attention(c.n_heads)
+            return attention_weights(c, c.n_heads)
         width, directions = (c.d_model, 1) if causal else (c.d_model // 2, 2)
         return directions * 4 * width * (c.d_model + width)
 
-    cross = attention(c.cross_heads) if c.has_both_stacks else 0
+    cross = attention_weights(c, c.cross_heads) if c.has_both_stacks else 0
     transform = c.d_model**2 if c.output_transform else 0
     layers = encoder * (mixer(causal=False) + feed_forward) + decoder * (mixer(causal=True) + cross + feed_forward)
     return layers + transform
@@ -246,45 +254,7 @@ def run_bytes(config: RowConfig, vocab_size: int, generations: int) -> int:
     """Most bytes that one run takes on disk during training: resumable checkpoints and weights to average."""
     # Those that can be resumed have their weights already.
     averaged, count = max(0, config.average_checkpoints - generations), parameters(config, vocab_size)
-    return BYTES * (generations * (count + _optimizer_values(config, count)) + averaged * count)
-
-
-def peak_memory(config: RowConfig, vocab_size: int, micro_batch_tokens: int, device: str = "cpu") -> int:
-    """Estimate the peak memory of training in bytes, without the interpreter and its libraries.
-
-    It counts weights, gradients, optimizer state, the activations that one micro-batch keeps for the backward pass,
-    and a chunk of the logits. With bf16, activations take half the bytes on `cuda`; on `cpu` they are counted in full.
-    """
-    c, d, tokens = config, config.d_model, micro_batch_tokens
-    precision = resolve_precision(c.precision, device, has_bf16=True)
-    width = BYTES // 2 if precision == "bf16" and device == "cuda" else BYTES
-    # Attention keeps its input, Q, K, V (expanded, if heads share K and V) and its output before W^O. A residual keeps
-    # its dropout mask, its sum and its norm.
-    attention, cross = ((d + 2 * heads * (c.d_k + c.d_v)) * width for heads in (c.n_heads, c.cross_heads))
-    kept = MIXERS[c.mixer].kept
-    mixer = kept(c) * width if kept else attention + _attention_bytes(c)
-    feed_forward = (d + 2 * _input_projections(c) * _inner_width(c)) * width
-    residual = 3 * BYTES * d
-    encoder, decoder = c.depths
-    encoder_layer = mixer + feed_forward + 2 * residual
-    decoder_layer = encoder_layer + (cross + residual if c.has_both_stacks else 0)
-    sides = 1 if c.has_encoder or c.context is not None else 2  # a decoder-only stack reads source and target
-    activations = tokens * (encoder * encoder_layer + sides * decoder * decoder_layer + 2 * 3 * BYTES * d)
-    loss = 2 * min(LOGIT_ROWS[device], tokens) * vocab_size * BYTES + vocab_size * d * BYTES
-    copies = BYTES // 2 if precision == "bf16" and device == "cpu" else 0  # bf16 copies of the weights
-    count = parameters(c, vocab_size)
-    weights_and_gradients = (2 * BYTES + copies) * count
-    return weights_and_gradients + BYTES * _optimizer_values(c, count) + activations + loss
-
-
-def _attention_bytes(c: RowConfig) -> int:
-    """Bytes per token that attention keeps between Q, K, V and its output; 0 if it is one fused operation."""
-    kept = _attention(c).kept
-    if kept:
-        return BYTES * kept(c)
-    # Scores, weights and dropout mask, if attention has to form them.
-    is_fused = not _positions(c).adds_to_scores and c.attention_dropout == 0
-    return 0 if is_fused else 3 * BYTES * c.n_heads * (c.context or ASSUMED_LENGTH)
+    return BYTES * (generations * (count + optimizer_values_of(config, count)) + averaged * count)
 
 
 def steps(config: RowConfig, lengths: Lengths | None) -> int | None:

@@ -77,12 +77,14 @@ class PositionalEncoding(Variant):
     adds_to_scores: whether it adds to attention scores or outputs, so that attention cannot be one fused operation.
     parameters: trained parameters in the whole model.
     score_factor: multiplications per attention score, relative to attention without positions.
+    kept: numbers per token, beside scores and weights, that the backward pass of attention needs.
     """
 
     in_attention: bool = False
     adds_to_scores: bool = False
     parameters: Callable[[Sizes], int] = lambda sizes: 0
     score_factor: int = 1
+    kept: Callable[[Sizes], int] = lambda sizes: 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,12 +93,13 @@ class Attention(Variant):
 
     forms_scores: whether it computes a score for every pair of tokens.
     multiplications: between the projections, by (sizes, causal, tokens, sum of squared lengths); None: of scores.
-    kept: fp32 numbers per token, between the projections, that the backward pass needs; None: of scores.
+    kept: fp32 numbers per token, between the projections, that the backward pass needs, by (sizes, causal, length of
+        a sentence); None: of scores.
     """
 
     forms_scores: bool = True
     multiplications: Callable[[Sizes, bool, int, int], int] | None = None
-    kept: Callable[[Sizes], int] | None = None
+    kept: Callable[[Sizes, bool, int], int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,9 +111,14 @@ class Activation(Variant):
 
 @dataclass(frozen=True, kw_only=True)
 class Norm(Variant):
-    """Facts about a normalization. `vectors`: its trained vectors of d_model entries, such as a gain and a bias."""
+    """Facts about a normalization.
+
+    vectors: its trained vectors of d_model entries, such as a gain and a bias.
+    kept: numbers per token that the backward pass needs, without the output.
+    """
 
     vectors: int = 0
+    kept: Callable[[Sizes], int] = lambda s: s.d_model + 2  # the input, its mean and its deviation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,13 +128,13 @@ class Mixer(Variant):
     replaces: fields of self-attention that have no effect with it.
     parameters: trained parameters of one layer, by (sizes, causal); None: of self-attention.
     multiplications: per token, by (sizes, causal); None: of self-attention.
-    kept: numbers per token that the backward pass needs; None: of self-attention.
+    kept: fp32 numbers per token that the backward pass needs, by (sizes, causal); None: of self-attention.
     """
 
     replaces: tuple[str, ...] = ()
     parameters: Callable[[Sizes, bool], int] | None = None
     multiplications: Callable[[Sizes, bool], int] | None = None
-    kept: Callable[[Sizes], int] | None = None
+    kept: Callable[[Sizes, bool], int] | None = None
 
 
 def _relative_parameters(s: Sizes) -> int:
@@ -144,6 +152,13 @@ def _linear_multiplications(s: Sizes, causal: bool, tokens: int, squares: int) -
     sums = 2 * s.n_heads * s.d_k * (s.d_v + 1) * tokens
     chunks = min(squares, LINEAR_CHUNK * tokens) * s.n_heads * (s.d_k + s.d_v + 1) if causal else 0
     return sums + chunks
+
+
+def _linear_kept(s: Sizes, causal: bool, length: int) -> int:
+    """Inputs and outputs of phi, V and the sums with their divisors; if causal, also Q by chunks and their scores."""
+    chunks, scores = (-(-length // LINEAR_CHUNK), min(length, LINEAR_CHUNK) + s.d_k) if causal else (1, 0)
+    sums = chunks * s.d_k * (s.d_v + 1) // length
+    return s.n_heads * (4 * s.d_k + 2 * (s.d_v + 1) + 1 + scores + sums)
 
 
 def _lstm_weights(s: Sizes, causal: bool, biases: int = 0) -> int:
@@ -184,6 +199,7 @@ POSITIONAL_ENCODINGS = {
         adds_to_scores=True,
         parameters=_relative_parameters,
         score_factor=2,  # its vectors are multiplied as keys and values are
+        kept=lambda s: s.n_heads * s.d_k,  # Q in another order
         fields=("relative_clip",),
         exports=_CTRANSLATE2,
     ),
@@ -201,7 +217,7 @@ ATTENTIONS = {
     "linear": Attention(
         forms_scores=False,
         multiplications=_linear_multiplications,
-        kept=lambda s: s.n_heads * (5 * s.d_k + 2 * (s.d_v + 1)),  # inputs of phi, and sums with their divisors
+        kept=_linear_kept,
     ),
 }
 ACTIVATIONS = {
@@ -211,7 +227,7 @@ ACTIVATIONS = {
 }
 NORMS = {
     "layernorm": Norm(vectors=2, exports=_CTRANSLATE2 | {MARIAN, GPT2, BERT}),
-    "rmsnorm": Norm(vectors=1, exports=_CTRANSLATE2 | {LLAMA}),
+    "rmsnorm": Norm(vectors=1, kept=lambda s: 2 * s.d_model + 1, exports=_CTRANSLATE2 | {LLAMA}),
 }
 MIXERS = {
     "attention": Mixer(exports=_ALL),
@@ -220,7 +236,9 @@ MIXERS = {
         error=_odd_halves,
         parameters=lambda s, causal: _lstm_weights(s, causal, biases=2),
         multiplications=_lstm_weights,
-        kept=lambda s: 7 * s.d_model,
+        # Inputs, outputs, gates and cells of a packed batch; for a batch without padding, the larger workspace of
+        # oneDNN, measured at d_model 48 to 512.
+        kept=lambda s, causal: (19 if causal else 8) * s.d_model,
     ),
 }
 # Field of ModelConfig -> name in a study -> facts.

@@ -16,10 +16,9 @@ from importlib.util import find_spec
 from types import FrameType
 from typing import Any
 
-from ablate.config.cost import peak_memory
 from ablate.errors import UsageError
 from ablate.formatting import plural, size
-from ablate.launch.devices import CPU_MEMORY_SHARE, CPU_MICRO_BATCH, PADDING, SMALLEST_MICRO_BATCH
+from ablate.launch.devices import CPU_MEMORY_SHARE, CPU_MICRO_BATCH, PADDING, SMALLEST_MICRO_BATCH, sizing_memory
 from ablate.launch.profiles import Profile
 from ablate.store.jobs import ClusterJob, JobFolder
 from ablate.store.machine import CPUS_VARIABLE, MEMORY_VARIABLE
@@ -63,7 +62,7 @@ def needed_memory(profile: Profile, study: Study) -> int | None:
 def _bytes_per_slot(study: Study, micro_batch_tokens: int) -> int:
     """Bytes of memory for any run of a study on a CPU, such that estimates fill the usual share of it."""
     peaks = (
-        peak_memory(
+        sizing_memory(
             row.config, study.data_of(row).vocab_size, min(micro_batch_tokens, PADDING * row.config.batch_tokens)
         )
         for row in study.rows

@@ -14,6 +14,7 @@ from rich.text import Text
 from ablate.config import RowConfig, cost
 from ablate.config.cost import Lengths
 from ablate.config.gpu_time import GPU, GPUS, precision_on_gpu, seconds_per_step
+from ablate.config.memory import peak_memory
 from ablate.config.plugins import parse_reference, references
 from ablate.config.training import precision_note, resolve_precision
 from ablate.errors import StoreError
@@ -42,7 +43,7 @@ class PlanRow:
     params: trained parameters.
     steps: optimizer steps; None if the configuration does not determine them.
     checkpoint_bytes: size of one checkpoint.
-    peak_memory: bytes of one training, for a whole micro-batch.
+    peak_memory: bytes of one process of a training, for a whole batch or its part, or for `micro_batch_tokens`.
     runs: with their states, in the order of the seeds.
     """
 
@@ -99,8 +100,9 @@ class Plan:
     lengths: of the corpus; None while it is not prepared, so that lengths are assumed.
     seconds_of: estimated time left of each unfinished run, by id; None until a run has finished on this machine.
     trained: ids of the runs that lack only a decoding.
-    device: that `seconds_of` is estimated for: `cpu` for that of this machine, or a name of `GPUS`; None for this
+    device: that time and memory are estimated for: `cpu` for that of this machine, or a name of `GPUS`; None for this
         machine with the device that `ablate run` takes.
+    processes: that train each run together.
     """
 
     study: Study
@@ -110,6 +112,7 @@ class Plan:
     trained: frozenset[str] = frozenset()
     tuning: tuple[PlanRow, ...] = ()
     device: str | None = None
+    processes: int = 1
 
     @property
     def gpu(self) -> GPU | None:
@@ -184,32 +187,41 @@ class Plan:
         }
 
 
-def plan_of(study: Study, results: Results, device: str | None = None) -> Plan:
+def plan_of(study: Study, results: Results, device: str | None = None, processes: int = 1) -> Plan:
     """Plan a study, without training and without reading the corpus.
 
     Args:
         study: to plan.
         results: root of the results.
-        device: estimate the time for it; see `Plan`. For a GPU of `GPUS` it follows from closed forms, otherwise from
-            the runs that this machine has finished.
+        device: estimate time and memory for it; see `Plan`. For a GPU of `GPUS` the time follows from closed forms,
+            otherwise from the runs that this machine has finished.
+        processes: that train each run together, each on a part of the batch.
 
     Raises:
         StoreError: a result is damaged.
     """
     known = {data: known_lengths(data, results.corpora) for data in map(study.data_of, study.rows)}
-    rows = tuple(_plan_row(study, row, results, known[study.data_of(row)]) for row in study.rows)
+    kind = "cuda" if device in GPUS or _takes_gpu(device) else "cpu"
+
+    def planned(of: Study, row: Row) -> PlanRow:
+        return _plan_row(of, row, results, known[of.data_of(row)], kind, processes)
+
+    rows = tuple(planned(study, row) for row in study.rows)
     lengths = known[study.data_of(study.base)] if None not in known.values() else None
     trials = study.tuning
-    tuning = tuple(_plan_row(trials, row, results, known[trials.data_of(row)]) for row in trials.rows) if trials else ()
-    plan = Plan(study, rows, lengths, None, tuning=tuning, device=device)
+    tuning = tuple(planned(trials, row) for row in trials.rows) if trials else ()
+    plan = Plan(study, rows, lengths, None, tuning=tuning, device=device, processes=processes)
     missing = {id for id, (_, state) in plan.runs.items() if state not in ("done", "diverged")}
     trained = frozenset(id for id in missing if results.run(id).result.exists())
     # A trained run lacks only a decoding, which takes little beside a training.
     return replace(plan, trained=trained, seconds_of=_seconds(plan, missing - trained, results))
 
 
-def _plan_row(study: Study, row: Row, results: Results, lengths: Lengths | None) -> PlanRow:
+def _plan_row(
+    study: Study, row: Row, results: Results, lengths: Lengths | None, device: str, processes: int
+) -> PlanRow:
     V = study.data_of(row).vocab_size
+    part = -(-row.config.batch_tokens // processes)
     return PlanRow(
         row=row,
         V=V,
@@ -217,7 +229,15 @@ def _plan_row(study: Study, row: Row, results: Results, lengths: Lengths | None)
         flops_per_step=cost.flops_per_step(row.config, V, lengths or Lengths.assumed()),
         steps=cost.steps(row.config, lengths),
         checkpoint_bytes=cost.checkpoint_bytes(row.config, V),
-        peak_memory=cost.peak_memory(row.config, V, row.config.micro_batch_tokens or row.config.batch_tokens),
+        peak_memory=peak_memory(
+            row.config,
+            V,
+            min(part, row.config.micro_batch_tokens or part),
+            device,
+            parts=processes,
+            processes=processes,
+            length=None if lengths is None or row.config.context else lengths.target_squares // lengths.target_tokens,
+        ),
         runs=tuple((run, state_of(results.run(run.id), row.decoding)) for run in study.runs_of(row)),
     )
 
@@ -322,8 +342,13 @@ def _rate(results: Results, id: str, node: Machine, cpu_only: bool) -> tuple[str
 
 def precision_here(config: RowConfig, device: str | None = None) -> str:
     """The precision in which this machine, or its CPU, would train a row; a GPU is taken to have bf16."""
-    gpu = device != "cpu" and visible_gpus() > 0
+    gpu = _takes_gpu(device)
     return resolve_precision(config.precision, "cuda" if gpu else "cpu", has_bf16=gpu or processor_has_bf16())
+
+
+def _takes_gpu(device: str | None) -> bool:
+    """Whether this machine trains on a GPU; `device` may be `cpu`."""
+    return device != "cpu" and visible_gpus() > 0
 
 
 def _design_json(design: FactorialDesign) -> dict[str, Any]:
@@ -377,7 +402,7 @@ def print_plan(plan: Plan) -> None:
         console.print(line)
     for line in precision_lines(plan):
         console.print(line)
-    console.print("Memory is for a whole batch; if it does not fit, the batch is split, with the same result.")
+    console.print(memory_line(plan))
 
 
 def _custom_classes(study: Study) -> Iterator[str]:
@@ -400,13 +425,23 @@ def precision_lines(plan: Plan) -> list[str]:
             "with the peaks of its data sheet. The estimate was not compared with a measurement yet; evaluation and "
             "decoding are not in it.",
         ]
-    gpu = plan.device != "cpu" and visible_gpus() > 0
+    gpu = _takes_gpu(plan.device)
     device, has_bf16 = ("cuda", True) if gpu else ("cpu", processor_has_bf16())
     settings = dict.fromkeys(row.row.config.precision for row in plan.rows)
     chosen = dict.fromkeys(resolve_precision(setting, device, has_bf16) for setting in settings)
     by_device = "" if gpu or None not in settings else " on this CPU; bf16 on a GPU that has it"
     notes = (precision_note(setting, device, has_bf16) for setting in settings)
     return [f"Precision: {', '.join(chosen)}{by_device}.", *(f"{note}." for note in notes if note is not None)]
+
+
+def memory_line(plan: Plan) -> str:
+    """The device and the batch that the memory of the rows is estimated for."""
+    on = plan.device if plan.gpu else ("a GPU" if _takes_gpu(plan.device) else "a CPU")
+    batch = "a whole batch" if plan.processes == 1 else f"one of {plan.processes} parts of a batch"
+    return (
+        f"Memory is that of one process on {on} with {batch}, without padding; if it does not fit, the batch is split, "
+        "with the same result."
+    )
 
 
 def _states(row: PlanRow) -> str:

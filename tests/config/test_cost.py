@@ -1,8 +1,5 @@
 """Cost formulas against the paper, the model, torch's FLOP counter and measured memory."""
 
-import json
-import subprocess
-import sys
 from dataclasses import astuple
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +19,6 @@ from ablate.config.cost import (
     flops_per_step,
     forward_flops,
     parameters,
-    peak_memory,
     steps,
 )
 from ablate.data.corpus import LengthSums
@@ -238,126 +234,6 @@ def test_checkpoint_bytes_match_a_written_checkpoint(trained):
     generation, _ = checkpoints.newest(folder)
     files = (generation.weights, generation.state, generation.manifest)
     assert sum(path.stat().st_size for path in files) == pytest.approx(checkpoint_bytes(config, vocab_size), rel=0.02)
-
-
-# Memory
-
-
-@given(st.integers(1, 50_000), st.integers(1, 50_000), st.sampled_from(["fp32", "bf16"]))
-def test_memory_grows_with_the_micro_batch(a, b, precision):
-    config = resolve_row({**SIZES, "precision": precision})
-    few, many = sorted((a, b))
-    assert peak_memory(config, 97, few) <= peak_memory(config, 97, many)
-    assert (peak_memory(config, 97, few) == peak_memory(config, 97, many)) == (few == many)
-
-
-@pytest.mark.parametrize(
-    "larger",
-    [
-        {"n_layers": 7}, {"d_model": 1024}, {"d_ff": 4096}, {"d_k": 128}, {"d_v": 128}, {"n_heads": 16, "d_k": 64},
-        {"encoder_layers": 7}, {"decoder_layers": 7}, {"n_cross_heads": 16}, {"tied_embeddings": "none"},
-        {"positional_encoding": "relative"}, {"positional_encoding": "t5"}, {"positional_encoding": "alibi"},
-        {"attention_dropout": 0.1}, {"attention": "linear"},
-    ],
-    ids=str,
-)  # fmt: skip
-def test_memory_grows_with_every_size_and_with_every_kept_activation(larger):
-    heads = {"d_k": 64, "d_v": 64}
-    assert peak_memory(resolve_row({**heads, **larger}), V, 4096) > peak_memory(resolve_row(heads), V, 4096)
-
-
-@pytest.mark.parametrize("variant", ["base", *VARIANTS, *ROUNDED])
-def test_memory_holds_at_least_weights_gradients_and_moments(variant):
-    fields = {} if variant == "base" else (VARIANTS | ROUNDED)[variant]
-    config = resolve_row({**EVEN, **fields})
-    assert peak_memory(config, 97, 1) > 16 * parameters(config, 97)
-
-
-def kept(tokens=4096, **fields):
-    """Bytes of activations alone."""
-    config = resolve_row(fields)
-    return peak_memory(config, V, tokens) - 16 * parameters(config, V) - 2 * 1024 * V * 4 - V * 512 * 4
-
-
-def test_a_causal_stack_over_both_sides_keeps_the_activations_of_both():
-    """Two layers over twice the tokens keep as much as an encoder and a decoder of two without cross-attention over
-    the source, which keeps its input, Q, K, V and its heads, with the mask, sum and norm around it."""
-    cross = (512 + 4 * 512) * 4 + 12 * 512
-    row = kept(architecture="decoder-only", n_layers=2)
-    assert kept(n_layers=2) == row + 2 * 4096 * cross
-
-
-def test_a_gated_network_keeps_both_projections_the_gate_and_their_product():
-    """Keeps 4 tensors of width 2/3 d_ff per layer, where the paper's network keeps 2 of width d_ff."""
-    wide = 4 * 1365 - 2 * 2048
-    assert kept(activation="swiglu") == kept() + 12 * 4096 * wide * 4
-
-
-def test_shared_keys_and_values_are_kept_once_per_use():
-    assert kept(n_kv_heads=1) == kept()
-
-
-MEASURED = {
-    "activations": ({"n_layers": 2, "d_model": 128, "d_ff": 512, "n_heads": 4}, 1000, 2048),
-    "both sides, gated": (
-        {"n_layers": 2, "d_model": 128, "d_ff": 512, "n_heads": 4, "architecture": "decoder-only",
-         "activation": "swiglu"}, 1000, 2048,
-    ),
-    "parameters": ({"n_layers": 1, "d_model": 256, "d_ff": 256, "n_heads": 4}, 16_000, 256),
-}  # fmt: skip
-MEASURE = """
-import json, os, resource, sys
-import torch
-from ablate.config import resolve_row
-from ablate.data.batches import micro_batches
-from ablate.data.seq2seq import collate
-from ablate.model import build
-from ablate.kernels.cross_entropy import smoothed_cross_entropy
-from tests.data.small import split_of_lengths
-
-def steps(fields, vocab_size, tokens):
-    config = resolve_row(fields)
-    split = split_of_lengths([(25, 25)] * (2 * tokens // 25))
-    model = build(config, vocab_size, seed=1).train()
-    optimizer = torch.optim.Adam(model.parameters(), fused=True)
-    for _ in range(2):
-        for part in micro_batches(split, range(len(split)), tokens):
-            batch = collate(split, part, "source", "target")
-            states = model(batch.source % vocab_size, batch.target_in % vocab_size)
-            targets = batch.target_out % vocab_size
-            smoothed_cross_entropy(states.flatten(0, 1), model.output_matrix, targets.flatten(), 0.1).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-torch.set_num_threads(1)
-taken = {}
-for name, given in json.loads(sys.argv[1]).items():
-    reader, writer = os.pipe()
-    if os.fork() == 0:
-        steps({"n_layers": 1, "d_model": 8, "d_ff": 8, "n_heads": 1}, 50, 50)  # loads libraries first
-        before = peak()
-        steps(*given)
-        os.write(writer, str(peak() - before).encode())
-        os._exit(0)
-    os.wait()
-    taken[name] = int(os.read(reader, 100) or 0)
-print(json.dumps(taken))
-"""
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ru_maxrss counts other units elsewhere")
-def test_estimated_memory_is_within_a_factor_of_two_of_measured_memory():
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURE, json.dumps(MEASURED)], cwd=ROOT, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    taken = json.loads(done.stdout)
-    for name, (fields, vocab_size, tokens) in MEASURED.items():
-        estimate = peak_memory(resolve_row(fields), vocab_size, tokens)
-        assert estimate / 2 < taken[name] < estimate * 2, (name, taken[name], estimate)
 
 
 # Time

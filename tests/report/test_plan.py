@@ -13,8 +13,17 @@ import pytest
 from ablate.config import cost
 from ablate.config.cost import Lengths
 from ablate.config.gpu_time import GPUS, seconds_per_step
+from ablate.config.memory import peak_memory
 from ablate.report import plan as plan_module
-from ablate.report.plan import RATE_SAMPLES, measured_rates, plan_of, precision_lines, print_plan, print_status
+from ablate.report.plan import (
+    RATE_SAMPLES,
+    measured_rates,
+    memory_line,
+    plan_of,
+    precision_lines,
+    print_plan,
+    print_status,
+)
 from ablate.store import Results
 from ablate.store.checkpoints import RESUMABLE
 from ablate.store.corpora import MANIFEST, remember
@@ -255,6 +264,25 @@ def test_the_time_on_the_cpu_is_from_its_runs_alone(fake, monkeypatch):
     assert precision_lines(planned)[0].startswith("Precision: fp32 on this CPU")
     change(Provenance, results.folder("C N=1", 1).provenance, device="cuda")
     assert plan_of(results.study, results.results, "cpu").seconds is None
+
+
+def test_the_memory_is_that_of_the_device_and_of_a_part_of_the_batch(fake, monkeypatch):
+    study, results = fake(COSTS).study, fake(COSTS).results
+    said = {}
+    for gpus, device, processes in ((0, None, 1), (0, "h100", 1), (1, None, 1), (1, "cpu", 4)):
+        monkeypatch.setattr(plan_module, "visible_gpus", lambda gpus=gpus: gpus)
+        planned = plan_of(study, results, device, processes)
+        kind = "cpu" if device == "cpu" or not (gpus or device) else "cuda"
+        for row in planned.rows:
+            c = row.row.config
+            part = c.batch_tokens // processes
+            assert row.peak_memory == peak_memory(c, row.V, part, kind, parts=processes, processes=processes)
+        said[gpus, device, processes] = memory_line(planned)
+    on_cpu, on_h100, on_gpu, in_parts = said.values()
+    assert "on a CPU with a whole batch" in on_cpu
+    assert "on h100 with a whole batch" in on_h100
+    assert "on a GPU with a whole batch" in on_gpu
+    assert "on a CPU with one of 4 parts of a batch" in in_parts
 
 
 @pytest.mark.parametrize(("has_bf16", "note"), [(True, False), (False, True)])

@@ -1,0 +1,252 @@
+"""Memory of training in closed form, without torch: what is kept for the backward pass, tensor by tensor.
+
+The counts follow the kernels of this project, which keep other tensors on a CPU than on a GPU, and in bf16 than in
+fp32. tests/config/test_memory.py compares them with the tensors that autograd keeps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ablate.config.cost import (
+    ASSUMED_LENGTH,
+    BYTES,
+    attention_weights,
+    feed_forward_weights,
+    inner_width,
+    key_and_value_weights,
+    optimizer_values_of,
+    parameters,
+    predicted_tokens,
+)
+from ablate.config.resolve import RowConfig
+from ablate.config.training import LOGIT_ROWS, resolve_precision
+from ablate.config.variants import (
+    ACTIVATIONS,
+    ATTENTIONS,
+    MIXERS,
+    NORMS,
+    POSITIONAL_ENCODINGS,
+    Activation,
+    Attention,
+    Norm,
+    PositionalEncoding,
+)
+
+TOKEN_ID = 8  # bytes
+# Bytes of a logit of a chunk, while its loss and gradient are computed. On a CPU, the chunk before is still alive; in
+# bf16, a chunk whose rows are padded is copied. The compiled loss of a GPU has not been measured: its bf16 logits and
+# gradients of two chunks take 6 bytes.
+LOGIT_BYTES = {"fp32": 8, "cpu bf16": 12, "cuda bf16": 8}
+
+
+def peak_memory(
+    config: RowConfig,
+    vocab_size: int,
+    micro_batch_tokens: int,
+    device: str = "cpu",
+    *,
+    parts: int = 1,
+    processes: int = 1,
+    length: int | None = None,
+) -> int:
+    """Estimate the peak memory of training in bytes, of one process.
+
+    It counts weights, gradients and optimizer state, the tensors that one micro-batch keeps for the backward pass, the
+    largest temporary tensors, and the sums of gradients over the parts of a batch. It does not count the interpreter
+    and its libraries, evaluation, the workspaces of libraries, unused memory that an allocator keeps, and what custom
+    classes keep beyond the paper's variant.
+
+    Args:
+        config: of the row.
+        vocab_size: V.
+        micro_batch_tokens: padded tokens of each side.
+        device: `cpu` or `cuda`.
+        parts: into which each batch is divided.
+        processes: that share the parts of a run.
+        length: tokens of a sentence, for tensors with a number for each pair of its tokens; None for the context, or
+            ASSUMED_LENGTH.
+    """
+    count = parameters(config, vocab_size)
+    P = BYTES * count
+    accumulation = P + activation_memory(config, vocab_size, micro_batch_tokens, device, length)  # gradients are there
+    state = P + BYTES * optimizer_values_of(config, count)
+    if parts == 1:
+        return state + accumulation
+    # Branches of the gradient tree that wait for others while a part is computed, and while the last one is added.
+    waiting = (parts // processes).bit_length() - 1
+    adding = P + (waiting + 1) * P
+    # Its sums, the shares of all processes, half of those in the sums of two, and a quarter in the sums of those.
+    exchange = {1: 1.0, 2: 2.5}.get(processes, 2.75) * P
+    return state + max(accumulation + waiting * P, adding, round(exchange))
+
+
+def activation_memory(
+    config: RowConfig, vocab_size: int, micro_batch_tokens: int, device: str = "cpu", length: int | None = None
+) -> int:
+    """Memory of one micro-batch in bytes: all that `peak_memory` counts beside weights, their gradients and state."""
+    c, n = config, micro_batch_tokens
+    bf16 = resolve_precision(c.precision, device, has_bf16=True) == "bf16"
+    kept = _Kept(c, bf16, device == "cuda", n, _sides(c) * (length or c.context or ASSUMED_LENGTH))
+    matrix, predicted = BYTES * vocab_size * c.d_model, round(predicted_tokens(c, n))
+    chunk = min(LOGIT_ROWS[device], predicted) * LOGIT_BYTES[f"{device} bf16" if bf16 else "fp32"] * vocab_size
+    loss = matrix + chunk + (matrix // 2 if bf16 else 0)  # the gradient of the output matrix, and its copy in bf16
+    network = 2 * n * inner_width(c) * kept.operand  # gradients of the inner layer, before and after the activation
+    states = 2 * BYTES * predicted * c.d_model  # and their gradients
+    return kept.total() + states + max(loss, 2 * matrix, network)
+
+
+def _sides(c: RowConfig) -> int:
+    """Sequences of a pair that one stack reads: a causal one reads source and target, unless it models a text."""
+    return 1 if c.has_encoder or c.context is not None else 2
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """Bytes that the backward pass of one micro-batch needs.
+
+    c: the row.
+    bf16: whether operands of products are in bf16.
+    gpu: whether the kernels are those of a GPU.
+    tokens: padded tokens of a side.
+    length: tokens of a sequence in the stack, for tensors with a number for each pair of them.
+    """
+
+    c: RowConfig
+    bf16: bool
+    gpu: bool
+    tokens: int
+    length: int
+
+    @property
+    def operand(self) -> int:
+        """Bytes of a number in an operand of a product."""
+        return BYTES // 2 if self.bf16 else BYTES
+
+    def total(self) -> int:
+        """Activations of the whole model, and the copies of weights that they refer to."""
+        return self.tokens * self.per_token() + self.weights() + self._output_transform()
+
+    def per_token(self) -> int:
+        """Bytes for a source token and a target token, or for a token of a single stack."""
+        c = self.c
+        encoder, decoder = c.depths
+        one = encoder * self._layer(causal=False) + decoder * self._layer(causal=True)
+        if c.has_both_stacks:
+            # In bf16 each layer converts the output of the encoder anew.
+            memory = decoder * self.operand * c.d_model if self.bf16 else BYTES * c.d_model
+            return one + decoder * self._cross() + memory + 2 * self._ends()
+        return _sides(c) * (one + self._ends())
+
+    def weights(self) -> int:
+        """Copies of weights: all in bf16; on a GPU in fp32, those that are stacked for one product."""
+        c = self.c
+        encoder, decoder = c.depths
+        layers = encoder + decoder
+        with_attention = layers if c.mixer == "attention" else 0
+        if self.bf16:
+            matrices = with_attention * attention_weights(c, c.n_heads) + layers * feed_forward_weights(c)
+            cross = decoder * attention_weights(c, c.cross_heads) if c.has_both_stacks else 0
+            transform = c.d_model**2 if c.output_transform else 0
+            return self.operand * (matrices + cross + transform)
+        if not self.gpu:
+            return 0
+        stacked = with_attention * (c.n_heads * c.d_k * c.d_model + key_and_value_weights(c, c.n_heads))
+        cross = decoder * key_and_value_weights(c, c.cross_heads) if c.has_both_stacks else 0
+        return BYTES * (stacked + cross)
+
+    def _output_transform(self) -> int:
+        """Its operand, the input of an activation other than ReLU, and its norm, of the predicted tokens."""
+        c = self.c
+        if not c.output_transform:
+            return 0
+        before = (self.operand if self.gpu else BYTES) * int(c.activation != "relu")
+        return round(predicted_tokens(c, self.tokens) * ((self.operand + before) * c.d_model + self._norm()))
+
+    def _ends(self) -> int:
+        """Token ids and the dropout of embeddings; the norm of embeddings, and the one at the end of a stack."""
+        c = self.c
+        norms = (c.norm_position == "pre") + c.embedding_norm
+        return TOKEN_ID + self._mask(c.d_model, BYTES, c.dropout) + norms * self._norm()
+
+    def _layer(self, causal: bool) -> int:
+        mixer = MIXERS[self.c.mixer].kept
+        mixed = BYTES * mixer(self.c, causal) if mixer else self._self_attention(causal)
+        return mixed + self._feed_forward() + 2 * self._around()
+
+    def _around(self) -> int:
+        """Dropout mask and norm around a sub-layer; the output of the norm is an operand of the next sub-layer."""
+        c = self.c
+        mask = 1 if self.gpu and c.residual else BYTES
+        return self._mask(c.d_model, mask, c.dropout) + (self._norm() if c.norm_position != "none" else 0)
+
+    def _norm(self) -> int:
+        return BYTES * NORMS.get(self.c.norm, Norm()).kept(self.c)
+
+    def _feed_forward(self) -> int:
+        c, inner = self.c, inner_width(self.c)
+        gated = ACTIVATIONS.get(c.activation, Activation()).gated
+        # Between the two products: nothing beside the operand of the second one, which is also the output of ReLU.
+        before = 3 if gated else int(c.activation != "relu" or c.activation_dropout > 0)
+        is_packed = not self.gpu and c.activation in ACTIVATIONS and c.activation_dropout == 0
+        inputs = 2 if gated and self.bf16 and not is_packed else 1  # each projection converts the input
+        width = self.operand if self.gpu or is_packed else BYTES
+        mask = self._mask(inner, width, c.activation_dropout)
+        return self.operand * (inputs * c.d_model + inner) + before * width * inner + mask
+
+    def _self_attention(self, causal: bool) -> int:
+        c, operand = self.c, self.operand * self.c.d_model
+        attention = ATTENTIONS.get(c.attention, Attention())
+        if attention.kept:
+            between = attention.kept(c, causal, self.length)
+            between += (c.n_kv_heads or c.n_heads) * c.d_v if self.gpu and not self.bf16 else 0  # V, see _beside_views
+            return operand + BYTES * between + self.operand * c.n_heads * c.d_v
+        positions = POSITIONAL_ENCODINGS.get(c.positional_encoding, PositionalEncoding())
+        if not self._is_fused(causal, positions):
+            return operand + self._scores(c.n_heads) + BYTES * positions.kept(c)
+        rotates = c.positional_encoding == "rope"
+        shared = self.operand * self._beside_views(rotates) if self.gpu else 0
+        window = self._heads_width * self.length if c.attention == "local" else 0
+        mask = 0 if causal else window or self._heads_width
+        return operand + shared + self._fused(c.n_heads, is_copied=rotates) + mask
+
+    def _beside_views(self, rotates: bool) -> int:
+        """Numbers that stay because Q or V is a view of the one tensor with all projections."""
+        c = self.c
+        heads = c.n_kv_heads or c.n_heads
+        if heads < c.n_heads:  # K and V are repeated, so that Q alone keeps the tensor, unless it is rotated
+            return 0 if rotates else heads * (c.d_k + c.d_v)
+        return 2 * heads * c.d_k if rotates else 0
+
+    def _cross(self) -> int:
+        """Attention over the source, with its residual; keys and values are those of a source token."""
+        c, heads = self.c, self.c.cross_heads
+        plain = c.d_k == c.d_v and c.attention_dropout == 0
+        inner = self._fused(heads) + self._heads_width if plain else self._scores(heads)
+        return self.operand * c.d_model + inner + self._around()
+
+    def _is_fused(self, causal: bool, positions: PositionalEncoding) -> bool:
+        c = self.c
+        biased = positions.adds_to_scores or c.attention_dropout > 0
+        return not biased and c.d_k == c.d_v and not (causal and c.attention == "local")
+
+    @property
+    def _heads_width(self) -> int:
+        """Bytes of a number in Q, K, V and the heads in fused attention: on a CPU it is in fp32."""
+        return self.operand if self.gpu else BYTES
+
+    def _fused(self, heads: int, is_copied: bool = False) -> int:
+        """Q, K, V, the heads, the sum of each query's weights, and a copy of the heads for W^O where one is made."""
+        c = self.c
+        copied = is_copied or (self.bf16 and not self.gpu)
+        output = self.operand * heads * c.d_v if copied else 0
+        return self._heads_width * 2 * heads * (c.d_k + c.d_v) + BYTES * heads + output
+
+    def _scores(self, heads: int) -> int:
+        """Q, K, V, the weights of all keys, with dropout also its mask and its result, and the heads for W^O."""
+        c = self.c
+        weights = (3 if c.attention_dropout else 1) * heads * self.length
+        return BYTES * (heads * (2 * c.d_k + c.d_v) + weights) + self.operand * heads * c.d_v
+
+    def _mask(self, width: int, number: int, rate: float) -> int:
+        return number * width if rate else 0
