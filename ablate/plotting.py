@@ -120,7 +120,7 @@ class Sheet:
 
 
 class ShortNumbers(Formatter):
-    """Tick labels such as 0.5, 20, 3K and 1.5T, with as many digits as neighbouring ticks need to differ."""
+    """Tick labels such as 0.5, 20, 3K and 1.5T, with as many digits as neighboring ticks need to differ."""
 
     def format_ticks(self, values: Sequence[float]) -> list[str]:
         """Return one label per tick."""

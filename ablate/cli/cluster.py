@@ -112,7 +112,7 @@ def _refuse_other_than_powers(option: str, text: str) -> int:
 
 
 def describe_per_run(processes: int | None, device: Device, gpus: int, runs: int) -> str | None:
-    """How the runs of a study share the devices of this machine; None if each run has one.
+    """Line on the devices of this machine that each run gets; None if each run has one.
 
     Raises:
         UsageError: there are too few GPUs.
@@ -191,7 +191,7 @@ def check(profile: Profile, study: Study, processes: int | None = 1, device: Dev
 
 
 def describe(name: str, profile: Profile, plan: Plan, results: Results, processes: int | None = 1) -> str:
-    """What `ablate run --on` would submit, and how long it will take."""
+    """Submission that `ablate run --on` would make, with its estimated time."""
     from ablate.launch.devices import gpus_for_run, runs_of_pilot
     from ablate.launch.profiles import sbatch_arguments
     from ablate.launch.slurm import asked_gpus
@@ -273,7 +273,7 @@ def _arrays(ids: tuple[str, ...]) -> str:
 
 
 def submission_lines(submitted: Submitted, profile: str, study: Study, folder: JobFolder) -> list[str]:
-    """What is printed after a submission."""
+    """Lines printed after a submission."""
     if not submitted.ids:
         return [
             f"job {folder.id}: ready for {plural(submitted.pilots, 'pilot')}; start them with",

@@ -67,7 +67,7 @@ def command(
     ] = None,
     to_see: Annotated[
         float | None,
-        typer.Option("--to-see", metavar="DIFFERENCE", help="Show how many seeds a difference of this size takes."),
+        typer.Option("--to-see", metavar="DIFFERENCE", help="Number of seeds that find a difference of this size."),
     ] = None,
     spread: Annotated[
         float | None,

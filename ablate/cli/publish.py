@@ -30,7 +30,7 @@ def command(
     ],
     results: ResultsRoot = DEFAULT_RESULTS,
 ) -> None:
-    """Write tables, figures and the records of all runs, to judge again without training."""
+    """Write tables, figures and records, from which others recompute the results."""
     from ablate.page.figures import write_figures
     from ablate.report.archive import ARCHIVE, write_archive
     from ablate.report.curves import curves_of

@@ -46,7 +46,7 @@ def command(
     study: StudyOrRun,
     row: Annotated[
         str | None,
-        typer.Argument(metavar="ROW", help="Everything known about the run of this row.", show_default=False),
+        typer.Argument(metavar="ROW", help="Show the run of this row only.", show_default=False),
     ] = None,
     results: ResultsRoot = DEFAULT_RESULTS,
     set: Overrides = None,

@@ -16,9 +16,7 @@ EXAMPLE = "ablate stop study.yaml"
 def command(
     study: StudyFile,
     results: ResultsRoot = DEFAULT_RESULTS,
-    now: Annotated[
-        bool, typer.Option("--now", help="Also cancel the jobs of the cluster, those that wait too.")
-    ] = False,
+    now: Annotated[bool, typer.Option("--now", help="Also cancel the cluster's jobs, running and waiting.")] = False,
 ) -> None:
     """Ask the pilots of a study to save and leave."""
     from ablate.launch import slurm

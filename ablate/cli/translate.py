@@ -40,8 +40,8 @@ def command(
 ) -> None:
     """Translate standard input, or parse it, one sentence per line.
 
-    The row's settings decode: beam size, length penalty, limits, constraint. A run's id names no row; with it, the
-    task's defaults decode.
+    With a study, the decoding settings of the row apply: beam size, length penalty, limits, constraint. With a run id,
+    the task's defaults apply.
     """
     folder, config = find_finished_row(Results(results), run, row, seed)
     sentences = _read_lines()  # all of them, since batches are sorted by length

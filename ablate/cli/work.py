@@ -25,10 +25,10 @@ def command(
         typer.Option("--job", metavar="DIR", file_okay=False, help="Folder of the job.", show_default=False),
     ],
     index: Annotated[
-        int, typer.Option("--index", min=0, metavar="N", help="Which of the job's pilots this is, from 0.")
+        int, typer.Option("--index", min=0, metavar="N", help="Number of this pilot in the job, from 0.")
     ] = 0,
     close: Annotated[
-        bool, typer.Option("--close", help="Print the table, and submit again what the pilots have left.")
+        bool, typer.Option("--close", help="Print the table, and submit the remaining runs again.")
     ] = False,
     attached: Annotated[bool, typer.Option("--attached", help="Save and leave when standard input ends.")] = False,
     pilots: Annotated[

@@ -1,4 +1,4 @@
-"""What a run is: model, training, decoding and data settings, resolved and validated; its identity."""
+"""Settings of a run (model, training, decoding, data), their validation, and the run's identity."""
 
 from ablate.config.data import DataConfig
 from ablate.config.decoding import DecodingConfig

@@ -69,7 +69,7 @@ class PairRules:
 
 
 class CorpusConfig(Section):
-    """Which text, and its vocabulary. The settings that every task has.
+    """Data settings that every task has: the text and its vocabulary.
 
     Attributes:
         fields: names of the text fields.

@@ -9,7 +9,7 @@ from ablate.config.fields import Section
 
 
 class DecodingConfig(Section):
-    """How a trained run predicts and is scored. Defaults are those of the paper's Table 3."""
+    """Settings of prediction and scoring. Defaults are those of the paper's Table 3."""
 
     beam: int = Field(4, ge=1, le=1024, description="beam size; 1 is greedy search")
     alpha: float = Field(

@@ -98,7 +98,7 @@ def decoding_id(config: RowConfig, test: str) -> str:
 
 
 def _canonical_model(config: RowConfig) -> dict[str, Any]:
-    """Values of a configuration, where the same model can be written in several ways, in one of them."""
+    """Canonical values: one form of a configuration that can be written in several ways."""
     # `encoder_layers=4, decoder_layers=4` is `n_layers=4`: one model, one id.
     values, (encoder, decoder) = config.model_dump(), config.depths
     # Unset is fp32 on every CPU. A GPU may choose bf16 instead: execution.json has the choice, which never changes

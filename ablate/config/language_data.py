@@ -66,7 +66,7 @@ TEXTS = (*NAMED_TEXTS, FILES)
 
 
 class LanguageData(CorpusConfig):
-    """Which text, and how it becomes a stream of tokens."""
+    """Data section of a language model: text, documents and vocabulary."""
 
     introduced: ClassVar[Mapping[str, Any]] = {
         "tokenizer": BYTES, "column": "text", "documents": "joined", "rows": "documents", "max_bytes": None,

@@ -51,7 +51,7 @@ TRANSLATION_METRICS = (
     Metric("ter", "TER", more_is_better=False, digits=1, side="test", scorer="sacreBLEU"),
 )
 
-# Of constituency trees: EVALB's labelled bracket F1 and complete matches, and the share of predictions that are trees.
+# Of constituency trees: EVALB's labeled bracket F1 and complete matches, and the share of predictions that are trees.
 TREE_METRICS = (
     Metric("f1", "F1", more_is_better=True, digits=1, side="test"),
     Metric("exact_match", "exact %", more_is_better=True, digits=1, side="test"),

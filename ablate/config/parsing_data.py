@@ -44,7 +44,7 @@ TREEBANKS = (*NAMED_TREEBANKS, FILES)
 
 
 class ParsingData(DataConfig):
-    """Which trees, and how sentences and linearised trees become tokens."""
+    """Data section of a parsing study: treebank, symbols of words and vocabulary."""
 
     fields: ClassVar[tuple[str, ...]] = (SENTENCE, TREE)
 
@@ -88,7 +88,7 @@ class ParsingData(DataConfig):
         return (part for part in text.split() if is_symbol(part))
 
     def as_encoded(self, texts: Sequence[str]) -> Sequence[str]:
-        """The sentence, and its linearised tree with the symbols that the model predicts."""
+        """The sentence, and its linearized tree with the symbols that the model predicts."""
         sentence, tree = texts
         return sentence, with_leaves(tree, sentence, self.leaves)
 
@@ -124,17 +124,17 @@ def resolve_parsing_data(settings: Mapping[str, Any]) -> ParsingData:
 
 
 def is_symbol(part: str) -> bool:
-    """Whether a part of a linearised tree is a bracket or stands for a word, rather than being the word."""
+    """Whether a part of a linearized tree is a symbol: a bracket, or the symbol in the place of a word."""
     return part[0] in "()" or is_word_symbol(part)
 
 
 def is_word_symbol(part: str) -> bool:
-    """Whether a part of a linearised tree stands for a word."""
+    """Whether a part of a linearized tree is the symbol in the place of a word."""
     return part == WORD or part.startswith(f"{WORD}/")
 
 
 def with_leaves(tree: str, sentence: str, leaves: Leaves = "XX") -> str:
-    """A linearised tree with these symbols in the places of its tags."""
+    """A linearized tree with these symbols in the places of its tags."""
     words = iter(sentence.split())
     return " ".join(part if part[0] in "()" else _leaf(part, next(words), leaves) for part in tree.split())
 

@@ -24,7 +24,7 @@ def resolve_precision(precision: str | None, device: str, has_bf16: bool) -> str
         device: `cpu` or `cuda`.
         has_bf16: whether the device has instructions for bf16 products.
     """
-    if device == "cpu" and precision in (None, "tf32"):  # TF32 is of GPUs
+    if device == "cpu" and precision in (None, "tf32"):  # only GPUs have TF32
         return "fp32"
     if precision in (None, "auto"):
         return "bf16" if has_bf16 else "fp32"
@@ -32,7 +32,7 @@ def resolve_precision(precision: str | None, device: str, has_bf16: bool) -> str
 
 
 def precision_note(precision: str | None, device: str, has_bf16: bool) -> str | None:
-    """One line where a setting is not what a device is good at; None where it is."""
+    """A note on a precision that is slow or without effect on a device; else None."""
     name = "processor" if device == "cpu" else "GPU"
     if precision == "bf16" and not has_bf16:
         return f"precision=bf16: this {name} has no bf16 instructions; products are rounded to bf16 at no gain in speed"

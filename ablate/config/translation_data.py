@@ -80,7 +80,7 @@ CORPORA = (*NAMED_CORPORA, FILES)
 
 
 class TranslationData(DataConfig):
-    """Which sentence pairs, and how they become tokens."""
+    """Data section of a translation study: sentence pairs, filters and vocabulary."""
 
     fields: ClassVar[tuple[str, ...]] = (SOURCE, TARGET)
 

@@ -24,7 +24,7 @@ _GAMMA, _MIX = 0x9E3779B97F4A7C15, (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 @dataclass(frozen=True)
 class Masking:
-    """How tokens are chosen and replaced.
+    """Rules by which tokens are chosen and replaced.
 
     rate: share of the tokens that are predicted.
     read_as_mask, read_as_random: shares of those that the model reads as the mask, and as a random token; it reads the

@@ -99,7 +99,7 @@ def stream_content_id(data: LanguageData, content: Content) -> str:
 
 
 class Preparation(NamedTuple):
-    """How a kind of corpus is prepared: its sources, the id of its content, and the class that builds it."""
+    """Preparation of one kind of corpus: its sources, the id of its content, and the class that builds it."""
 
     resolve: Callable[..., Mapping[str, Any]]
     content_id: Callable[..., str]

@@ -1,4 +1,7 @@
-"""Sources of records: the interface, and its implementations for text files, tables, trees and the generated corpus."""
+"""Sources of records: the interface, and its implementations for text files, tables, trees and the generated corpus.
+
+Corpora known by name are in `ablate/config/translation_data.py`, `language_data.py` and `parsing_data.py`.
+"""
 
 from __future__ import annotations
 
@@ -188,7 +191,7 @@ class Tables:
 
 @dataclass
 class Treebank:
-    """Files of trees in brackets, read one after another: sentences, and their linearised trees with tags."""
+    """Files of trees in brackets, read one after another: sentences, and their linearized trees with tags."""
 
     paths: Sequence[str]
     repaired: Counter[str] = field(default_factory=Counter)

@@ -148,7 +148,7 @@ class HubStream(_Hashed):
         return (self.repository.display_name,)
 
     def origin(self) -> Origin:
-        """The data set, its commit, its licence as stated, and the files' names."""
+        """The data set, its commit, its license as stated, and the files' names."""
         record, files = self.repository.record(), self.repository.files(self.prefix)
         return Origin(hub=record.repository, commit=record.commit, licence=record.licence, files=tuple(files))
 

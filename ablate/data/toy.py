@@ -139,7 +139,7 @@ def _pick(draw: random.Random, words: list[str]) -> str:
 
 
 def trees() -> dict[str, list[tuple[str, str]]]:
-    """The source sentences and their linearised constituency trees with tags, by split."""
+    """The source sentences and their linearized constituency trees with tags, by split."""
     return {split: [(source, _tree(source.split())) for source, _ in pairs] for split, pairs in generate().items()}
 
 

@@ -1,6 +1,6 @@
 """Constituency trees: brackets of the Penn Treebank, and a sequence of symbols that a model predicts.
 
-The linearised form is that of Vinyals et al., "Grammar as a Foreign Language" (2015): a symbol for each bracket with
+The linearized form is that of Vinyals et al., "Grammar as a Foreign Language" (2015): a symbol for each bracket with
 its label, and one for each word, such as `(S (NP XX )NP (VP XX )VP )S`. The words themselves are in the sentence. They
 may also be in the places of their symbols, as in Choe and Charniak, "Parsing as Language Modeling" (2016).
 """
@@ -146,7 +146,7 @@ def _read_token(token: str, number: int, stack: list[_Open]) -> tuple[str, tuple
 
 
 def normalized(tree: Tree) -> Tree | None:
-    """Reduce a tree to what is parsed: a root labelled TOP, without function tags, traces and empty constituents.
+    """Reduce a tree to the parts that are predicted: no function tags, traces or empty constituents; root TOP.
 
     None for a tree without words.
     """
@@ -164,7 +164,7 @@ def _is_trace(node: Node) -> bool:
     return isinstance(node, Leaf) and node.tag == _TRACE
 
 
-# The linearised form
+# The linearized form
 
 
 def linearized(tree: Tree) -> str:
@@ -183,7 +183,7 @@ def _symbols(nodes: Sequence[Node]) -> Iterator[str]:
 
 
 def leaves_of(text: str, sentence: str) -> list[Leaf]:
-    """The words of a sentence, with the tags of its linearised tree."""
+    """The words of a sentence, with the tags of its linearized tree."""
     tags = [symbol for symbol in text.split() if symbol[0] not in "()"]
     return [Leaf(tag, word) for tag, word in zip(tags, sentence.split(), strict=True)]
 
@@ -197,7 +197,7 @@ def predicted_leaves(text: str, sentence: str) -> list[Leaf] | None:
 
 
 def restored(text: str, leaves: Sequence[Leaf]) -> Tree | None:
-    """Restore the tree of a linearised form; None if it is not well-formed.
+    """Restore the tree of a linearized form; None if it is not well-formed.
 
     A form is well-formed if its brackets are balanced, each is closed by one of its label and has a word, and it has as
     many words as the sentence.

@@ -1,4 +1,4 @@
-"""Beam search among well-formed linearised trees: brackets that close, and as many words as the sentence has."""
+"""Beam search among well-formed linearized trees: brackets that close, and as many words as the sentence has."""
 
 from __future__ import annotations
 

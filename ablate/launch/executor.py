@@ -14,7 +14,7 @@ Device = Literal["auto", "cpu", "cuda"]
 
 @dataclass(frozen=True)
 class Demand:
-    """What a study needs of an executor, from which the executor chooses its slots.
+    """Requirements of a study, from which an executor chooses its slots.
 
     configs: of all runs.
     vocab_size: of the largest vocabulary.

@@ -79,7 +79,7 @@ class Resources(Section):
 
 
 class Profile(Section):
-    """How pilots are submitted. Something else starts those of the engine `manual`, such as Kubernetes or a person."""
+    """Settings of a submission. With the engine `manual`, something else starts the pilots, such as Kubernetes."""
 
     engine: Engine = Field(description="slurm, ray or manual")
     workers: int = Field(1, ge=1, le=10_000, description="number of pilots, each on one node")
@@ -203,7 +203,7 @@ def _read_profile(name: str, mark: Mark, node: Node, faults: dict[str, Mark]) ->
 
 
 def _option_fault(name: str, value: object) -> str:
-    """What is wrong with an option of sbatch; empty if nothing."""
+    """The fault of an option of sbatch; empty if there is none."""
     if name in RESERVED:
         return f"is set by ablate: {RESERVED[name]}"
     if name not in SBATCH_OPTIONS:

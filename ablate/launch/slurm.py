@@ -267,7 +267,7 @@ def partitions() -> dict[str, Partition]:
 
 
 def _widest(one: Partition, other: Partition) -> Partition:
-    """Of a partition with different nodes, the most of each."""
+    """The larger of each limit, for a partition with different nodes."""
     return Partition(
         one.name,
         max(one.seconds, other.seconds),

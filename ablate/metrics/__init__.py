@@ -1,1 +1,1 @@
-"""Scores: perplexity on the dev side, BLEU on the test side."""
+"""Scores of trained models: perplexity, sacreBLEU's metrics, bits per byte, masked tokens, labeled brackets."""

@@ -1,4 +1,4 @@
-"""Scores of constituency trees as EVALB computes them with COLLINS.prm: labelled bracket F1, and complete matches.
+"""Scores of constituency trees as EVALB computes them with COLLINS.prm: labeled bracket F1, and complete matches.
 
 Punctuation is left out by the tags of the reference, and so are the root and constituents of punctuation alone; PRT
 equals ADVP. Deviation: EVALB skips a sentence whose words do not match, or that has punctuation alone. Here a tree that
@@ -51,9 +51,9 @@ def statistics(predictions: Sequence[str], sentences: Sequence[str], references:
     prediction is well-formed, 1 for the sentence.
 
     Args:
-        predictions: linearised trees.
+        predictions: linearized trees.
         sentences: as many; words with spaces between them.
-        references: their linearised trees with tags.
+        references: their linearized trees with tags.
     """
     return np.array([_statistics(*texts) for texts in zip(predictions, sentences, references, strict=True)])
 
@@ -71,7 +71,7 @@ def _statistics(prediction: str, sentence: str, reference: str) -> tuple[int, ..
 
 
 def f1(sums: NDArray[np.float64]) -> float:
-    """Labelled bracket F1 in percent: the harmonic mean of precision and recall."""
+    """Labeled bracket F1 in percent: the harmonic mean of precision and recall."""
     matched, expected, found = sums[:3]
     return float(200 * matched / max(1, expected + found))
 
@@ -98,9 +98,9 @@ def measure(
 
     Args:
         name: of the metric.
-        predictions: linearised trees.
+        predictions: linearized trees.
         sentences: as many; words with spaces between them.
-        references: their linearised trees with tags.
+        references: their linearized trees with tags.
         split: name of the test split, for the signature.
     """
     each = statistics(predictions, sentences, references)

@@ -98,7 +98,7 @@ class AttentionContext:
         return self.dropout(weights) if self.dropout is not None else weights
 
     def values(self, weights: Tensor) -> Tensor | None:
-        """What the positional encoding adds to the heads under weights (B, h, T, S): (B, h, T, d_v) or None."""
+        """Term that the positional encoding adds to the heads for weights (B, h, T, S): (B, h, T, d_v) or None."""
         if self.positional_encoding is None:
             return None
         return self.positional_encoding.values(self.layer, weights, self.query_positions, self.key_positions)

@@ -327,7 +327,7 @@ def _sizes(sheet: Sheet, y: float, rows: Sequence[RowOverSizes], ladder: Ladder)
 def draw_half_normal(effects: Sequence[Interval], metric: Metric) -> Figure:
     """Draw a half-normal plot: sizes of effects over the quantiles that pure noise would have.
 
-    Effects of noise alone are on a line through 0; real ones stand above its end.
+    Effects that are only noise are on a line through 0; real ones are above its end.
 
     Source: Daniel, "Use of Half-Normal Plots in Interpreting Factorial Two-Level Experiments", Technometrics (1959).
     """

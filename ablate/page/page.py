@@ -16,9 +16,9 @@ from ablate.page.html import Best, environment, table_context
 from ablate.page.inline_svg import inline_svg
 from ablate.page.points import COSTS, Interval, Panel, Point, equal_costs, intervals, panels, points
 from ablate.plotting import PALETTE, ShortNumbers
+from ablate.report.columns import by_labels
 from ablate.report.conclusion import conclusion
 from ablate.report.curves import AXES, Curve
-from ablate.report.layout import by_labels
 from ablate.report.render import TableProvenance, comma_separated, provenance
 from ablate.report.results import predictions_of
 from ablate.report.table import Table

@@ -121,7 +121,7 @@ def _named(metric: Metric, row: Judged) -> str:
 
 
 def _doubt(named: int, family: int, sizes: int) -> list[str]:
-    """How sure the rows are that are said to be worse or better."""
+    """Probability that a row is called worse or better by chance."""
     if not named:
         return []
     if sizes > 1:
@@ -132,7 +132,7 @@ def _doubt(named: int, family: int, sizes: int) -> list[str]:
 
 
 def _unknown(metric: Metric, rows: list[Judged]) -> list[str]:
-    """What the study could not see, and how many seeds would."""
+    """Smallest detectable differences of the undecided rows, and the seeds that they need."""
     if not rows:
         return []
     seen = [size for row in rows if (size := row.verdict.minimum_detectable) is not None]

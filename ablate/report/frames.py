@@ -196,7 +196,7 @@ def steps_frame(study: Study, results: Results) -> pd.DataFrame:
 
 def _settings(row: Row) -> dict[str, Any]:
     """The settings of Table 3, and all changes as one text."""
-    from ablate.report.layout import SETTINGS
+    from ablate.report.columns import SETTINGS
 
     names = [one.field for one in SETTINGS if one.field != "train_steps"]
     changed = " ".join(f"{name}={value}" for name, value in row.changed.items())

@@ -1,4 +1,4 @@
-"""Where a study with looks is: the look whose runs it needs, and the verdicts of the looks before.
+"""Current look of a study: the runs that it needs, and the verdicts of earlier looks.
 
 A pure function of the results on disk. Every process that works on a study finds the same look, and nothing about it is
 stored.
@@ -123,8 +123,8 @@ def _open_rows(study: Study, runs: Sequence[RunResult], judged: Sequence[Look]) 
     for base in (row for row in study.rows if row.is_base):
         rows = [row for row in study.rows if row.base == base.label and not row.is_base]
         of_rows = [by_row[row.label] for row in rows]
-        judgements = verdicts_of_rows(study, study.metrics[0], by_row[base.label], of_rows, study.family(base), judged)
-        for row, verdict in zip(rows, judgements, strict=True):
+        judgments = verdicts_of_rows(study, study.metrics[0], by_row[base.label], of_rows, study.family(base), judged)
+        for row, verdict in zip(rows, judgments, strict=True):
             failed = any(run.state == "failed" for run in by_row[row.label] if run.run.seed in seeds)
             found |= set() if verdict.is_settled and not failed else {row.label}
     return tuple(row.label for row in study.rows if row.label in found)

@@ -1,4 +1,4 @@
-"""What a study will be able to tell, for `ablate plan`: from runs that exist, or from a stated spread."""
+"""Power of a study for `ablate plan`: detectable differences, from the spread of finished runs or a stated one."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Power:
         return f"sd over seeds {self.sd:.{digits}f}{sentences}, {origin}"
 
     def _text_of_looks(self) -> str:
-        """What each look finds by itself, and the error that it spends."""
+        """Difference that each look finds by itself, and the error that it spends."""
         found = "; ".join(
             f"look {look.number} ({look.seeds} seeds, level {look.level:.3g}) "
             f"{self.detectable_at(look):.{self.metric.digits}f} {self.metric.title}"
@@ -111,7 +111,7 @@ class Power:
         return f"With {plural(self.rows, 'row')}, found with {POWER:.0%} probability: {found}; {self._noise}."
 
     def seeds_text(self, difference: float) -> str:
-        """How many seeds a difference takes."""
+        """Number of seeds needed to find a difference."""
         what = f"A difference of {difference:g} {self.metric.title}"
         needed = self.seeds_to_see(difference)
         if self.looks:

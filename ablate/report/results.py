@@ -190,7 +190,7 @@ def vocabularies_of(study: Study) -> tuple[int, ...]:
 
 
 def signatures(study: Study, runs: Sequence[RunResult]) -> dict[str, list[str]]:
-    """How each metric was computed, as the study determines it or as the scores say; one text if all runs agree."""
+    """Signature of each metric, from the study or from its scores; one text if all runs agree."""
     found = {}
     for name in measured_metrics(study):
         described = study.task.describe(study.task.metrics[name], study.data, vocabularies_of(study))

@@ -1,4 +1,4 @@
-"""How a run is executed, and the code, versions and machine behind it.
+"""Execution settings of a run, and its provenance: code, versions and machine.
 
 A run continues as it began, because threads, micro-batches and precision change the digits of sums. The provenance
 names no person, host or path.

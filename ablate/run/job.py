@@ -23,7 +23,7 @@ class _Message(BaseModel):
 
 
 class RunRequest(_Message):
-    """What a study asks of one run.
+    """Request for one run of a study.
 
     folder: of the run, absolute; run.json in it has the settings.
     corpus: folder of the prepared corpus, absolute.

@@ -28,7 +28,7 @@ from ablate.run.execution import OtherDevice
 from ablate.run.job import NO_MORE_JOBS, READY, EventOutcome, Job, JobEvent
 from ablate.run.pipeline import execute
 from ablate.store import RunFolder
-from ablate.store.lease import Lease, LeaseLost
+from ablate.store.lease import TAKEN_OVER, Lease, LeaseLost
 from ablate.store.status import read_failure, record_failure
 from ablate.training import RunContext
 
@@ -151,7 +151,7 @@ def _execute_leased(
         except Interrupted:
             return JobEvent(run=folder.id, outcome="busy" if lease.is_lost else "interrupted")
         except LeaseLost:
-            log.warning("another process has taken over this run; this one writes nothing more")
+            log.warning(TAKEN_OVER)
             return JobEvent(run=folder.id, outcome="busy")
         except OtherDevice as error:  # another launcher can finish the run, so this is no failure
             log.info("%s", error)

@@ -1,6 +1,6 @@
 """Noise of the seeds: the variance of each row around the two-way layout row x seed, and the variance that rows share.
 
-A score is modelled as effect of the row + effect of the seed + noise. Rows are compared with base on the same seeds, so
+A score is modeled as effect of the row + effect of the seed + noise. Rows are compared with base on the same seeds, so
 differences from base suffice: the effect of the seed cancels.
 """
 

@@ -69,7 +69,7 @@ def check_filesystem(folder: Path, meet_seconds: float = MEET_SECONDS) -> Iterat
 
 
 def _one_winner(name: str, folder: Path, attempt: Callable[[Path, int], bool]) -> Check:
-    """Of several processes that make the same file at the same moment, exactly one succeeds."""
+    """Check that exactly one of several processes succeeds in making the same file at the same moment."""
     folder.mkdir()
     wins = [0] * ROUNDS
     for found in _in_processes(_contend, (attempt, folder), CONTENDERS):

@@ -18,6 +18,7 @@ from filelock import SoftFileLease, Timeout
 TERM_SECONDS = 60.0  # without a heartbeat, before another process may take over; the same for all contenders
 _POLL_SECONDS = 0.2
 _EXCHANGE_SECONDS = 0.05  # a contender that inspects a lease may move the file aside for this long
+TAKEN_OVER = "another process has taken over this run; this one writes nothing more"  # message of a lost lease
 
 
 class LeaseLost(Exception):  # noqa: N818

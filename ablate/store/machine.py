@@ -25,7 +25,7 @@ HEARTBEAT_SECONDS = 120.0
 CLOCK_SECONDS = 2.0  # tolerance for start times: the system derives them from a clock that may be set
 
 # Idle threads of OpenMP sleep rather than spin. On an older Xeon, two spinning threads lost three quarters of their
-# speed beside a busy neighbour, and were slower without one, too (benchmarks/LOG.md, 2026-11-22, threads that sleep).
+# speed beside a busy neighbor, and were slower without one, too (benchmarks/LOG.md, 2026-11-22, threads that sleep).
 PASSIVE_THREADS = {"OMP_WAIT_POLICY": "passive"}
 # With a workspace of fixed size, cuBLAS sums in a fixed order, which `deterministic: true` needs.
 DETERMINISTIC_CUBLAS = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
@@ -62,7 +62,7 @@ def memory() -> int:
 
 
 def count_oom_kills() -> int | None:
-    """How many processes the system has killed for want of memory in this process's control group.
+    """Number of processes that the system has killed for want of memory in this process's control group.
 
     None if the system does not say. Without control groups, kills on the whole machine are counted.
     """
@@ -170,7 +170,7 @@ def process_mark() -> ProcessMark:
 
 
 def start_time(pid: int) -> float | None:
-    """When a process of this host started, in seconds since the epoch; None if there is none. Ids are recycled."""
+    """Start of a process of this host, in seconds since the epoch; None if it does not exist. Ids are recycled."""
     import psutil  # only `status` and workers need it
 
     try:

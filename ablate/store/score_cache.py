@@ -73,5 +73,5 @@ def write_scores(folder: RunFolder, id: str, of: ScoreSource, metrics: dict[str,
 
 
 def source(sha256: str, corpus: str) -> ScoreSource:
-    """What scores are computed from: the SHA-256 of predictions, and the corpus with the references."""
+    """The inputs of scores: the SHA-256 of predictions, and the corpus with the references."""
     return ScoreSource(format=FORMAT, translations=sha256, corpus=corpus)

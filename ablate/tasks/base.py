@@ -136,7 +136,7 @@ class Task(ABC):
             )
 
     def describe(self, metric: Metric, data: CorpusConfig, vocab_sizes: Sequence[int]) -> str | None:
-        """How a metric is computed, where that follows from the study; None where each score has its signature."""
+        """Description of a metric for the legend, if the study determines it; None if each score has a signature."""
         if metric.name == PPL.name:
             sizes = ", ".join(str(V) for V in vocab_sizes)
             return f"per subword token, dev={data.dev}, V={sizes}, plain negative log-likelihood"

@@ -1,4 +1,4 @@
-"""Constituency parsing: sentences and linearised trees (section 6.3; Vinyals et al., 2015), bracket F1."""
+"""Constituency parsing: sentences and linearized trees (section 6.3; Vinyals et al., 2015), bracket F1."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Parsing(SequenceToSequence):
-    """Predict the linearised tree of a sentence; scored as by EVALB."""
+    """Predict the linearized tree of a sentence; scored as by EVALB."""
 
     name = "parsing"
     data_config = ParsingData

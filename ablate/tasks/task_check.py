@@ -20,7 +20,7 @@ _TOLERANCE = 1e-3  # relative; padding changes the last digits of a sum
 
 
 class _Fault(Exception):  # noqa: N818
-    """What a task gets wrong; `methods` are those that may be the cause, the likeliest first."""
+    """A fault of a task; `methods` may be the cause, the likeliest first."""
 
     def __init__(self, text: str, *methods: str) -> None:
         super().__init__(text)

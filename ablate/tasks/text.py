@@ -1,4 +1,4 @@
-"""What language models share, masked or not: a text as a stream of tokens, its contexts, and its blocks of bytes."""
+"""Base of language models, masked or not: a text as a stream of tokens, its contexts, and its blocks of bytes."""
 
 from __future__ import annotations
 

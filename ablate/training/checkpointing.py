@@ -1,4 +1,4 @@
-"""When checkpoints are due, how they are saved, and averaging them (section 6.1)."""
+"""Checkpoints of a training: schedule, saving, retention and averaging (section 6.1)."""
 
 from __future__ import annotations
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ablate.page.html import table_html, word_differences
+from ablate.report.columns import paper_layout
 from ablate.report.conclusion import conclusion
 from ablate.report.designs import design_effects, effects_layout
-from ablate.report.layout import paper_layout
 from tests.report.fakes import SMALL
 
 

@@ -6,10 +6,10 @@ import subprocess
 
 import pytest
 
+from ablate.report.columns import paper_layout
 from ablate.report.conclusion import conclusion
 from ablate.report.designs import design_effects, effects_layout
 from ablate.report.latex import escaped, latex
-from ablate.report.layout import paper_layout
 from tests.report.fakes import SMALL
 
 NO_LATEX = pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")

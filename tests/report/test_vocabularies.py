@@ -1,6 +1,6 @@
 """A table over several vocabularies, which compares perplexity per character."""
 
-from ablate.report.layout import paper_layout
+from ablate.report.columns import paper_layout
 from tests.report.fakes import Fake, study_from
 
 STUDY = """\

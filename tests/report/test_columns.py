@@ -11,7 +11,7 @@ from rich.console import Console
 
 from ablate.config.decoding import DecodingConfig
 from ablate.formatting import millions, thousands
-from ablate.report.layout import LEAST_LABEL, paper_layout, terminal_layout
+from ablate.report.columns import LEAST_LABEL, paper_layout, terminal_layout
 from ablate.report.render import as_json, comma_separated, markdown, print_rich
 from ablate.report.scores import Scores, spread
 from ablate.report.scoring import score_missing

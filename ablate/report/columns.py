@@ -132,7 +132,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class _Form:
-    """What a layout shows.
+    """Options of a layout.
 
     settings: columns of settings.
     labels: row labels in place of the groups' names.
