@@ -159,6 +159,10 @@ def command(
         for line in (together, submission):
             if line is not None:
                 echo(line)
+        if gpus and profile is None and plan.gpu is None:
+            from ablate.launch.gpu_sharing import mps_text
+
+            echo(mps_text())
     if faults:
         raise typer.Exit(EXIT_BAD_INPUT)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from ablate.store import Results
     from ablate.study import Study
 
+MAX_JOBS = 1024
 EXAMPLE = "ablate run study.yaml --budget 8h --log tensorboard"
 
 
@@ -62,9 +63,12 @@ def command(
     seeds: Seeds = None,
     device: DeviceOption = Device.auto,
     jobs: Annotated[
-        int | None,
+        str | None,
         typer.Option(
-            "--jobs", min=1, max=1024, metavar="N", help="Jobs at once.", show_default="one per GPU, or per CPU core"
+            "--jobs",
+            metavar="N|auto",
+            help="Jobs at once; auto: as many as fit on each GPU.",
+            show_default="one per GPU, or per CPU core",
         ),
     ] = None,
     gpus_per_run: GpusPerRun = None,
@@ -109,6 +113,7 @@ def command(
     processes, used = PerRun(gpus_per_run, processes_per_run).resolve(
         device.value, visible_gpus() if profile is None else None
     )
+    at_once = parse_jobs(jobs, processes, on_cluster=profile is not None)
     _refuse_without_effect(profile is not None, detach, limit is not None, bool(loggers))
     content, root = study_and_results(study, results, set, rows, seeds, may_be_new=True)
     render.refuse_other_study(content, root)
@@ -125,7 +130,7 @@ def command(
                 root,
                 view,
                 device=used,
-                jobs=jobs,
+                jobs=at_once,
                 processes=processes,
                 retry_failed=retry_failed,
                 announce=view.announce,
@@ -151,7 +156,7 @@ def command(
                 cluster,
                 settings,
                 device=used,
-                jobs=jobs,
+                jobs=None if at_once == "auto" else at_once,
                 processes=processes,
                 retry_failed=retry_failed,
                 log=view.log,
@@ -169,8 +174,8 @@ def command(
             outcome = train(content)
         else:
             gpus = 0 if used == "cpu" else visible_gpus()
-            if jobs:  # which may leave some GPUs unused
-                gpus = min(gpus, jobs * gpus_for_run(processes, gpus, content.total_runs))
+            if isinstance(at_once, int):  # which may leave some GPUs unused
+                gpus = min(gpus, at_once * gpus_for_run(processes, gpus, content.total_runs))
             outcome = _train_within(limit, gpus, content, root, train)
     except Interrupted:
         from ablate.report.progress import saved_line
@@ -195,6 +200,31 @@ def command(
         render.publish(table, root)
     if not outcome.complete:
         raise typer.Exit(EXIT_RUN_FAILED)
+
+
+def parse_jobs(text: str | None, processes: int | None, on_cluster: bool) -> int | Literal["auto"] | None:
+    """The value of `--jobs`.
+
+    Args:
+        text: as given.
+        processes: for each run; None for as many as leave no GPU idle.
+        on_cluster: whether pilots on a cluster work, and not this machine.
+
+    Raises:
+        UsageError: it is no number of jobs, or `auto` where that is not possible.
+    """
+    if text is None:
+        return None
+    if text == "auto":
+        if on_cluster:
+            raise UsageError("--jobs auto looks at the GPUs of this machine; with --on, give a number")
+        if processes != 1:
+            raise UsageError("--jobs auto puts several runs on a GPU; leave out --gpus-per-run and --processes-per-run")
+        return "auto"
+    number = int(text) if text.isascii() and text.isdecimal() else 0
+    if not 1 <= number <= MAX_JOBS:
+        raise UsageError(f'--jobs: "{text}" is not allowed: must be a number from 1 to {MAX_JOBS}, or auto')
+    return number
 
 
 def _refuse_without_effect(on_cluster: bool, detach: bool, has_budget: bool, has_loggers: bool) -> None:

@@ -57,11 +57,24 @@ def seconds_per_step(config: RowConfig, vocab_size: int, lengths: Lengths, gpu: 
     Evaluation, checkpoints, decoding and the start of a run are not counted. Custom classes and variants of attention
     are counted as in `flops_per_step`, without the traffic of attention scores that they form.
     """
+    return max(_busy_seconds(config, vocab_size, lengths, gpu), _host_seconds(config))
+
+
+def gpu_share(config: RowConfig, vocab_size: int, lengths: Lengths, gpu: GPU) -> float:
+    """The share of a step's time in which one run keeps the GPU busy, if it has the GPU to itself."""
+    busy = _busy_seconds(config, vocab_size, lengths, gpu)
+    return busy / max(busy, _host_seconds(config))
+
+
+def _busy_seconds(config: RowConfig, vocab_size: int, lengths: Lengths, gpu: GPU) -> float:
     products = flops_per_step(config, vocab_size, lengths) / (
         ATTAINED_FLOPS * gpu.tflops[precision_on_gpu(config, gpu)] * TFLOP
     )
-    moved = bytes_per_step(config, vocab_size, lengths) / (ATTAINED_BANDWIDTH * gpu.bandwidth)
-    return max(products + moved, HOST_SECONDS * KERNELS_PER_SUBLAYER * _sublayers(config))
+    return products + bytes_per_step(config, vocab_size, lengths) / (ATTAINED_BANDWIDTH * gpu.bandwidth)
+
+
+def _host_seconds(config: RowConfig) -> float:
+    return HOST_SECONDS * KERNELS_PER_SUBLAYER * _sublayers(config)
 
 
 def bytes_per_step(config: RowConfig, vocab_size: int, lengths: Lengths) -> float:

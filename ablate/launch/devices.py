@@ -13,7 +13,7 @@ from ablate.config.memory import peak_memory
 from ablate.config.training import LOGIT_ROWS, resolve_precision
 from ablate.config.variants import ACTIVATIONS, POSITIONAL_ENCODINGS, Activation, PositionalEncoding
 from ablate.errors import UsageError
-from ablate.launch.executor import Demand, Slot
+from ablate.launch.executor import Demand, Device, Slot
 from ablate.store.machine import DETERMINISTIC_CUBLAS, PASSIVE_THREADS, cores, memory
 
 # The share of memory that estimates may fill. The rest is for the system, libraries and allocators: on a CPU, an
@@ -38,11 +38,20 @@ def local_slots(demand: Demand) -> list[Slot]:
     Raises:
         UsageError: `cuda` was asked for, and there is no GPU, or too few.
     """
-    device = demand.device
+    gpus = usable_gpus(demand.device)
+    return _gpu_slots(gpus, demand) if gpus else _cpu_slots(demand)
+
+
+def usable_gpus(device: Device) -> list[int]:
+    """Bytes of memory of each GPU that runs may use; none for the CPU.
+
+    Raises:
+        UsageError: `cuda` was asked for, and there is no GPU.
+    """
     gpus = _gpu_memory() if device == "cuda" or (device == "auto" and _has_driver()) else []
     if device == "cuda" and not gpus:
         raise UsageError("--device cuda: torch finds no CUDA device; use --device cpu")
-    return _gpu_slots(gpus, demand) if gpus else _cpu_slots(demand)
+    return gpus
 
 
 def gpus_for_run(processes: int | None, gpus: int, runs: int) -> int:

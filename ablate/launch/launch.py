@@ -8,8 +8,9 @@ import shutil
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from ablate.config import DecodingConfig, RowConfig, cost
 from ablate.config.data import CorpusConfig
@@ -19,8 +20,9 @@ from ablate.config.training import resolve_precision
 from ablate.data.corpus import Corpus
 from ablate.errors import Damaged, StoreError
 from ablate.formatting import size
-from ablate.launch.devices import micro_batch, runs_of_pilot
+from ablate.launch.devices import micro_batch, runs_of_pilot, usable_gpus
 from ablate.launch.executor import Demand, Device, Executor, Slot
+from ablate.launch.gpu_sharing import RunOnGPU, SharedGPUs, free_gpus, measured_memory, share_gpus
 from ablate.launch.local import local_executor
 from ablate.launch.scheduler import Control, Scheduler, Watcher
 from ablate.report.looks import IsOver, has_ended, position_of
@@ -29,6 +31,7 @@ from ablate.run.job import Job, RunRequest
 from ablate.store import Results, RunFolder, State, state_of
 from ablate.store.checkpoints import RESUMABLE
 from ablate.store.cleaning import size_of
+from ablate.store.corpora import lengths_in
 from ablate.store.files import write_bytes
 from ablate.store.records import Execution, RunRecord
 from ablate.store.score_cache import damage_of_predictions
@@ -66,7 +69,7 @@ def launch(
     watcher: Watcher,
     *,
     device: Device = "auto",
-    jobs: int | None = None,
+    jobs: int | Literal["auto"] | None = None,
     processes: int | None = 1,
     retry_failed: bool = False,
     announce: Callable[[Corpus, Sequence[Slot], int], None] = lambda corpus, slots, missing: None,
@@ -85,7 +88,8 @@ def launch(
         results: root of the results.
         watcher: receives the events.
         device: `auto` uses GPUs if there are any.
-        jobs: runs at once; None for the executor's default.
+        jobs: runs at once; None for the executor's default. `auto` also shares GPUs of this machine among several runs,
+            as many as their memory and their share of a GPU allow.
         processes: for each run, on a device each; see `Demand`.
         retry_failed: execute failed runs again.
         announce: receives the corpus of base, the slots and the number of missing runs, before the first starts.
@@ -98,6 +102,7 @@ def launch(
         DataError: a corpus is missing or malformed.
         StudyError: a plug-in does not fit its interface.
         StoreError: results on disk belong to other data or another version, or the disk is too small.
+        UsageError: there is no GPU, or nothing to choose the number of jobs by.
         Interrupted: a signal came; everything is saved.
     """
     results = Results(results.root.absolute())  # workers may have another working directory
@@ -105,9 +110,12 @@ def launch(
     runs = {run.id: run for run in wanted if not run.awaits_tuning}
     largest = max(run.data.vocab_size for run in runs.values())
     total = runs_of_pilot(study.total_runs, share.of) if share else study.total_runs
-    demand = Demand(tuple(run.config for run in runs.values()), largest, total, device, jobs, processes)
+    shares_gpus = jobs == "auto" and bool(usable_gpus(device))
+    demand = Demand(
+        tuple(run.config for run in runs.values()), largest, total, device, None if jobs == "auto" else jobs, processes
+    )
     # Fail before preparing data if there is no GPU. Otherwise an executor is made only if a run is missing.
-    executor = executor_for(demand) if device == "cuda" else None
+    executor = executor_for(demand) if device == "cuda" and not shares_gpus else None
     corpora = prepare(study, results, log)
     missing = missing_runs(study, results, retry_failed, retry_elsewhere=share is not None)
     if share:  # launchers that begin with different runs do not meet at the same leases
@@ -122,6 +130,10 @@ def launch(
         if not share:  # pilots must know the hosts on which a run has failed
             results.run(id).failure.unlink(missing_ok=True)  # a retried run has not failed yet
     if missing:
+        if shares_gpus:
+            shared = _share_gpus(results, corpora, runs.values(), total)
+            log(shared.reason)
+            demand = replace(demand, jobs=shared.jobs)
         executor = executor or executor_for(demand)
         slots = executor.slots()
         check_disk_space_of(study, results, missing, len(slots))
@@ -412,6 +424,29 @@ def _job(study: Study, results: Results, corpus: Corpus, run: Run, slot: Slot, h
         micro_batch_tokens=micro_batch(run.config, run.data.vocab_size, slot, largest),
         halve_micro_batch=halve_micro_batch,
     )
+
+
+def _share_gpus(
+    results: Results, corpora: Mapping[CorpusConfig, Corpus], runs: Iterable[Run], total: int
+) -> SharedGPUs:
+    """The number of runs at once on the GPUs of this machine, by their free memory and the memory of finished runs.
+
+    Raises:
+        UsageError: the free memory is not known.
+    """
+    gpus = free_gpus()
+    names = {gpu.name for gpu in gpus}
+    found: dict[tuple[RowConfig, CorpusConfig], RunOnGPU] = {}
+    for run in runs:
+        c = run.config
+        before, measured = found.get((c, run.data)), measured_memory(results.run(run.id), names)
+        if before is None:
+            largest = _largest_batch(corpora[run.data], c.batch_tokens, c.train_fraction)
+            found[c, run.data] = RunOnGPU(c, run.data.vocab_size, largest, measured)
+        elif measured is not None:
+            found[c, run.data] = replace(before, measured=max(measured, before.measured or 0))
+    lengths = [lengths_in(corpus.folder) or cost.Lengths.assumed() for corpus in corpora.values()]
+    return share_gpus(gpus, list(found.values()), total, lengths[0])
 
 
 def check_disk_space_of(study: Study, results: Results, missing: Iterable[str], at_once: int) -> None:

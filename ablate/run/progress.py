@@ -8,6 +8,7 @@ from contextlib import suppress
 import psutil
 import torch
 
+from ablate.kernels.device import on_gpu
 from ablate.store import RunFolder
 from ablate.store.machine import process_mark
 from ablate.store.records import Memory, Phase, Progress
@@ -37,10 +38,12 @@ class ProgressReporter:
         """
         self.folder, self.device, self.interval = folder, device, interval
         self.started = time.monotonic()
+        if on_gpu(device):
+            torch.cuda.reset_peak_memory_stats(device)  # of the run before in this process
         before = read_progress(folder)
         self.seconds_before = before.seconds if before else 0.0
         # Until the first new step, a resumed run shows where the interrupted one ended.
-        kept = {"step", "steps", "loss", "perplexity"}
+        kept = {"step", "steps", "loss", "perplexity", "peak_memory"}
         self.report = Progress(
             **process_mark().model_dump(),
             **(before.model_dump(include=kept) if before else {}),
@@ -90,10 +93,17 @@ class ProgressReporter:
             "time": time.time(),
             "seconds": round(self.seconds, 3),
             "memory": memory_in_use(self.device),
+            "peak_memory": self._peak_memory(),
         }
         self.report = self.report.model_copy(update=update)
         with suppress(OSError):  # a full disk must not end a run over a report
             self.report.write(self.folder.progress, durable=False)
+
+    def _peak_memory(self) -> int | None:
+        """Of this process and earlier ones; with unused blocks, which other processes cannot use."""
+        if not on_gpu(self.device):
+            return self.report.peak_memory
+        return max(self.report.peak_memory or 0, torch.cuda.max_memory_reserved(self.device))
 
     def leave(self) -> None:
         """Report that no process works on the run any more."""

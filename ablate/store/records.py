@@ -183,6 +183,7 @@ class Progress(ProcessMark):
     seconds: of work on the run, including earlier processes.
     loss: training loss in nats per token, mean since the previous log line.
     perplexity: of the last evaluation on the dev split.
+    peak_memory: the most bytes that a process has held on its GPU for the run so far; None on a CPU.
     """
 
     phase: Phase
@@ -191,6 +192,7 @@ class Progress(ProcessMark):
     device: str = "cpu"
     seconds: float = 0.0
     memory: Memory | None = None
+    peak_memory: int | None = None
     step: int | None = None
     steps: int | None = None
     loss: float | None = None

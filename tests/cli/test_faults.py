@@ -108,9 +108,11 @@ def test_a_wrong_value_is_one_line_with_the_nearest_match(given, verb, words, li
         (["table", "STUDY", "--against", "tradition"], 'ablate table: --against: "tradition" is not paper'),
         (
             ["run", "STUDY", "--jobs", "0"],
-            'ablate run: --jobs: "0" is not allowed: must be greater than',
+            '--jobs: "0" is not allowed: must be a number from 1 to 1024, or auto',
         ),
-        (["run", "STUDY", "--jobs", "x"], 'ablate run: --jobs: "x" is not allowed: must be a valid integer'),
+        (["run", "STUDY", "--jobs", "x"], '--jobs: "x" is not allowed: must be a number from 1 to 1024, or auto'),
+        (["run", "STUDY", "--jobs", "auto", "--gpus-per-run", "auto"], "--jobs auto puts several runs on a GPU"),
+        (["run", "STUDY", "--jobs", "auto", "--on", "manual"], "--jobs auto looks at the GPUs of this machine"),
         (["run", "STUDY", "--device", "tpu"], 'ablate run: --device: "tpu" is not auto, cpu or cuda'),
         (["run", "STUDY", "--budget", "soon"], '--budget: "soon" is not a time such as 2h, 90min, 1d12h or 8gpu-hours'),
         (["status", "STUDY", "--results"], "ablate: option '--results' requires an argument; "),

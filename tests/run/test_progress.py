@@ -22,3 +22,16 @@ def test_a_step_after_an_evaluation_is_reported_as_training_at_once(tmp_path, mo
         seen.append(folder.read_progress().phase)
     assert seen == ["starting", "training", "evaluating", "training", "training"]
     assert folder.read_progress().step == 2  # the third step came too soon after the second for another report
+
+
+def test_the_most_memory_held_on_a_gpu_outlives_an_interruption(tmp_path, monkeypatch):
+    held, resets, device = [7, 5], [], torch.device("cuda", 1)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10, 80))
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", resets.append)
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: held[len(resets) - 1])
+    folder = RunFolder(tmp_path / "0123456789ab")
+    folder.path.mkdir()
+    for _ in held:
+        ProgressReporter(folder, 1, device).leave()
+        assert folder.read_progress().peak_memory == 7
+    assert resets == [device] * 2  # a worker executes one run after another

@@ -1,0 +1,170 @@
+"""Several runs on one GPU: how many of them fit, and whether MPS lets their kernels run side by side.
+
+MPS is NVIDIA's Multi-Process Service: without it, a GPU switches between its processes, and runs kernels of one of
+them at a time. Its control daemon is the user's: it is asked whether it runs, and is neither started nor stopped here.
+Processes connect to it by themselves.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import subprocess
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ablate.config import RowConfig
+from ablate.config.cost import Lengths
+from ablate.config.gpu_time import GPUS, gpu_share
+from ablate.config.memory import peak_memory
+from ablate.errors import UsageError
+from ablate.formatting import plural, size
+from ablate.launch.devices import CUDA_CONTEXT, GPU_MEMORY_SHARE
+from ablate.store import RunFolder
+from ablate.store.machine import cores
+from ablate.store.status import read_progress, read_provenance
+
+MPS_CONTROL = "nvidia-cuda-mps-control"
+ANSWER_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class FreeGPU:
+    """A GPU as nvidia-smi reports it.
+
+    name: of the product.
+    total, free: bytes of memory.
+    """
+
+    name: str
+    total: int
+    free: int
+
+
+def free_gpus() -> list[FreeGPU]:
+    """The GPUs that this process may use, by nvidia-smi; none if it does not answer.
+
+    torch is not asked, because a process that asks CUDA for free memory takes some of it.
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    which = () if visible is None else ("-i", visible)
+    query = ("--query-gpu=name,memory.total,memory.free", "--format=csv,noheader,nounits")
+    lines = (_output(("nvidia-smi", *which, *query)) or "").splitlines()
+    fields = [line.rsplit(",", 2) for line in lines if line.count(",") >= 2]
+    if not all(total.strip().isdecimal() and free.strip().isdecimal() for _, total, free in fields):
+        return []
+    return [FreeGPU(name.strip(), int(total) << 20, int(free) << 20) for name, total, free in fields]
+
+
+@dataclass(frozen=True)
+class RunOnGPU:
+    """A run that a GPU is to be shared by.
+
+    vocab_size: V.
+    largest_batch: padded tokens of its largest batch.
+    measured: bytes that a process has held on a GPU for a run of this configuration; None if none has run.
+    """
+
+    config: RowConfig
+    vocab_size: int
+    largest_batch: int
+    measured: int | None = None
+
+    @property
+    def memory(self) -> int:
+        """Bytes that it needs on a GPU: measured, or else estimated; with the CUDA context of its process."""
+        tokens = min(self.largest_batch, self.config.micro_batch_tokens or self.largest_batch)
+        needed = peak_memory(self.config, self.vocab_size, tokens, "cuda") if self.measured is None else self.measured
+        return needed + CUDA_CONTEXT
+
+
+@dataclass(frozen=True)
+class SharedGPUs:
+    """The number of runs at once that `--jobs auto` chooses, and the reason.
+
+    jobs: on all GPUs together.
+    reason: a line for people.
+    """
+
+    jobs: int
+    reason: str
+
+
+def measured_memory(folder: RunFolder, names: Collection[str]) -> int | None:
+    """Bytes that a finished run has held on a GPU; None if it has not, or not on one of these products."""
+    progress, provenance = read_progress(folder), read_provenance(folder)
+    if progress is None or provenance is None or provenance.device not in names or not folder.result.exists():
+        return None
+    return progress.peak_memory
+
+
+def share_gpus(gpus: Sequence[FreeGPU], runs: Sequence[RunOnGPU], total_runs: int, lengths: Lengths) -> SharedGPUs:
+    """Choose how many runs share each GPU: as many as fit, unless fewer occupy it, or fewer runs or cores are there.
+
+    Args:
+        gpus: of this machine.
+        runs: whose memory and time counts.
+        total_runs: of the whole study.
+        lengths: of the corpus.
+
+    Raises:
+        UsageError: the free memory is not known.
+    """
+    if not gpus:
+        raise UsageError("--jobs auto: nvidia-smi does not say how much memory is free; give a number")
+    largest = max(runs, key=lambda run: run.memory)
+    free = min(gpu.free for gpu in gpus)
+    usable = GPU_MEMORY_SHARE * free
+    limits = {
+        "memory": int(usable // largest.memory),
+        "runs": math.ceil(total_runs / len(gpus)),
+        "cores": cores() // len(gpus),
+    }
+    known = [GPUS[name] for name in (_model_of(gpu) for gpu in gpus) if name is not None]
+    if len(known) == len(gpus):
+        shares = (gpu_share(run.config, run.vocab_size, lengths, gpu) for run in runs for gpu in known)
+        limits["time"] = math.ceil(1 / max(shares))
+    each = max(1, min(limits.values()))
+    origin = "estimated" if largest.measured is None else "measured"
+    texts = {
+        "memory": f"{limits['memory']} fit into {size(int(usable))}, {GPU_MEMORY_SHARE:.0%} of the {size(free)} that "
+        f"are free: the largest needs {size(largest.memory)} ({origin})",
+        "time": f"{limits.get('time')} occupy it (estimated from kernels and launches)",
+        "cores": f"there {'is' if limits['cores'] == 1 else 'are'} {plural(limits['cores'], 'core')} for each GPU",
+        "runs": f"{plural(total_runs, 'run')} in all",
+    }
+    why = "; ".join(texts[limit] for limit in texts if limit in limits)
+    return SharedGPUs(each * len(gpus), f"--jobs auto: {plural(each, 'run')} at once on each GPU: {why}. {mps_text()}")
+
+
+def _model_of(gpu: FreeGPU) -> str | None:
+    """The name of a product among GPUS; None if its speed is not known."""
+    return next((name for name in GPUS if name in gpu.name.lower()), None)
+
+
+def mps() -> Literal["running", "installed"] | None:
+    """Whether the control daemon of MPS runs, or could be started by the user; None if it is not installed."""
+    if shutil.which(MPS_CONTROL) is None:
+        return None
+    # It answers with the servers, which may be none, and fails if no daemon listens. It starts nothing.
+    return "running" if _output((MPS_CONTROL,), "get_server_list\n") is not None else "installed"
+
+
+def mps_text() -> str:
+    """One sentence about MPS for people."""
+    return {
+        "running": "MPS is running: kernels of several runs share a GPU at the same time.",
+        "installed": f"MPS is not running: kernels of several runs take turns; `{MPS_CONTROL} -d` starts it.",
+        None: "MPS is not installed: kernels of several runs take turns on a GPU.",
+    }[mps()]
+
+
+def _output(command: Sequence[str], given: str = "") -> str | None:
+    """What a program prints; None if it does not start, fails, or takes too long."""
+    try:
+        done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
