@@ -46,7 +46,7 @@ def _changed(log: Path) -> float:
 
 
 def _show(title: str, log: Path, count: int) -> bool:
-    """Print the end of a log; whether there is one."""
+    """Print the end of a log, and return whether the log has a line."""
     from ablate.store.status import last_lines
 
     found = last_lines(log, count)

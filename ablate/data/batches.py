@@ -42,6 +42,7 @@ class BatchOrder:
     @cached_property
     def batches_per_epoch(self) -> int:
         """Steps in one pass over the training data."""
+        # From the sum and not from a division into batches, so that all epochs have as many steps.
         return -(-int(self.longest.sum()) // self.batch_tokens)
 
     def at(self, step: int) -> NDArray[np.int64]:
@@ -113,6 +114,7 @@ def eval_batches(split: Split, tokens: int) -> Iterator[NDArray[np.int64]]:
     """Every record once, in batches of about `tokens` tokens and of similar lengths; yields their indices."""
     first, last, longest = _lengths(split, None)
     order = _by_lengths(longest, np.subtract(first, last, dtype=np.float64))
+    # A cut wherever the running sum passes a multiple of `tokens`.
     cuts = np.flatnonzero(np.diff((np.cumsum(longest[order], dtype=np.int64) - 1) // tokens)) + 1
     yield from np.split(order, cuts)
 
@@ -203,6 +205,7 @@ def _parts(lengths: NDArray[np.int32], limit: int) -> list[slice]:
     """Cut records into slices, in their order, each as long as `limit` padded tokens allow."""
     parts, start = [], 0
     while start < len(lengths):
+        # A part is padded to its longest record, so its size is this width times its number of records.
         widths = np.maximum.accumulate(lengths[start:])
         fits = int(np.searchsorted(widths * np.arange(1, len(widths) + 1), limit, side="right"))
         parts.append(slice(start, start + max(1, fits)))

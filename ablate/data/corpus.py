@@ -86,6 +86,8 @@ def subset(records: int, fraction: float) -> NDArray[np.int64]:
     """
     if fraction == 1:
         return np.arange(records)
+    # One rank for each record, whatever the share: the records of a smaller share have the smallest ranks of a larger
+    # one.
     ranks = np.random.Generator(np.random.Philox(key=_SUBSET_KEY)).random(records)
     return np.sort(np.argsort(ranks, kind="stable")[: max(1, round(fraction * records))])
 
@@ -208,6 +210,7 @@ class Corpus:
             StoreError: a file cannot be read.
         """
         for name in self.manifest.files:
+            # A manifest that somebody sent must not name files outside of its folder.
             if name != Path(name).name:
                 raise Damaged(f"{self.folder / MANIFEST}: lists a file outside its folder")
             self._verify(name, every)
@@ -263,6 +266,7 @@ class SequenceWriter:
                 file.seek(size)
             self._files.append(file)
         if self._end is None:
+            # Offsets begin with 0, so that n + 1 of them delimit n sequences.
             self._files[1].write(np.zeros(1, OFFSETS).tobytes())
         return self
 

@@ -59,6 +59,7 @@ def translate_ids(
         found = _translate_batch(model, [sentences[i] for i in batch], decoding, device, constrain)
         if found is None:
             release_cached_memory(device)
+            # In front, so that the halves come before the next batch; a batch of one is not divided.
             batches[:0] = [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
             continue
         translations += zip(batch, found, strict=True)
@@ -82,6 +83,7 @@ def _translate_batch(
     try:
         constraint = None if constrain is None else constrain(sentences, limits)
         rules = decoding.beam, decoding.alpha, decoding.early_stopping, constraint
+        # Limits stay on the host, where the search reads them at every step.
         found = beam_search(model, source.to(device), torch.tensor(limits), *rules)
     except (RuntimeError, MemoryError) as error:
         if len(sentences) == 1 or not is_out_of_memory(error):

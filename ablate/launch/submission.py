@@ -77,6 +77,7 @@ def freeze(
         grace=settings.grace,
         idle=settings.idle,
         resubmissions=settings.resubmissions,
+        # A node's PATH may have another Python first.
         python=sys.executable,
         origin=str(study.path.absolute()),
         overrides=tuple(overrides),
@@ -93,6 +94,7 @@ def freeze(
         gpus=settings.each.gpus,
         memory=ray_cluster.needed_memory(settings, study) if settings.engine == "ray" else None,
     )
+    # Last: a folder without job.json is not a job, so a pilot never sees half of one.
     job.write(folder.job, once=True)
     return folder
 
@@ -102,6 +104,7 @@ def _write_module(folder: Path, module: str, source: bytes) -> None:
     *packages, name = module.split(".")
     for package in packages:
         folder = folder / package
+        # Empty: only the named module is part of the study.
         write_bytes(folder / "__init__.py", b"")
     write_bytes(folder / f"{name}.py", source)
 

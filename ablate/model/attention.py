@@ -109,6 +109,7 @@ def _causal_sums(Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
     before = torch.zeros(*K.shape[:2], K.shape[-1], V.shape[-1], dtype=K.dtype, device=K.device)
     out = []
     for q, k, v in zip(Q.split(LINEAR_CHUNK, 2), K.split(LINEAR_CHUNK, 2), V.split(LINEAR_CHUNK, 2), strict=True):
+        # In chunks, because all prefix sums at once would take T x d_k x d_v numbers for each head.
         out.append((q @ k.transpose(-1, -2)).tril() @ v + q @ before)
         before = before + k.transpose(-1, -2) @ v
     return torch.cat(out, dim=2)

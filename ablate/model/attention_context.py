@@ -88,12 +88,14 @@ class AttentionContext:
         """Masked softmax of scores (B, h, T, S), with dropout; uniform and never NaN where a query has no key."""
         mask = self.mask(window)
         if mask is not None:
+            # The smallest number and not -inf: a row without any key, as in padding, would be NaN after the softmax.
             scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
         return self.drop(scores.softmax(-1))
 
     def drop(self, weights: Tensor) -> Tensor:
         """Pass attention weights (B, h, T, S) to the observer, then apply dropout to them."""
         if self.on_weights is not None:
+            # Before dropout, which would show zeros where the head attends.
             self.on_weights(weights.detach())
         return self.dropout(weights) if self.dropout is not None else weights
 

@@ -63,8 +63,10 @@ class DecodingCache:
         B, before, _ = self.ancestors.shape
         if before not in (1, K):
             raise RuntimeError(f"{K} hypotheses a sentence go on from {before}")
+        # The first step decodes the begin mark alone; after it, K copies go on.
         if before != K:
             self.select(torch.arange(B, device=self.ancestors.device), self.columns.new_zeros(B, K))
+        # The K new tokens are K new columns; each hypothesis sees its own and not those of the others.
         itself = torch.eye(K, dtype=torch.bool, device=self.ancestors.device).expand(B, K, K)
         self.ancestors = torch.cat([self.ancestors, itself], dim=2)
         self.columns = torch.cat([self.columns, self.columns.new_full((K,), self.length)])
@@ -105,6 +107,7 @@ class DecodingCache:
         rows = (sentences[:, None] * K + origins).flatten()
         self.ancestors = self.ancestors[sentences[:, None], origins]
         for i, side_by_side in enumerate(self.side_by_side):
+            # Side by side, keys and values stay in place while no sentence leaves: only the ancestors change.
             if self.past[i] is not None and not (side_by_side and len(sentences) == B):
                 self.past[i] = self.past[i].select(sentences if side_by_side else rows)
         if len(sentences) < B:

@@ -173,6 +173,7 @@ class AlibiPositions(PositionalEncoding):
 
 def sinusoids(positions: int, d_model: int) -> Tensor:
     """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos of the same; (positions, d_model)."""
+    # In double, because the angle of a late position in fp32 would lose the digits that its sine depends on.
     pos = torch.arange(positions, dtype=torch.float64)[:, None]
     even = torch.arange(0, d_model, 2, dtype=torch.float64)
     angles = pos * torch.exp(even * (-math.log(10_000.0) / d_model))  # (positions, d_model / 2)
@@ -188,6 +189,7 @@ def buckets(distances: Tensor, causal: bool) -> Tensor:
     ahead = torch.zeros_like(distances) if causal else (distances > 0).long() * count
     far = (-distances).clamp(min=0) if causal else distances.abs()
     exact = count // 2
+    # clamp, because the logarithm of distance 0 is infinite; near distances do not use the result.
     share = (far.clamp(min=exact).float() / exact).log() / math.log(T5_DISTANCE / exact)
     by_logarithm = (exact + (share * (count - exact)).long()).clamp(max=count - 1)
     return ahead + torch.where(far < exact, far, by_logarithm)

@@ -56,6 +56,7 @@ class RowOverSizes:
         if len({rung.params for rung in self.rungs}) < 2:
             return {}
         seeds = set.intersection(*(set(rung.difference.by_seed) for rung in self.rungs))
+        # Base 10, so that a slope is the change for ten times the parameters.
         x = [math.log10(rung.params) for rung in self.rungs]
         return {
             seed: statistics.linear_regression(x, [rung.difference.by_seed[seed] for rung in self.rungs]).slope
@@ -155,6 +156,7 @@ def _ranks(rows: Sequence[TableRow], metric: Metric) -> dict[str, int]:
     """Rank of each row by its mean, equal means sharing the best; empty while one has no score."""
     means = {row.row.label: row.scores[metric.name].mean for row in rows}
     known = {label: mean for label, mean in means.items() if mean is not None}
+    # A rank among some of the rows would change when the others finish.
     if len(known) < len(means):
         return {}
     sign = 1 if metric.more_is_better else -1

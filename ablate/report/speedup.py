@@ -31,6 +31,7 @@ class SpeedUp:
         """Geometric mean over seeds; None unless every seed reaches base's score."""
         if self.missed or not self.ratios:
             return None
+        # Geometric, so that twice as fast with one seed and half as fast with another is no speed-up.
         return math.exp(sum(map(math.log, self.ratios.values())) / len(self.ratios))
 
     @property
@@ -77,6 +78,7 @@ def speed_up(curve: Curve, base: Curve, axis: str) -> SpeedUp:
             missed += 1
         else:
             ratios[seed] = total / cost
+    # Sorted, because the common seeds above are a set.
     return SpeedUp(dict(sorted(ratios.items())), missed)
 
 

@@ -53,6 +53,7 @@ class Tune:
 
     def steps(self, train_steps: int) -> int:
         """Steps of a tuning run."""
+        # Rounded up, so that a small share of few steps still trains.
         return max(1, math.ceil(self.share * train_steps))
 
 

@@ -51,6 +51,7 @@ class TrainingProgress:
 
     step: int = 0
     tokens: int = 0
+    # Infinite before the first evaluation, so that any finite perplexity is better.
     best_perplexity: float = math.inf
     best_step: int = 0
     evaluations_since_best: int = 0
