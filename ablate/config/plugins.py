@@ -235,7 +235,7 @@ def load(plugin: Reference, folder: Path, interface: type[Interface]) -> type[In
     source = path.read_bytes() if path.exists() else b""
     # The id of the run covers the hash: another source would continue another model under its name.
     if source_hash(source) != plugin.digest:
-        raise StoreError(f"{path}: is not the source of {plugin}; remove the run to start it anew")
+        raise StoreError(f"{path}: is not the source of {plugin}; remove the run to train it again")
     return load_source(plugin, path, source, interface)
 
 

@@ -225,7 +225,7 @@ def prepare(study: Study, results: Results, log: Callable[[str], None]) -> dict[
     for run in runs:
         folder = results.run(run.id)
         for path in folder.make_room():
-            log(f"{path}: is of another kind than what belongs there; renamed to {path.name}.damaged")
+            log(f"{path}: is a folder in the place of a file, or the reverse; renamed to {path.name}.damaged")
         fault = _unusable(folder)
         if fault is not None:
             log(fault)
@@ -372,7 +372,7 @@ def _refuse_other_precision(folder: RunFolder, run: Run, execution: Execution) -
         return
     if resolve_precision(wanted, execution.device, has_bf16=True) != execution.precision:
         raise StoreError(
-            f"{folder.path}: was begun in {execution.precision}, which its device chose, and the study asks for "
+            f"{folder.path}: began in {execution.precision}, which its device chose, but the study sets "
             f"precision={wanted}; remove that setting, or use another --results"
         )
 

@@ -69,7 +69,7 @@ class Resources(Section):
     cpus: int = Field(1, ge=1, le=4096, description="cores")
     gpus: int = Field(0, ge=0, le=64, description="GPUs")
     memory: str | None = Field(
-        None, pattern=r"^[1-9]\d{0,5}[MGT]$", description="memory such as 32G; unset: what the largest run needs"
+        None, pattern=r"^[1-9]\d{0,5}[MGT]$", description="memory such as 32G; unset: the memory of the largest run"
     )
 
     @property

@@ -293,8 +293,8 @@ def _check_encoding(part: PositionalEncoding, config: ModelConfig) -> None:
             continue
         if alone is None or among_all is None or not _close(alone, among_all):
             raise _Fault(
-                f"{method} gives a token another result beside other tokens: it must follow from the token and its "
-                f"position; {_POSITIONS['positional_encoding']}",
+                f"{method} gives a token a different result beside other tokens: it must depend only on the token "
+                f"and its position; {_POSITIONS['positional_encoding']}",
                 method,
             )
 

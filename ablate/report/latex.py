@@ -43,7 +43,7 @@ def latex(table: Table, against_paper: bool = False, with_cost: bool = False) ->
     layout = paper_layout(table, lambda text: f"{_BOLD}{text}", against_paper, with_cost, every_setting=False)
     name = escaped(table.study.name)
     label = f"tab:{re.sub(r'[^A-Za-z0-9-]', '-', table.study.name)}"
-    caption = f"Ablation study {name}: each row is base but for what it shows."
+    caption = f"Ablation study {name}: each row equals base except for the settings shown."
     notes = [" ".join(conclusion(table)), *layout.legend_with("bold")]
     tables = [_environment(layout, caption, label, [row.row.group for row in table.rows], notes)]
     for number, (title, further) in enumerate(further_tables(table), 1):

@@ -57,7 +57,7 @@ def _match() -> Schema:
          "properties": {cost: {"enum": [*fields, *(s for s, name in SYMBOLS.items() if name in fields)]}, **options}}
         for cost, fields in FREE_FIELDS.items()
     ]  # fmt: skip
-    return {"description": "each row gets the value of a free field with which it costs what base costs",
+    return {"description": "each row gets the value of a free field that gives it the cost of base",
             "anyOf": [*rules, _NOT]}  # fmt: skip
 
 
@@ -138,7 +138,7 @@ def sections() -> Schema:
             "anyOf": [{"type": "string", "pattern": NAME}, {"type": "integer", "minimum": 0}],
         },
         "task": {
-            "description": "what the runs learn; unset: translation; a task of your own as module:Class",
+            "description": "task of the runs; unset: translation; a task of your own as module:Class",
             "anyOf": [{"enum": list(TASKS)}, {"type": "string", "pattern": f"^{REFERENCE_PATTERN}$"}],
         },
         "data": {"description": "the corpus, its splits and its tokenizer", "type": "object"},

@@ -77,5 +77,5 @@ def test_a_run_in_the_precision_that_the_study_allows_goes_on(tmp_path, setting,
 
 def test_a_run_whose_gpu_chose_bf16_is_refused_to_a_study_that_names_fp32(tmp_path):
     folder = RunFolder(tmp_path / RUN)
-    with pytest.raises(StoreError, match=r"was begun in bf16, .* asks for precision=fp32; remove that setting"):
+    with pytest.raises(StoreError, match=r"began in bf16, .* sets precision=fp32; remove that setting"):
         refuse_other_precision(folder, *begun(folder, "fp32", device="cuda", precision="bf16"))

@@ -153,8 +153,8 @@ STEPS = (
 
 
 ENCODING = (
-    "gives a token another result beside other tokens: it must follow from the token and its position; positions are "
-    "the arguments `positions`, `queries` and `keys`"
+    "gives a token a different result beside other tokens: it must depend only on the token and its position; "
+    "positions are the arguments `positions`, `queries` and `keys`"
 )
 
 
@@ -530,7 +530,7 @@ def test_a_source_with_another_hash_than_pinned_is_refused(tmp_path, kept, chang
     path.write_bytes(path.read_bytes() + b"#") if change == "tampered" else path.unlink()
     with pytest.raises(StoreError) as caught:
         check_plugins(config, tmp_path)
-    expected = f"{path}: is not the source of {pinned}; remove the run to start it anew"
+    expected = f"{path}: is not the source of {pinned}; remove the run to train it again"
     assert caught.value.lines == (expected,)
 
 
