@@ -169,7 +169,6 @@ class Trainer:
         random, loss_sum = self.random.get_state(), self.loss_sum.clone()
         while (n_tokens := self._accumulate(step)) is None:
             # Repeat the step with the same dropout masks; only the order of summation changes.
-            self.optimizer.clear()
             self.random.set_state(random)
             self.loss_sum = loss_sum.clone()
         if self.tree is not None:

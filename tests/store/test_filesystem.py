@@ -2,7 +2,10 @@
 
 import json
 import os
+import queue
+import threading
 import time
+from unittest.mock import Mock
 
 import pytest
 
@@ -11,10 +14,12 @@ from ablate.store.filesystem import ROUNDS, Check, _contend, _create, _listen, _
 
 
 def test_a_local_folder_passes_and_is_left_empty(tmp_path):
+    threads = threading.active_count()
     checks = {check.name: check for check in check_filesystem(tmp_path / "results", meet_seconds=0.5)}
     assert [check.detail for check in checks.values() if not check.passed] == []
     assert {"exclusive create", "hard link", "rename", "lease of another host that died", "other hosts"} <= set(checks)
     assert list((tmp_path / "results").iterdir()) == []
+    assert threading.active_count() == threads  # every lease is released
 
 
 def test_contenders_win_each_round_once(tmp_path, monkeypatch):
@@ -35,6 +40,24 @@ def test_a_file_system_without_exclusive_files_fails(tmp_path, monkeypatch, foun
     """A bucket that is mounted as a folder lets several processes create the same file."""
     monkeypatch.setattr(module, "_in_processes", lambda *_: found)
     assert module._one_winner("exclusive create", tmp_path / "a", _create) == Check("exclusive create", False, detail)
+
+
+def test_a_lease_that_its_holder_cannot_take_fails(tmp_path, monkeypatch):
+    spawn = Mock()
+    spawn.Queue().get.side_effect = queue.Empty
+    monkeypatch.setattr(module, "_SPAWN", spawn)
+    assert list(module._leases(tmp_path)) == [Check("lease of a living holder", False, "cannot be taken")]
+
+
+def replace_partly(path, done):
+    """A writer whose file system replaces a file step by step, and that dies."""
+    path.write_bytes(b"\x01\x02")
+
+
+def test_a_file_system_without_atomic_renames_fails(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_replace_often", replace_partly)
+    check = module._replacing(tmp_path / "replaced")
+    assert (check.name, check.passed) == ("rename", False)
 
 
 @pytest.mark.parametrize(("offset", "passed"), [(0.0, True), (-3600.0, False), (3600.0, False)])

@@ -236,6 +236,12 @@ def test_fields_that_do_not_go_together_are_found_when_the_study_is_read(tmp_pat
         read_study(path)
 
 
+def test_contexts_may_be_as_long_as_positions_and_batches_allow(tmp_path):
+    base = ", ".join(f"{name}: 64" for name in ("context", "eval_context", "max_positions", "stride", "eval_stride"))
+    (tmp_path / "s").write_text(f"{HEAD}base: {{{base}, batch_tokens: 64}}\n")
+    assert read_study(tmp_path / "s").base.config.batch_tokens == 64
+
+
 @pytest.mark.parametrize("field", ["context", "eval_context", "temperature"])
 def test_translation_refuses_the_fields_of_language_models(tmp_path, field):
     path = tmp_path / "s"

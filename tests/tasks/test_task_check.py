@@ -100,3 +100,8 @@ def test_a_task_with_a_fault_is_refused_with_file_and_line(checked, lines, said)
     file, line = place.split(":")
     assert file == "classification.py"
     assert LAST < int(line) <= LAST + 1 + len(lines)  # within the method
+
+
+def test_an_error_that_the_task_raises_for_its_user_is_shown_as_it_is(checked):
+    body = ("    from ablate.errors import StudyError", "    raise StudyError('no label')")
+    assert checked(method("def collate(self, split, items):", *body)) == "no label"

@@ -1,8 +1,13 @@
 """Translation: target tokens of batches whose sentences have several lengths."""
 
+import math
+from types import SimpleNamespace
+
 import numpy as np
+import pytest
 import torch
 
+from ablate.config import resolve_data, resolve_row
 from ablate.model import build
 from ablate.tasks import Translation
 from tests.data.small import split_of
@@ -30,3 +35,31 @@ def test_the_loss_of_a_batch_is_the_sum_of_its_items_losses():
     apart = [TASK.loss_terms(model, TASK.collate(SPLIT, [item]), 0.1) for item in range(4)]
     torch.testing.assert_close(together, sum(loss for loss, _ in apart))
     assert n_tokens == sum(count for _, count in apart) == 17
+
+
+def test_perplexity_per_character_counts_the_end_of_a_sentence_as_a_character():
+    class Scored(Translation):
+        def perplexity(self, model, split, device):
+            return math.exp(2.0)
+
+    corpus = SimpleNamespace(split=lambda name: SPLIT, text=lambda name, field: ["ab", "cde", "", "fgh"])
+    scores = Scored().evaluate(None, corpus, resolve_row({}), torch.device("cpu"))
+    assert scores["ppl"].value == math.exp(2.0)
+    assert scores["ppl_char"].value == pytest.approx(math.exp(2.0 * 17 / (2 + 3 + 0 + 3 + 4)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        ({}, "tied_embeddings=all"),
+        ({"tied_embeddings": "decoder"}, None),
+        ({"architecture": "decoder-only"}, "architecture=decoder-only"),
+        ({"architecture": "decoder-only", "tied_embeddings": "none"}, "architecture=decoder-only"),
+    ],
+)
+def test_separate_vocabularies_need_an_encoder_and_matrices_of_their_own(settings, fault):
+    config = resolve_row(settings)
+    assert not list(TASK.check(resolve_data({"corpus": "toy"}), config))
+    faults = list(TASK.check(resolve_data({"corpus": "toy", "vocabulary": "separate"}), config))
+    assert len(faults) == (fault is not None)
+    assert all(f"data.vocabulary=separate does not work with {fault}" in line for line in faults)
