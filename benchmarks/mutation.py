@@ -107,6 +107,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
      "zip(row, base, strict=True) -> (zip(base, row, strict=True))"): "deviations from the mean count by their size",
     ("stats/distributions", "_MOST_TERMS = 10_000", "10_000 -> (10001)"): "the fraction has converged long before",
     ("stats/distributions", "_MOST_STEPS = 100", "100 -> (101)"): "Newton's method has converged long before",
+    ("training/gradient_tree", "height = 0", "0 -> (1)"): "heights are compared with each other only",
+    ("tasks/task_check", 'small = config.model_copy(update={"n_layers": 1, "encoder_layers": None, '
+     '"decoder_layers": None})', "1 -> (2)"): "a model of any size serves",
+    ("tasks/task_check", "_AMONG = 1000  # items of the training split, from which the two are taken",
+     "1000 -> (1001)"): "any number of items serves",
     ("stats/tests", "for (x1, y1), (x2, y2) in itertools.combinations(zip(x, y, strict=True), 2):",
      "zip(x, y, strict=True) -> (zip(y, x, strict=True))"): "Kendall's tau is symmetric",
 }  # fmt: skip

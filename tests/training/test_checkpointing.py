@@ -70,6 +70,7 @@ def test_every_weight_is_the_mean_over_the_files(tmp_path):
     mean = average(paths)
     torch.testing.assert_close(mean, {"a": torch.tensor([[19 / 3, 26 / 3]]), "b": torch.tensor(11.0)})
     assert mean["a"].dtype == torch.float32
+    torch.testing.assert_close(average(paths[:2]), {"a": torch.tensor([[3.0, 4.5]]), "b": torch.tensor(7.0)})
 
 
 def test_the_average_of_one_file_is_that_file(tmp_path):
