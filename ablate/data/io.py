@@ -64,6 +64,24 @@ def files_in(path: str) -> list[str] | None:
     return sorted(name for name in files if not name.rpartition("/")[2].startswith((".", "_")))
 
 
+def missing(path: str, shown: str = "", remedy: str = "correct the name or data.folder") -> DataError:
+    """The error for a file or folder that does not exist, with the folder in which it was looked for.
+
+    Args:
+        path: of the file.
+        shown: the path as it is printed; `path` by default.
+        remedy: what to do; an address has no folder to set.
+    """
+    shown = shown or path
+    if is_address(path):
+        return DataError(f"{shown} not found; correct the address")
+    folder = Path(path).absolute().parent
+    if not folder.is_dir():
+        return DataError(f"{shown} not found: there is no folder {folder}; {remedy}")
+    where = "" if Path(path).is_absolute() else f" in {folder}"  # else it is plain from the path
+    return DataError(f"{shown} not found{where}; {remedy}")
+
+
 def signature(path: str) -> list[Any]:
     """A value that changes with a file's content, known without reading it: path, size, times, inode."""
     with readable(path):

@@ -11,7 +11,7 @@ from ablate.config.language_data import LanguageData
 from ablate.config.parsing_data import SECTIONS, WSJ, ParsingData
 from ablate.data import toy
 from ablate.data.hub import DOWNLOADS, Repository
-from ablate.data.io import files_in, is_address, is_file, joined
+from ablate.data.io import files_in, is_address, is_file, joined, missing
 from ablate.data.readers import SUFFIXES, suffix_of
 from ablate.data.remote import SACREBLEU, HubSplit, SacrebleuSet
 from ablate.data.sources import Aligned, Generated, Tables, TextSource, Treebank
@@ -116,19 +116,17 @@ def _treebank(data: ParsingData, name: str, folder: Path) -> Treebank:
         return Treebank(_tree_files(joined(folder, name)))
     first = int(sections[1])
     numbers = range(first, int(sections[2] or first) + 1)
-    try:
-        folders = [_tree_files(joined(folder, f"{number:02d}")) for number in numbers]
-    except DataError as error:
-        raise DataError(f"{error} to the folder of the WSJ's sections, which are licensed (LDC99T42)") from None
+    remedy = "set data.folder to the folder of the WSJ's sections, which are licensed (LDC99T42)"
+    folders = [_tree_files(joined(folder, f"{number:02d}"), remedy) for number in numbers]
     return Treebank([file for files in folders for file in files])
 
 
-def _tree_files(path: str) -> list[str]:
+def _tree_files(path: str, remedy: str = "correct the name or data.folder") -> list[str]:
     if is_file(path):
         return [path]
     inside = files_in(path)
     if inside is None:
-        raise DataError(f"{path} not found{_looked_in(path)}; set data.folder")
+        raise missing(path, remedy=remedy)
     files = [file for file in inside if suffix_of(file) in TREE_SUFFIXES]
     if not files:
         raise DataError(f"{path}: holds no file that ends in {', '.join(TREE_SUFFIXES)}, or these with .gz")
@@ -143,7 +141,7 @@ def files_source(path: str, fields: TextFields) -> TextSource:
     """
     if suffix_of(path) in SUFFIXES:
         if not is_file(path):
-            raise DataError(f"{path} not found{_looked_in(path)}; set data.folder")
+            raise missing(path)
         return Tables((path,), fields)
     files = [_first([f"{path}.{label}", f"{path}.{label}.gz"]) for label in fields.labels]
     if None not in files:
@@ -152,12 +150,7 @@ def files_source(path: str, fields: TextFields) -> TextSource:
     inside = files_in(path)
     if inside is not None:
         return _folder_source(path, inside, fields)
-    raise DataError(f"{path}.{fields.labels[files.index(None)]}(.gz) not found{_looked_in(path)}; set data.folder")
-
-
-def _looked_in(path: str) -> str:
-    """Return ` in FOLDER` for a relative path, whose folder is not plain from the path alone."""
-    return "" if is_address(path) or Path(path).is_absolute() else f" in {Path(path).parent.absolute()}"
+    raise missing(path, f"{path}.{fields.labels[files.index(None)]}(.gz)")
 
 
 def _folder_source(path: str, inside: list[str], fields: TextFields) -> TextSource:

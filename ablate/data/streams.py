@@ -18,7 +18,7 @@ from ablate.config.data import HubData, TextFields
 from ablate.config.language_data import SAME_AS_DEV, LanguageData, share_of
 from ablate.data import toy
 from ablate.data.hub import DOWNLOADS, Repository
-from ablate.data.io import BLOCK, files_in, is_address, is_file, joined, open_bytes, readable, signature
+from ablate.data.io import BLOCK, files_in, is_address, is_file, joined, missing, open_bytes, readable, signature
 from ablate.data.readers import SUFFIXES, read_values, suffix_of
 from ablate.errors import DataError, did_you_mean, listed
 from ablate.store.records import Origin
@@ -287,7 +287,7 @@ def _files(path: str, data: LanguageData) -> StreamSource:
         return FileStream(found[:1], data)
     inside = files_in(path)
     if inside is None:
-        raise DataError(f"{path} not found; set data.folder")
+        raise missing(path)
     readable_files = [file for file in inside if suffix_of(file) in (TEXT_SUFFIX, *_TABLES)]
     if not readable_files:
         raise DataError(f"{path}: holds no file that ends in {listed((TEXT_SUFFIX, *_TABLES))}, or these with .gz")

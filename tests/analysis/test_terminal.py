@@ -179,7 +179,7 @@ def test_each_head_has_a_line_with_a_bar_proportional_to_its_importance():
     assert ["cross", "1.12", "-0.2500", "░" * 12, "1.7500", "5.755"] in lines
     assert ["cross", "2.1", "+0.0000", "2.0000", "7.389"] in lines
     assert ["whole", "model", "2.0000", "7.389"] in lines
-    assert "2 of 3 heads" in importances_printed(FOUND)
+    assert "(light bars): 2 of 3." in importances_printed(FOUND)
 
 
 @pytest.mark.parametrize("terminal", [False, True])

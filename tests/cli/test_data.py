@@ -92,7 +92,7 @@ def test_plan_names_every_missing_split_with_its_folder_and_still_plans(here):
     assert done.code == 2
     assert "2 rows, 2 runs" in done.out
     assert done.err.splitlines() == [
-        f"data: text/{split}.en(.gz) not found in {here / 'text'}; set data.folder"
+        f"data: text/{split}.en(.gz) not found: there is no folder {here / 'text'}; correct the name or data.folder"
         for split in ("train", "dev", "test")
     ]
     assert json.loads(inside("plan", "own.yaml", "--format", "json").out)["study"] == "own"

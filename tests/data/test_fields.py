@@ -121,5 +121,5 @@ def test_an_error_names_the_field(tmp_path, changed, line):
 
 
 def test_a_missing_text_file_is_named_with_its_label(tmp_path):
-    with pytest.raises(DataError, match=r"train\.text\(\.gz\) not found; set data\.folder"):
+    with pytest.raises(DataError, match=r"train\.text\(\.gz\) not found; correct the name or data\.folder"):
         prepare(DataConfig(**SETTINGS), tmp_path, tmp_path / "corpora")

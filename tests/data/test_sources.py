@@ -103,7 +103,7 @@ def test_addresses_are_opened_with_fsspec(tmp_path):
     before = source.signature()
     system.pipe("/bucket/train.en", b"other\n")
     assert source.signature() != before
-    with pytest.raises(DataError, match=r"memory://bucket/dev\.en\(\.gz\) not found; set data\.folder"):
+    with pytest.raises(DataError, match=r"memory://bucket/dev\.en\(\.gz\) not found; correct the address"):
         files_source("memory://bucket/dev", FIELDS)
     with pytest.raises(DataError, match="cannot be opened: Protocol not known: nowhere"):
         files_source("nowhere://bucket/dev", FIELDS)
@@ -248,8 +248,8 @@ def test_all_missing_splits_are_reported_together(tmp_path):
     with pytest.raises(DataError) as caught:
         resolve_sources(resolve_data({**SETTINGS, "test": "sacrebleu:wmt41"}), tmp_path, tmp_path)
     train, dev, test = (line.replace(f"{tmp_path}/", "") for line in caught.value.lines)
-    assert train == "train.en(.gz) not found; set data.folder"
-    assert dev == "dev.de(.gz) not found; set data.folder"
+    assert train == "train.en(.gz) not found; correct the name or data.folder"
+    assert dev == "dev.de(.gz) not found; correct the name or data.folder"
     assert test.startswith('sacrebleu:wmt41: sacreBLEU has no such test set; did you mean "wmt')
 
 

@@ -143,7 +143,7 @@ def test_every_missing_split_is_one_line(tmp_path):
     with pytest.raises(DataError) as error:
         resolve_streams(data, tmp_path, tmp_path)
     assert [line.removeprefix(f"{tmp_path}/") for line in error.value.lines] == [
-        f"{name}.txt not found; set data.folder" for name in "abc"
+        f"{name}.txt not found; correct the name or data.folder" for name in "abc"
     ]
 
 
