@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from ablate.config import ModelConfig, RowConfig, canonical, resolve_row
 from ablate.config.data import CorpusConfig
 from ablate.config.fields import field_errors
 from ablate.config.identity import fold_vocab_size
-from ablate.config.inactive import InactiveSettings
+from ablate.config.inactive import InactiveSettings, check_active
 from ablate.config.metrics import PPL
 from ablate.config.plugins import Reference, parse_reference, pin_reference, plugin_fields
 from ablate.config.resolve import SYMBOL_OF, provisional
@@ -140,7 +141,9 @@ class _Reader:
         seeds, looks = read_seeds_or_looks(sections.get("seeds"), self.report)
         metrics = read_metrics(sections.get("metrics"), task, self.report) if task else ()
         margins = read_margins(sections.get("margin"), task, metrics, self.report) if task else {}
+        before = len(self.errors)
         base = self.read_base(sections.get("base"))
+        base_is_valid = len(self.errors) == before
         match = read_match(sections["match"], self.report) if "match" in sections else None
         tune = read_tune(sections["tune"], seeds, read_seeds, self.report) if "tune" in sections else None
         rows: list[Row] = []
@@ -150,13 +153,9 @@ class _Reader:
             rows += of_size
             dropped += left_out
         rows = [rows[0], *(self.with_changes(row, rows[0]) for row in rows[1:])]
-        if task and data and not self.errors:
-            found: dict[str, str] = {}  # message -> the first row with it: one setting of base concerns every row
-            for row in rows:
-                for message in task.check(data, row.config):
-                    found.setdefault(message, row.label)
-            for message, label in found.items():
-                self.report(sections["data"].mark, f'row "{label}": {message}')
+        if task and data and base_is_valid:
+            self.check_task(task, data, rows, sections["data"].mark)
+        if not self.errors:
             if looks and all(row.is_base for row in rows):
                 self.report(looks.mark, "looks: the study has no row to judge; list the seeds instead, as in [1, 2, 3]")
             runs = len(rows) * len(seeds)
@@ -193,6 +192,15 @@ class _Reader:
             if rows:
                 named = ", ".join(list(rows)[:MAX_NAMED]) + (", ..." if len(rows) > MAX_NAMED else "")
                 yield next(iter(rows.values())).error_line(f"{kind}: {named}")
+
+    def check_task(self, task: Task, data: CorpusConfig, rows: Sequence[Row], mark: Mark) -> None:
+        """Report the rows that do not fit the task and its data."""
+        found: dict[str, str] = {}  # message -> the first row with it: one setting of base concerns every row
+        for row in rows:
+            for message in task.check(data, row.config):
+                found.setdefault(message, row.label)
+        for message, label in found.items():
+            self.report(mark, f'row "{label}": {message}')
 
     def read_sections(self, root: Node) -> dict[str, Node]:
         if not isinstance(root.value, dict):
@@ -241,7 +249,8 @@ class _Reader:
             return TASKS[name], name
         if not isinstance(name, str) or parse_reference(name) is None:
             self.report(node.mark, unknown_name("task", str(node.to_python()), TASKS))
-            return None, ""
+            # The rest of the file is read for the task that is probably meant.
+            return next(((TASKS[near], near) for near in get_close_matches(str(name), TASKS, n=1)), (None, ""))
         pinned = self.plugins.pin(node)
         plugin = parse_reference(pinned.value) if pinned else None
         if plugin is None:
@@ -311,25 +320,33 @@ class _Reader:
     ) -> RowConfig | None:
         """Resolve settings into a configuration; None, with the errors reported, if they are invalid.
 
+        Settings without effect are reported, too, but leave a configuration, so that further errors are found.
+
         Args:
             settings: by standard name.
             mark: position of errors that concern several fields.
             alone: report only errors of the fields in `settings`, not of their combination with defaults.
             written: the fields that must have an effect.
         """
+        values = {**self.defaults, **{name: node.value for name, node in settings.items()}}
         try:
-            values = {name: node.value for name, node in settings.items()}
-            return resolve_row({**self.defaults, **values}, written, self.unused)
+            check_active(values, written, self.unused)  # known before the values are valid
+        except InactiveSettings as error:
+            self.report_fields(error.errors, settings, mark)
+        try:
+            return resolve_row(values, written, self.unused)
         except ValidationError as error:
             if not alone or any(name in settings for name, _ in field_errors(error)):
                 self.report_fields(field_errors(error), settings, mark)
                 return None
         except InactiveSettings as error:
             self.report_fields(error.errors, settings, mark)
-            return None
-        except ValueError as error:
+            return resolve_row(values)
+        except ValueError as error:  # before any other check
             if not alone:
                 self.report(mark, str(error))
+                for name in written:
+                    self.resolve({name: settings[name]}, mark, alone=True)
                 return None
         return resolve_row(self.defaults)
 
@@ -662,8 +679,8 @@ def read_margins(node: Node | None, task: Task, metrics: Sequence[str], report: 
     """Read the margins of equivalence: a number for the first metric, or one for each metric. Errors are reported."""
     if node is None:
         return {}
-    measured = dict.fromkeys((*metrics, *_always_measured(task)))
-    one = [(metric, node.mark, node) for metric in metrics[:1]]
+    measured = dict.fromkeys((*(metrics or task.default_metrics), *_always_measured(task)))
+    one = [(metric, node.mark, node) for metric in (*metrics, *task.default_metrics)[:1]]
     named = list(node.items()) if isinstance(node.value, dict) else one
     margins = {}
     for name, mark, value in named:

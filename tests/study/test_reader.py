@@ -495,3 +495,42 @@ def test_a_row_that_is_not_tuned_is_not_equal_to_a_tuned_base(read):
         "rows:\n  fixed: {set: {h: 8}, tune: false}\n"
     )
     assert tuned.notes == ()
+
+
+def test_errors_that_hide_others_are_reported_together_with_them(faults):
+    found = faults("""\
+study: p
+task: parsin
+data: {corpus: toy, vocab_sise: 100}
+base: {h: 2, d_model: 15, mask_rate: 0.3, drop_out: 0.1}
+metrics: [bleu]
+margin: -1
+rows:
+  A: {each: {mask_rate: [0.2]}}
+  E: {set: {d_model: 33, beam: 0, temperature: 3, dropout: 2}}
+""")
+    assert [line.removeprefix("table3.yaml:") for line in found] == [
+        '2:7: unknown task "parsin"; did you mean "parsing"?',
+        '3:21: unknown data field "vocab_sise"; did you mean "vocab_size"?',
+        "4:7: h=2 does not divide d_model=15: set d_k, or change h or d_model",
+        "4:38: mask_rate: 0.3 has no effect with task parsing; remove it",
+        '4:43: unknown field "drop_out"; did you mean "dropout"?',
+        '5:11: unknown metric "bleu"; allowed: f1, exact_match, well_formed',
+        '6:9: margin of f1: "-1" is not a positive number, such as 0.5',
+        "8:26: mask_rate: 0.2 has no effect with task parsing; remove it",
+        "9:22: h=8 does not divide d_model=33: set d_k, or change h or d_model",
+        "9:32: beam: 0 is not allowed: must be greater than or equal to 1",
+        "9:48: temperature: 3 has no effect with task parsing; remove it",
+        "9:60: dropout: 2 is not allowed: must be less than 1",
+    ]
+
+
+def test_an_invalid_row_does_not_hide_that_another_one_does_not_fit_the_data(faults):
+    found = faults(f"{HEAD}base: {{attention_window: 3}}\nrows: {{A: {{each: {{batch_tokens: [100], h: [x]}}}}}}\n")
+    assert [line.partition(": ")[0] for line in found] == ["table3.yaml:3:26", "table3.yaml:4:44"]
+    found = faults(f"{HEAD}rows: {{A: {{each: {{batch_tokens: [100], h: [x]}}}}}}\n")
+    assert found == [
+        'table3.yaml:2:7: row "A batch_tokens=100": data.max_length=256 allows sequences that do not fit in '
+        "batch_tokens=100",
+        'table3.yaml:3:44: n_heads: "x" is not allowed: must be a valid integer',
+    ]
