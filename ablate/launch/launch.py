@@ -167,7 +167,7 @@ def launch_looks(
         study: to execute.
         results: root of the results.
         execute: launches a part of the study, and returns when each of its runs has ended, or is left to others.
-        log: receives a line after each look.
+        log: receives a line after each look that another one follows; the table says the outcome of the last.
         is_over: whether a run has ended for all launchers.
 
     Returns:
@@ -186,10 +186,10 @@ def launch_looks(
         for fault in faults:
             log(fault)
         after = position_of(study, results, is_over)
-        log(after.text)
         # A missing score could let another launcher see another verdict.
         if faults or len(after.study.seeds) <= len(before.study.seeds):
             return outcome
+        log(after.text)
         before = after
 
 

@@ -24,7 +24,7 @@ from ablate.launch.launch import Launch, Share, launch, launch_looks
 from ablate.launch.scheduler import Control
 from ablate.launch.slurm import START_SECONDS, Task
 from ablate.launch.submission import CANCELLED, open_job
-from ablate.report.looks import has_ended
+from ablate.report.looks import has_ended, position_of
 from ablate.report.progress import run_labels
 from ablate.report.results import RunResult
 from ablate.store import Results, State
@@ -240,8 +240,11 @@ def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
             log=log,
         )
 
+    is_over = partial(has_ended_everywhere, folder.results)
     try:
-        outcome = launch_looks(study, folder.results, execute, log, partial(has_ended_everywhere, folder.results))
+        outcome = launch_looks(study, folder.results, execute, log, is_over)
+        if study.looks is not None:
+            log(position_of(study, folder.results, is_over).text)
     except Interrupted:
         return pilot.leave(None)
     except AblateError as error:

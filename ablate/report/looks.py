@@ -50,13 +50,12 @@ class Position:
             return f"{_capital(self.next.text)} is not complete; no row is judged before."
         look = self.judged[-1]
         if self.stopped_early:
-            return f"{_capital(look.text)}: every row is settled, and the study stops here."
+            return f"{_capital(look.text)}: every row is decided, and the study stops here."
         shown = ", ".join(self.open_rows[:MOST_NAMED]) + (", ..." if len(self.open_rows) > MOST_NAMED else "")
         count = len(self.open_rows)
-        state = f"{plural(count, 'row')} {'is' if count == 1 else 'are'} not settled ({shown})" if count else (
-            "every row is settled"
-        )  # fmt: skip
-        follows = f"it goes on with {self.next.seeds} seeds" if self.next else "no further look follows"
+        undecided = f"{plural(count, 'row')} {'is' if count == 1 else 'are'} undecided ({shown})"
+        state = undecided if count else "every row is decided"
+        follows = f"the study goes on with {self.next.seeds} seeds" if self.next else "this was the last look"
         return f"{_capital(look.text)}: {state}; {follows}."
 
     def as_json(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ metrics: [bleu]
 rows:
   A: {each: {norm_position: [pre]}}
 """
-STOPS = "Look 1 of 2 (2 of 3 seeds): every row is settled, and the study stops here."
+STOPS = "Look 1 of 2 (2 of 3 seeds): every row is decided, and the study stops here."
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_a_study_stops_where_every_row_is_settled_and_goes_on_where_one_is_not(l
     assert position_of(looks.study, Results(looks.root)).study.seeds == (1, 2)  # no score yet, and no verdict
     done = looks.run()
     assert done.code == 0, done.err
-    assert "1 row is not settled (A norm_position=pre); it goes on with 3 seeds." in done.out
+    assert "1 row is undecided (A norm_position=pre); the study goes on with 3 seeds." in done.out
     assert "Look 2 of 2 (3 of 3 seeds)" in done.out
     assert seeds_trained(looks) == {1: 2, 2: 2, 3: 2}
 

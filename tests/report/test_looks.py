@@ -68,7 +68,7 @@ def test_a_study_stops_at_the_look_that_settles_every_row(given):
     assert (position.stopped_early, position.next, position.study.seeds) == (True, None, (1, 2, 3))
     table = results.table()
     assert {row.verdicts["bleu"].word for row in table.rows[1:]} == {"worse"}
-    text = "Look 1 of 3 (3 of 6 seeds): every row is settled, and the study stops here."
+    text = "Look 1 of 3 (3 of 6 seeds): every row is decided, and the study stops here."
     assert text in conclusion(table)
     assert "Error spent: 2.5% of 5%, of which 2.5% at this look." in conclusion(table)
     assert inside("status", *words).out.splitlines()[-1] == text
@@ -97,7 +97,7 @@ def test_rows_that_are_open_take_the_study_to_the_next_look_and_verdicts_of_the_
         results.done("D dropout=0.3", seed, 5.0, value)
     position = position_of(results.study, results.results)
     assert (position.study.seeds, position.open_rows) == ((1, 2, 3, 4), ("D dropout=0.3",))
-    assert "1 row is not settled (D dropout=0.3); it goes on with 4 seeds." in position.text
+    assert "1 row is undecided (D dropout=0.3); the study goes on with 4 seeds." in position.text
     results.done("base", 4, 5.0, 25.1)
     results.done("A h=1", 4, 5.0, 99.0)  # a look into the next look would see this
     table = results.table()
@@ -113,7 +113,7 @@ def test_after_the_last_look_the_study_ends_with_rows_that_are_open(given):
         results.done("D dropout=0.3", seed, 5.0, value + (-1) ** seed)
     position = position_of(results.study, results.results)
     assert (len(position.judged), position.next, position.stopped_early) == (3, None, False)
-    assert position.text.endswith("no further look follows.")
+    assert position.text.endswith("this was the last look.")
 
 
 def test_a_failed_run_holds_no_other_row_back_but_its_study_does_not_stop(given):
@@ -159,15 +159,17 @@ def simulated(results: Fake, offsets, log=lambda line: None, on_start=lambda see
 
 
 def test_looks_are_run_one_after_the_other_until_one_settles_every_row(fake):
-    lines = []
-    assert simulated(fake(LOOKS), (-60, -60, -60), lines.append) == [(1, 2, 3)]
-    assert lines == ["Look 1 of 3 (3 of 6 seeds): every row is settled, and the study stops here."]
+    results, lines = fake(LOOKS), []
+    assert simulated(results, (-60, -60, -60), lines.append) == [(1, 2, 3)]
+    assert lines == []  # the conclusion has the outcome of the last look
+    stops = "Look 1 of 3 (3 of 6 seeds): every row is decided, and the study stops here."
+    assert conclusion(results.table()).count(stops) == 1
 
 
 def test_an_open_row_is_run_to_the_last_look_and_resuming_starts_where_it_was(fake):
     results, lines = fake(LOOKS), []
     assert simulated(results, (-60, -60, 0.0), lines.append) == [(1, 2, 3), (1, 2, 3, 4), (1, 2, 3, 4, 5, 6)]
-    assert [line[:11] for line in lines] == ["Look 1 of 3", "Look 2 of 3", "Look 3 of 3"]
+    assert [line[:11] for line in lines] == ["Look 1 of 3", "Look 2 of 3"]
     assert simulated(results, (-60, -60, 0.0)) == [(1, 2, 3, 4, 5, 6)]
 
 
