@@ -1,4 +1,4 @@
-"""`ablate clean`: list what may be removed of a study's results, and remove it on request."""
+"""`ablate clean`: list the removable files of a study's results, and remove them on request."""
 
 from __future__ import annotations
 

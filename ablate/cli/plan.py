@@ -1,4 +1,4 @@
-"""`ablate plan`: what each row changes and costs; trains nothing."""
+"""`ablate plan`: show the changes and the cost of each row, without training."""
 
 from __future__ import annotations
 

@@ -192,8 +192,8 @@ class RowDataConfig(Section):
         None,
         ge=2,
         le=MAX_CONTEXT,
-        description="language models, masked or not: number of tokens in a training context, and of those that "
-        "predict a token",
+        description="language models, masked or not: number of tokens in a context of training, and by default "
+        "of the evaluation",
     )
     stride: int | None = Field(
         None,

@@ -20,11 +20,11 @@ class DecodingConfig(Section):
     )
     early_stopping: bool = Field(
         True,
-        description="end a beam search as soon as as many hypotheses as the beam has are finished; "
+        description="stop a search when the number of finished hypotheses reaches the beam size; "
         "false: only when no unfinished one can become better",
     )
     constrained: bool = Field(
-        False, description="parsing: search among well-formed trees with as many words as the sentence only"
+        False, description="parsing: search only among well-formed trees with as many words as the sentence"
     )
     average_checkpoints: int = Field(
         1, ge=1, le=1000, description="number of last checkpoints whose weights are averaged"
@@ -33,8 +33,8 @@ class DecodingConfig(Section):
         None,
         ge=2,
         le=MAX_CONTEXT,
-        description="language models, masked or not: number of tokens that predict a token of the test split; unset: "
-        "context",
+        description="language models, masked or not: number of tokens from which a token of the test split is "
+        "predicted; unset: context",
     )
     eval_stride: int | None = Field(
         None,

@@ -68,7 +68,7 @@ class MaskedContexts(Contexts):
         return MaskedContexts(*plain, masking, key, tokenizer.vocab_size, *tokenizer.spaces())
 
     def with_key(self, *key: int) -> MaskedContexts:
-        """The same contexts with the masks of another key."""
+        """These contexts with the masks of another key."""
         return replace(self, key=key)
 
     def first(self, count: int) -> MaskedContexts:

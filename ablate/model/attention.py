@@ -98,7 +98,7 @@ class LinearAttention(AttentionMechanism):
         return sums[..., :-1] / (sums[..., -1:] + EPS)
 
     def _by_weights(self, Q: Tensor, K: Tensor, V: Tensor, context: AttentionContext) -> Tensor:
-        """The same values through the weights (B, h, T, S), which are otherwise never formed."""
+        """Heads by way of the weights (B, h, T, S), which `forward` otherwise never forms."""
         weights, mask = Q @ K.transpose(-1, -2), context.mask()
         weights = weights if mask is None else weights * mask
         return context.drop(weights / (weights.sum(-1, keepdim=True) + EPS)) @ V

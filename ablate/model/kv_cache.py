@@ -67,7 +67,7 @@ class KeyValues:
         return KeyValues(self.K.index_select(0, rows), self.V.index_select(0, rows))
 
     def append(self, later: KeyValues) -> GrowingKeyValues:
-        """These and later ones, along S."""
+        """Append later keys and values along S."""
         return GrowingKeyValues(GrowableTensor.of(self.K), GrowableTensor.of(self.V)).append(later)
 
 
@@ -89,7 +89,7 @@ class GrowingKeyValues:
         return self.values.tensor
 
     def append(self, later: KeyValues) -> GrowingKeyValues:
-        """These and later ones, along S."""
+        """Append later keys and values along S."""
         return GrowingKeyValues(self.keys.append(later.K), self.values.append(later.V))
 
     def select(self, rows: Tensor) -> GrowingKeyValues:

@@ -475,7 +475,7 @@ def _verdict_columns(table: Table, form: _Form) -> list[Column]:
 
 
 def _verdict_legend(table: Table, form: _Form) -> list[str]:
-    """The same as lines, such as `worse: A h=1, B d_k=16`, if the form has no column for it."""
+    """Verdicts as lines, such as `worse: A h=1, B d_k=16`, if the form has no column for them."""
     if form.shows("verdict") or not _has_verdicts(table):
         return []
     words = [(row.verdicts[table.main.name].short, row.row.label) for row in table.rows if row.verdicts]

@@ -73,7 +73,7 @@ class Curve:
         return None if per_step is None else step * per_step
 
     def by(self, axis: str) -> Curve:
-        """The same curve along another of AXES."""
+        """This curve along another of AXES."""
         return replace(self, axis=axis)
 
 

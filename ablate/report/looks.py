@@ -89,7 +89,7 @@ def position_of(study: Study, results: Results, is_over: IsOver = has_ended) -> 
 
 
 def position_of_runs(study: Study, runs: Sequence[RunResult], is_over: IsOver = has_ended) -> Position:
-    """The same from the runs of the study, read already.
+    """The position of a study, from its runs.
 
     A study goes on past a look if every run has ended and some row is not settled. It stops only if every run is done
     or diverged: a failed run may still be made.

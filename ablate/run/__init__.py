@@ -1,1 +1,1 @@
-"""One unit: directory in, directory out."""
+"""Execution of one run: from the settings in its folder to its result."""

@@ -97,7 +97,7 @@ class Fraction:
         return " × ".join(name for name in self.factors if name in effect)
 
     def signed_text(self, effect: Effect, sign: int) -> str:
-        """The same with a minus in front for a negative alias."""
+        """The text of an effect, with a minus in front for a negative alias."""
         return f"{'-' if sign < 0 else ''}{self.text(effect)}"
 
     def _order(self, effect: Effect) -> tuple[int, list[int]]:

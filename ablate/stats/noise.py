@@ -49,7 +49,7 @@ class SeedNoise:
         return (*alone, Variance(sum(shared), self.pooled.df)) if shared else alone
 
     def own_of_difference(self, index: int) -> Variance:
-        """The same from the residuals of the row and of base alone, with the row's degrees of freedom."""
+        """Variance of the difference by the residuals of the row and of base alone; degrees of freedom of the row."""
         row = self._own(index)
         return Variance(row.value + self._own(0).value, row.df)
 

@@ -121,7 +121,7 @@ class Execution(Record):
         return max(1, -(-self.micro_batch_tokens // (1 << self.halvings)))
 
     def halved(self) -> Execution:
-        """The same with a micro-batch of half the size."""
+        """These settings with a micro-batch of half the size."""
         return self.model_copy(update={"halvings": self.halvings + 1})
 
 
