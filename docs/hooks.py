@@ -23,9 +23,11 @@ COPIED = {
     "changes.md": "CHANGELOG.md",
 }  # page of the site: file of the repository
 FIGURES = {
+    "effects-*-{main}.svg": "Effects of a factorial, each with its interval",
+    "sizes-{main}.svg": "Difference of each row from base, over the sizes of the model",
     "against-base-{main}.svg": "Difference of each row from base, with its interval",
     "learning-curves.svg": "Learning curves of all runs",
-}  # file among the results, by its main metric: caption
+}  # pattern of a file among the results, by its main metric: caption
 CODE = re.compile(r"`[^`]+`")
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!\w+:|#)([^)#\s]+)(#[^)]*)?\)")
 
@@ -68,8 +70,8 @@ def figures(name: str) -> dict[str, str]:
     """Captions of a study's published figures, by file."""
     folder = ROOT / "results" / name
     main = json.loads((folder / "table.json").read_text(encoding="utf-8"))["metrics"][-1]
-    files = {file.format(main=main): caption for file, caption in FIGURES.items()}
-    return {file: caption for file, caption in files.items() if (folder / file).exists()}
+    patterns = {pattern.format(main=main): caption for pattern, caption in FIGURES.items()}
+    return {path.name: caption for pattern, caption in patterns.items() for path in sorted(folder.glob(pattern))}
 
 
 def cost(name: str) -> str:

@@ -135,7 +135,11 @@ def _unknown(metric: Metric, rows: list[Judged]) -> list[str]:
     """Smallest detectable differences of the undecided rows, and the seeds that they need."""
     if not rows:
         return []
-    seen = [size for row in rows if (size := row.verdict.minimum_detectable) is not None]
+    seen = sorted(
+        (size, row.verdict.minimum_detectable_text)
+        for row in rows
+        if (size := row.verdict.minimum_detectable) is not None
+    )
     text = f"Not known: {_names(rows)}"
     if any(row.verdict.is_early for row in rows):
         return [f"{text}, before the first look."]
@@ -144,7 +148,7 @@ def _unknown(metric: Metric, rows: list[Judged]) -> list[str]:
         why = "one seed shows no spread" if single else f"the seeds show no spread in {metric.title}"
         return [f"{text}, because {why}."]
     which = "it" if len(rows) == 1 else "them"
-    span = _span(metric, min(seen), max(seen))
+    span = " to ".join(dict.fromkeys(text for _, text in (seen[0], seen[-1])))
     text += f"; the study could only have seen differences of at least {span} {metric.title} in {which}"
     needed = [(more, row.label) for row in rows if (more := row.verdict.more_seeds) is not None]
     if not needed:
