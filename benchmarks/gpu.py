@@ -7,7 +7,8 @@ The ceilings of the device come first: a large copy and a large product. Then, f
 
 - `train`: seconds of the first step; milliseconds of a step with shapes that are new, and with shapes met before; of
   the latter the time that the host needs for launching; kernels; target tokens per second without padding; model FLOP
-  utilization, as a share of the data sheet's peak (`--peak` sets another) and of the measured product; peak memory.
+  utilization, as a share of the data sheet's peak (`--peak` sets another) and of the measured product; peak memory, and
+  its estimate.
 - `save`: seconds that a checkpoint stops training, and seconds until it is written.
 - `jobs`: several processes that train at once, and their sum of tokens per second.
 - `decode`: sentences and tokens per second, for 1000 sentences.
@@ -33,10 +34,13 @@ from workload import BATCH_TOKENS, TEST, TRAIN, row, split, trainer
 from ablate.config import DecodingConfig
 from ablate.config.cost import FORWARD_AND_BACKWARD, Lengths, forward_flops
 from ablate.config.gpu_time import GPUS
+from ablate.config.memory import peak_memory
+from ablate.data.batches import largest_padded_batch
 from ablate.data.corpus import LengthSums
 from ablate.decoding.translate import translate_ids
 from ablate.kernels.device import prepare
 from ablate.launch.devices import worker_environment
+from ablate.launch.gpu_sharing import mps
 from ablate.model import build
 from ablate.training import Trainer
 
@@ -133,10 +137,16 @@ class Bench:
             mfu=None if peak is None else flops / peak,
             share_of_product=None if self.product is None else flops / self.product,
             peak_gib=torch.cuda.max_memory_allocated() / 2**30 if self.on_gpu else None,
+            estimated_gib=self.estimate(t) / 2**30,
         )
         self.save(size, tokens, t)
         t.batches.close()
         t.saving.close()
+
+    def estimate(self, t: Trainer) -> int:
+        """The estimate of the peak memory, in bytes, for the largest batch."""
+        tokens = min(largest_padded_batch(t.train, t.config.batch_tokens), t.micro_batch_tokens)
+        return peak_memory(t.config, self.a.vocab, tokens, self.device.type)
 
     def kernels(self, t: Trainer) -> float | None:
         """Kernels of a step; None on a CPU."""
@@ -241,7 +251,8 @@ def main() -> None:
     prepare(bench.device, a.deterministic)
     only = a.only or ["ceiling", "train", "jobs", "decode"]
     if "ceiling" in only:
-        bench.emit("device", name=torch.cuda.get_device_name() if bench.on_gpu else "cpu", torch=torch.__version__)
+        name = torch.cuda.get_device_name() if bench.on_gpu else "cpu"
+        bench.emit("device", name=name, torch=torch.__version__, mps=mps())
         bench.ceilings()
     for size in a.sizes if "train" in only else ():
         for tokens in a.tokens:

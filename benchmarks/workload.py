@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from ablate.config import RowConfig, resolve_row
+from ablate.config.memory import CPU_MICRO_BATCH
 from ablate.data.corpus import Split, TokenSequences
-from ablate.launch.devices import CPU_MICRO_BATCH
 from ablate.store import RunFolder
 from ablate.tasks import TASKS
 from ablate.training import Trainer

@@ -33,6 +33,8 @@ from ablate.config.variants import (
     PositionalEncoding,
 )
 
+# Padded tokens. On a CPU, larger micro-batches are no faster and take more memory.
+CPU_MICRO_BATCH = 8192
 TOKEN_ID = 8  # bytes
 # Bytes of a logit of a chunk, while its loss and gradient are computed. On a CPU, the chunk before is still alive; in
 # bf16, a chunk whose rows are padded is copied. The compiled loss of a GPU has not been measured: its bf16 logits and

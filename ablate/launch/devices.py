@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ablate.config import RowConfig
 from ablate.config.cost import ASSUMED_LENGTH, BYTES, inner_width, optimizer_values_of, parameters
-from ablate.config.memory import peak_memory
+from ablate.config.memory import CPU_MICRO_BATCH, peak_memory
 from ablate.config.training import LOGIT_ROWS, resolve_precision
 from ablate.config.variants import ACTIVATIONS, POSITIONAL_ENCODINGS, Activation, PositionalEncoding
 from ablate.errors import UsageError
@@ -20,8 +20,6 @@ from ablate.store.machine import DETERMINISTIC_CUBLAS, PASSIVE_THREADS, cores, m
 # allocator that keeps freed memory (see `allocator`) was measured at up to 1.8 times the estimate.
 GPU_MEMORY_SHARE = 0.7
 CPU_MEMORY_SHARE = 0.4
-# On a CPU, larger micro-batches are no faster and take more memory.
-CPU_MICRO_BATCH = 8192
 PADDING = 2  # a batch of batch_tokens real tokens has fewer than this many times as many padded ones
 CUDA_CONTEXT = 600_000_000  # bytes of a GPU that each process takes for itself; assumed, not measured
 SMALLEST_MICRO_BATCH = 256

@@ -16,9 +16,10 @@ from importlib.util import find_spec
 from types import FrameType
 from typing import Any
 
+from ablate.config.memory import CPU_MICRO_BATCH
 from ablate.errors import UsageError
 from ablate.formatting import plural, size
-from ablate.launch.devices import CPU_MEMORY_SHARE, CPU_MICRO_BATCH, PADDING, SMALLEST_MICRO_BATCH, sizing_memory
+from ablate.launch.devices import CPU_MEMORY_SHARE, PADDING, SMALLEST_MICRO_BATCH, sizing_memory
 from ablate.launch.profiles import Profile
 from ablate.store.jobs import ClusterJob, JobFolder
 from ablate.store.machine import CPUS_VARIABLE, MEMORY_VARIABLE

@@ -14,7 +14,7 @@ from rich.text import Text
 from ablate.config import RowConfig, cost
 from ablate.config.cost import Lengths
 from ablate.config.gpu_time import GPU, GPUS, precision_on_gpu, seconds_per_step
-from ablate.config.memory import peak_memory
+from ablate.config.memory import CPU_MICRO_BATCH, peak_memory
 from ablate.config.plugins import parse_reference, references
 from ablate.config.training import precision_note, resolve_precision
 from ablate.errors import StoreError
@@ -43,7 +43,8 @@ class PlanRow:
     params: trained parameters.
     steps: optimizer steps; None if the configuration does not determine them.
     checkpoint_bytes: size of one checkpoint.
-    peak_memory: bytes of one process of a training, for a whole batch or its part, or for `micro_batch_tokens`.
+    peak_memory: bytes of one process of a training, for a whole batch or its part, `micro_batch_tokens`, or the largest
+        micro-batch of a CPU.
     runs: with their states, in the order of the seeds.
     """
 
@@ -222,6 +223,7 @@ def _plan_row(
 ) -> PlanRow:
     V = study.data_of(row).vocab_size
     part = -(-row.config.batch_tokens // processes)
+    tokens = min(part, row.config.micro_batch_tokens or (CPU_MICRO_BATCH if device == "cpu" else part))
     return PlanRow(
         row=row,
         V=V,
@@ -232,7 +234,7 @@ def _plan_row(
         peak_memory=peak_memory(
             row.config,
             V,
-            min(part, row.config.micro_batch_tokens or part),
+            tokens,
             device,
             parts=processes,
             processes=processes,
@@ -436,11 +438,13 @@ def precision_lines(plan: Plan) -> list[str]:
 
 def memory_line(plan: Plan) -> str:
     """The device and the batch that the memory of the rows is estimated for."""
-    on = plan.device if plan.gpu else ("a GPU" if _takes_gpu(plan.device) else "a CPU")
+    on = "a GPU" if plan.gpu is None else plan.device
     batch = "a whole batch" if plan.processes == 1 else f"one of {plan.processes} parts of a batch"
+    if plan.gpu is None and not _takes_gpu(plan.device):
+        on, batch = "a CPU", f"micro-batches of up to {CPU_MICRO_BATCH:,} tokens"
     return (
-        f"Memory is that of one process on {on} with {batch}, without padding; if it does not fit, the batch is split, "
-        "with the same result."
+        f"Memory is that of one process on {on} with {batch}; if it does not fit, the batch is split further, with the "
+        "same result."
     )
 
 

@@ -6,12 +6,11 @@ import sys
 import pytest
 
 from ablate.config import resolve_row
-from ablate.config.memory import peak_memory
+from ablate.config.memory import CPU_MICRO_BATCH, peak_memory
 from ablate.errors import UsageError
 from ablate.launch import devices
 from ablate.launch.devices import (
     CPU_MEMORY_SHARE,
-    CPU_MICRO_BATCH,
     CUDA_CONTEXT,
     GPU_MEMORY_SHARE,
     SMALLEST_MICRO_BATCH,

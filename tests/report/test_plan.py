@@ -13,7 +13,7 @@ import pytest
 from ablate.config import cost
 from ablate.config.cost import Lengths
 from ablate.config.gpu_time import GPUS, seconds_per_step
-from ablate.config.memory import peak_memory
+from ablate.config.memory import CPU_MICRO_BATCH, peak_memory
 from ablate.report import plan as plan_module
 from ablate.report.plan import (
     RATE_SAMPLES,
@@ -269,20 +269,21 @@ def test_the_time_on_the_cpu_is_from_its_runs_alone(fake, monkeypatch):
 def test_the_memory_is_that_of_the_device_and_of_a_part_of_the_batch(fake, monkeypatch):
     study, results = fake(COSTS).study, fake(COSTS).results
     said = {}
-    for gpus, device, processes in ((0, None, 1), (0, "h100", 1), (1, None, 1), (1, "cpu", 4)):
+    for gpus, device, processes in ((0, None, 1), (0, "h100", 1), (1, None, 4), (1, "cpu", 4)):
         monkeypatch.setattr(plan_module, "visible_gpus", lambda gpus=gpus: gpus)
         planned = plan_of(study, results, device, processes)
         kind = "cpu" if device == "cpu" or not (gpus or device) else "cuda"
         for row in planned.rows:
             c = row.row.config
             part = c.batch_tokens // processes
-            assert row.peak_memory == peak_memory(c, row.V, part, kind, parts=processes, processes=processes)
+            tokens = part if kind == "cuda" else min(part, CPU_MICRO_BATCH)
+            assert row.peak_memory == peak_memory(c, row.V, tokens, kind, parts=processes, processes=processes)
         said[gpus, device, processes] = memory_line(planned)
-    on_cpu, on_h100, on_gpu, in_parts = said.values()
-    assert "on a CPU with a whole batch" in on_cpu
+    on_cpu, on_h100, in_parts, asked = said.values()
+    assert "on a CPU with micro-batches of up to 8,192 tokens" in on_cpu
     assert "on h100 with a whole batch" in on_h100
-    assert "on a GPU with a whole batch" in on_gpu
-    assert "on a CPU with one of 4 parts of a batch" in in_parts
+    assert "on a GPU with one of 4 parts of a batch" in in_parts
+    assert asked == on_cpu
 
 
 @pytest.mark.parametrize(("has_bf16", "note"), [(True, False), (False, True)])
