@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablate.cli.options import study_so_far
 from ablate.errors import UsageError
 from ablate.formatting import duration, plural
 
@@ -184,7 +183,8 @@ def check(profile: Profile, study: Study, processes: int | None = 1, device: Dev
         needed_memory(profile, study)
         return
     require_slurm()
-    needed = max(sizing_memory(row.config, study.data_of(row).vocab_size, SMALLEST_MICRO_BATCH) for row in study.rows)
+    rows = (*study.rows, *(study.tuning.rows if study.tuning else ()))
+    needed = max(sizing_memory(row.config, study.data_of(row).vocab_size, SMALLEST_MICRO_BATCH) for row in rows)
     faults = refusals(profile, partitions(), needed)
     if faults:
         raise UsageError(*faults)
@@ -198,7 +198,8 @@ def describe(name: str, profile: Profile, plan: Plan, results: Results, processe
     from ablate.report.plan import seconds_elsewhere
 
     missing = plan.totals().missing
-    pilots = min(profile.workers, missing)
+    tuning = plan.missing_tuning
+    pilots = min(profile.workers, max(tuning, missing - tuning))
     if not pilots:
         return f"--on {name}: nothing to submit"
     options = " ".join(sbatch_arguments(profile.sbatch)) or f"{profile.engine}, default options"
@@ -233,24 +234,20 @@ def submit_study(
     """Prepare the study's data here and submit it; None if no run is missing.
 
     Raises:
-        UsageError: the rows are not tuned yet, or the cluster cannot give what the profile asks for.
+        UsageError: the cluster cannot give what the profile asks for.
     """
-    from ablate.launch.launch import missing_runs, prepare
+    from ablate.launch.launch import missing_in_stages, prepare, stages_of
     from ablate.launch.submission import freeze, submit
     from ablate.store.jobs import open_jobs
 
-    if study.pending_tuning is not None:
-        raise UsageError(
-            f"{study.path}: --on: the rows are not tuned yet, and pilots do not tune; use `ablate run` first"
-        )
-    part = study_so_far(study, results)
-    if missing_runs(part, results, retry_failed, retry_elsewhere=True):  # else the cluster is not needed
+    if missing_in_stages(study, results, retry_failed).ids:  # else the cluster is not needed
         check(profile, study, processes, device)
-    prepare(part, results, log)
+    for stage in stages_of(study, results):
+        prepare(stage, results, log)
     if retry_failed:
-        for id in missing_runs(part, results, retry_failed=True):
+        for id in missing_in_stages(study, results, retry_failed=True).ids:
             results.run(id).failure.unlink(missing_ok=True)
-    if not missing_runs(part, results, retry_elsewhere=True):
+    if not missing_in_stages(study, results).ids:
         log("nothing to submit: every run has ended")
         return None
     for other in open_jobs(results, study.name):

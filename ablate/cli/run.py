@@ -95,7 +95,7 @@ def command(
 ) -> None:
     """Train missing runs, resume interrupted ones, and print the table."""
     from ablate.cli.live import LiveView
-    from ablate.launch import launch, launch_looks, launched
+    from ablate.launch import launch, launch_stages, launched
     from ablate.launch.devices import gpus_for_run
     from ablate.loggers import Mirror, select_loggers
     from ablate.report import render
@@ -142,13 +142,12 @@ def command(
         if part.pending_tuning is not None:
             runs, rows = part.pending_tuning.total_runs, sum(row.tuning is not None for row in part.rows)
             console.print(f"{plural(runs, 'tuning run')} for {plural(rows, 'row')}, then the runs themselves.")
-            execute(part.pending_tuning)
-            part = settle(part, root)
-        return launch_looks(part, root, execute, lambda line: console.print(line, soft_wrap=True))
+        return launch_stages(part, root, execute, lambda line: console.print(line, soft_wrap=True))
 
     def submit_and_watch(settings: Profile) -> Launch:
         render.claim(content, root)  # the closing job publishes
-        with LiveView(content, root, console) as view, Mirror(content, root, loggers, view.log):
+        first = content.pending_tuning or content
+        with LiveView(first, root, console) as view, Mirror(first, root, loggers, view.log):
             job = submit_study(
                 content,
                 root,
@@ -165,7 +164,11 @@ def command(
                 raise typer.Exit
             if job is not None:
                 view.watch(until=lambda: job.is_closed)
-        return launched(study_so_far(content, root), root)
+        chosen = settle(content, root)
+        if job is not None and first is not content:
+            with LiveView(chosen, root, console) as view, Mirror(chosen, root, loggers, view.log):
+                view.watch(until=lambda: job.is_closed)
+        return launched(study_so_far(chosen, root), root)
 
     try:
         if profile is not None:
@@ -236,7 +239,10 @@ def _refuse_without_effect(on_cluster: bool, detach: bool, has_budget: bool, has
     if detach and not on_cluster:
         raise UsageError("--detach has an effect only with --on")
     if on_cluster and has_budget:
-        raise UsageError("--budget is for this machine; with --on, limit the job by --time, --rows or --seeds")
+        raise UsageError(
+            "--budget is for this machine; the time of a job on a cluster is --time for each of its pilots, "
+            "and --rows and --seeds make it smaller"
+        )
     if detach and has_loggers:
         raise UsageError("--log needs this command to go on; leave out --detach")
 

@@ -36,7 +36,7 @@ from ablate.store.files import write_bytes
 from ablate.store.records import Execution, RunRecord
 from ablate.store.score_cache import damage_of_predictions
 from ablate.store.status import NO_DECODING, damage_of, read_failure
-from ablate.study import Run, Study
+from ablate.study import Run, Study, settle
 
 # Between two progress reports of a run, if several launchers share a file system.
 SHARED_REPORT_SECONDS = 10.0
@@ -106,8 +106,9 @@ def launch(
         Interrupted: a signal came; everything is saved.
     """
     results = Results(results.root.absolute())  # workers may have another working directory
-    wanted = list(study.runs())  # those that wait for tuning count, but cannot be trained
-    runs = {run.id: run for run in wanted if not run.awaits_tuning}
+    runs = {run.id: run for run in study.runs() if not run.awaits_tuning}
+    if not runs:  # tuning runs have failed, or others hold them
+        return launched(study, results)
     largest = max(run.data.vocab_size for run in runs.values())
     total = runs_of_pilot(study.total_runs, share.of) if share else study.total_runs
     shares_gpus = jobs == "auto" and bool(usable_gpus(device))
@@ -149,6 +150,47 @@ def launch(
 
         Scheduler(executor, job_for, results.run, outcome_of, watcher, control).run(missing)
     return launched(study, results)
+
+
+def launch_stages(
+    study: Study,
+    results: Results,
+    execute: Callable[[Study], Launch],
+    log: Callable[[str], None],
+    is_over: IsOver = has_ended,
+) -> Launch:
+    """Execute a study in stages: its tuning runs, then the rows whose values they have chosen, look by look.
+
+    Choices follow from the results on disk, so that several launchers of one results root agree. If others hold the
+    last tuning runs, the rows that are chosen already go first.
+
+    Args:
+        study: to execute, with the choices made so far.
+        results: root of the results.
+        execute: launches a part of the study, and returns when each of its runs has ended, or is left to others.
+        log: receives a line after each look.
+        is_over: whether a run has ended for all launchers.
+
+    Returns:
+        The outcome of the last part.
+
+    Raises:
+        StoreError: a result is damaged.
+        Interrupted: a signal came; everything is saved.
+    """
+    while True:
+        if study.pending_tuning is not None:
+            execute(study.pending_tuning)
+            study = settle(study, results)
+        outcome = launch_looks(study, results, execute, log, is_over)
+        waiting, study = _waiting(study), settle(study, results)
+        if _waiting(study) == waiting:
+            return outcome
+
+
+def _waiting(study: Study) -> set[str]:
+    """Labels of the rows whose tuning runs are missing."""
+    return {row.label for row in study.rows if row.awaits_tuning}
 
 
 def launch_looks(
@@ -223,6 +265,8 @@ def prepare(study: Study, results: Results, log: Callable[[str], None]) -> dict[
     }
     usable = []
     for run in runs:
+        if run.awaits_tuning:
+            continue
         folder = results.run(run.id)
         for path in folder.make_room():
             log(f"{path}: is a folder in the place of a file, or the reverse; renamed to {path.name}.damaged")
@@ -255,6 +299,45 @@ def missing_runs(
     """
     ids = [run.id for run in study.runs() if not run.awaits_tuning]
     return [id for id in ids if _is_missing(study, results, id, retry_failed, retry_elsewhere)]
+
+
+@dataclass(frozen=True)
+class MissingRuns:
+    """Ids of the runs of a study that can be executed now, by stage, and how many rows' runs wait for tuning runs."""
+
+    tuning: list[str]
+    rows: list[str]
+    waiting: int
+
+    @property
+    def ids(self) -> list[str]:
+        """All that can be executed now."""
+        return list(dict.fromkeys([*self.tuning, *self.rows]))
+
+    @property
+    def at_once(self) -> int:
+        """The most runs that can be executed at the same time, now or after tuning."""
+        return max(len(self.tuning), len(self.rows) + (self.waiting if self.tuning else 0))
+
+
+def stages_of(study: Study, results: Results) -> tuple[Study, ...]:
+    """The parts of a study that can be executed now: tuning runs that some row waits for, and rows up to the look."""
+    part = position_of(study, results).study if study.looks else study
+    return (part,) if study.pending_tuning is None else (study.pending_tuning, part)
+
+
+def missing_in_stages(study: Study, results: Results, retry_failed: bool = False) -> MissingRuns:
+    """The runs that launchers on several hosts would execute.
+
+    Args:
+        study: with the choices of its tuning runs, as far as they are made.
+        results: root of the results.
+        retry_failed: include failed runs.
+    """
+    *before, part = stages_of(study, results)
+    tuning = [id for stage in before for id in missing_runs(stage, results, retry_failed, retry_elsewhere=True)]
+    rows = missing_runs(part, results, retry_failed, retry_elsewhere=True)
+    return MissingRuns(tuning, rows, sum(run.awaits_tuning for run in part.runs()))
 
 
 def _is_missing(

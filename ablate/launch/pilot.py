@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, AblateError, Interrupted
 from ablate.formatting import duration, plural
 from ablate.launch.executor import devices_text
-from ablate.launch.launch import Launch, Share, launch, launch_looks
+from ablate.launch.launch import Launch, Share, launch, launch_stages
 from ablate.launch.scheduler import Control
 from ablate.launch.slurm import START_SECONDS, Task
 from ablate.launch.submission import CANCELLED, open_job
@@ -31,7 +31,7 @@ from ablate.store import Results, State
 from ablate.store.jobs import REPORT_SECONDS, ClusterJob, JobFolder, PilotPhase, PilotReport
 from ablate.store.machine import process_mark
 from ablate.store.status import read_failure, read_progress
-from ablate.study import Study
+from ablate.study import Study, settle
 
 if TYPE_CHECKING:
     from ablate.data.corpus import Corpus
@@ -227,6 +227,7 @@ def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
         signal.signal(number, before_launch)
 
     def execute(part: Study) -> Launch:
+        pilot.labels |= run_labels(part)
         return launch(
             part,
             folder.results,
@@ -242,9 +243,9 @@ def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
 
     is_over = partial(has_ended_everywhere, folder.results)
     try:
-        outcome = launch_looks(study, folder.results, execute, log, is_over)
+        outcome = launch_stages(study, folder.results, execute, log, is_over)
         if study.looks is not None:
-            log(position_of(study, folder.results, is_over).text)
+            log(position_of(settle(study, folder.results), folder.results, is_over).text)
     except Interrupted:
         return pilot.leave(None)
     except AblateError as error:

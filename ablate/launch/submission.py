@@ -12,9 +12,8 @@ from ablate.errors import AblateError, StoreError
 from ablate.formatting import plural
 from ablate.launch import ray_cluster, slurm
 from ablate.launch.executor import Device
-from ablate.launch.launch import check_disk_space_of, missing_runs
+from ablate.launch.launch import MissingRuns, check_disk_space_of, missing_in_stages, stages_of
 from ablate.launch.profiles import Profile
-from ablate.report.looks import position_of
 from ablate.store import Results
 from ablate.store.files import write_bytes
 from ablate.store.jobs import ClusterJob, JobFolder, Submission, new_job
@@ -58,7 +57,7 @@ def freeze(
     """
     folder = new_job(results, study.name)
     write_bytes(folder.study, study.text.encode())
-    for run in study.runs():
+    for run in study.all_runs():
         for plugin in study.plugins_of(run):
             _write_module(folder.study.parent, plugin.module, study.plugin_sources[str(plugin.digest)])
     # The frozen study is in another folder than its data.
@@ -87,7 +86,7 @@ def freeze(
         device="cuda" if device == "auto" and slurm.asked_gpus(settings) else device,
         slots=slots,
         processes=processes,
-        runs=tuple(run.id for run in study.runs()),
+        runs=_fixed_runs(study),
         time=time.time(),
         address=settings.address,
         cpus=settings.each.cpus,
@@ -97,6 +96,13 @@ def freeze(
     # Last: a folder without job.json is not a job, so a pilot never sees half of one.
     job.write(folder.job, once=True)
     return folder
+
+
+def _fixed_runs(study: Study) -> tuple[str, ...]:
+    """Ids of the runs that follow from the study alone: all but those of tuned rows."""
+    fixed = {run.id for row in study.rows if row.tuning is None for run in study.runs_of(row)}
+    fixed.update(run.id for run in (study.tuning.runs() if study.tuning else ()))
+    return tuple(run.id for run in study.all_runs() if run.id in fixed)
 
 
 def _write_module(folder: Path, module: str, source: bytes) -> None:
@@ -117,7 +123,7 @@ def open_job(folder: JobFolder) -> tuple[ClusterJob, Study]:
     """
     job = folder.read_job()
     study = settle(read_study(folder.study, Selection(job.overrides, job.rows, job.seeds)), folder.results)
-    if tuple(run.id for run in study.runs()) != job.runs:
+    if set(_fixed_runs(study)) != set(job.runs):
         raise StoreError(
             f"{folder.path}: this version of ablate reads other runs from the frozen study; submit it again"
         )
@@ -131,12 +137,14 @@ def submit(folder: JobFolder, job: ClusterJob, study: Study) -> Submitted | None
         StoreError: the disk is too small.
         UsageError: the cluster refuses.
     """
-    study = position_of(study, folder.results).study if study.looks else study
-    missing = missing_runs(study, folder.results, retry_elsewhere=True)
-    if not missing:
+    missing = missing_in_stages(study, folder.results)
+    if not missing.ids:
         return None
-    pilots = min(job.workers, len(missing))
-    check_disk_space_of(study, folder.results, missing, pilots)
+    pilots = min(job.workers, missing.at_once)
+    for stage in stages_of(study, folder.results):
+        of_stage = missing.tuning if stage is study.pending_tuning else missing.rows
+        if of_stage:
+            check_disk_space_of(stage, folder.results, of_stage, pilots)
     work = work_done(study, folder.results)
     ids: tuple[str, ...]
     closing: str | None
@@ -149,10 +157,17 @@ def submit(folder: JobFolder, job: ClusterJob, study: Study) -> Submitted | None
     return Submitted(folder, pilots, ids, closing)
 
 
+def _nothing_left(missing: MissingRuns) -> str:
+    """Why nothing is left to do."""
+    if not missing.waiting:
+        return "nothing is left to do"
+    return f"tuning runs have failed, and {plural(missing.waiting, 'run')} wait for them; see `ablate status`"
+
+
 def work_done(study: Study, results: Results) -> int:
     """Steps that the runs of a study have made so far, and one for each result: grows if and only if work is done."""
     total = 0
-    for run in study.runs():
+    for run in study.all_runs():
         folder = results.run(run.id)
         progress = read_progress(folder)
         total += (progress.step or 0 if progress else 0) + folder.result.exists()
@@ -162,12 +177,11 @@ def work_done(study: Study, results: Results) -> int:
 def submit_again(folder: JobFolder, log: Callable[[str], None]) -> None:
     """After all pilots have ended: submit again if runs are missing, work was done and the bound is not reached."""
     job, study = open_job(folder)
-    study = position_of(study, folder.results).study if study.looks else study
-    submissions = folder.read_submissions()
-    missing = missing_runs(study, folder.results, retry_elsewhere=True)
+    submissions, found = folder.read_submissions(), missing_in_stages(study, folder.results)
+    missing = found.ids
     reason = ""
     if not missing:
-        reason = "nothing is left to do"
+        reason = _nothing_left(found)
     elif job.engine == "manual":
         log(f"{plural(len(missing), 'run')} left for further pilots")
         return

@@ -139,6 +139,12 @@ class Plan:
                     runs[run.id] = (row, state)
         return runs
 
+    @property
+    def missing_tuning(self) -> int:
+        """Number of tuning runs that are neither done nor diverged."""
+        states = {run.id: state for row in self.tuning for run, state in row.runs}
+        return sum(state not in ("done", "diverged") for state in states.values())
+
     def totals(self) -> Totals:
         """Sums over the runs."""
         runs = self.runs.values()

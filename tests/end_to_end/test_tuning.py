@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 from ablate.store import Results
+from ablate.store.jobs import jobs_of
 from ablate.study import settle
 from tests.cli.inside import inside
 from tests.end_to_end.conftest import Trained
@@ -56,3 +57,31 @@ def test_a_tuned_study_is_trained_in_two_phases_and_then_complete(tuned):
     checked = tuned.ask("verify", "--stored")
     assert checked.code == 0
     assert "of 6 runs" in checked.out
+
+
+def test_pilots_tune_and_then_train_the_chosen_rows(tuned):
+    plan = tuned.ask("plan", "--on", "manual", "--workers", "3")
+    assert "--on manual: 3 pilots (manual, default options) for 6 runs" in plan.out
+    submitted = tuned.run("--on", "manual", "--workers", "9", "--device", "cpu", "--detach")
+    assert submitted.code == 0, submitted.err
+    results = Results(tuned.root)
+    (job,) = jobs_of(results, "tiny")
+    assert f"job {job.id}: ready for 4 pilots" in submitted.out  # 4 tuning runs, then 2 runs
+    pilot = inside("work", "--job", job.path)
+    assert pilot.code == 0, pilot.err
+    lines = [line.split(" ", 2)[2] for line in pilot.out.splitlines()]
+    ends = [line.removeprefix("done     ") for line in lines if line.startswith("done")]
+    assert sorted(ends[:4]) == [
+        "A norm_position=pre: learning_rate=0.05",
+        "A norm_position=pre: learning_rate=1e-05",
+        "base: learning_rate=0.05",
+        "base: learning_rate=1e-05",
+    ]
+    assert sorted(ends[4:]) == ["A norm_position=pre", "base"]
+    assert lines[-1] == "left: nothing is left to do"
+    assert inside("work", "--job", job.path, "--close").code == 0  # the frozen study reads the same after the choice
+    study = settle(tuned.study, results)
+    assert [row.config.learning_rate for row in study.rows] == [0.05, 0.05]
+    before = stamps(tuned.root / "runs")
+    assert tuned.run().code == 0
+    assert stamps(tuned.root / "runs") == before

@@ -90,6 +90,16 @@ class Trial:
         """Wait until a run is somewhere in its middle."""
         self.slurm.wait_for(lambda: any(0 < step < 400 for step in self.steps()), "a run in training", END_SECONDS)
 
+    def training(self) -> dict[int, str]:
+        """Processes that train runs now, each with its run."""
+        found = {}
+        for id in self.ids:
+            folder = self.results.run(id)
+            report = read_progress(folder)
+            if report and folder.lease.exists() and 0 < (report.step or 0) < 400:
+                found[report.pid] = id
+        return found
+
     def let_end(self) -> None:
         """Wait until no job of Slurm is left; jobs that were put back into the queue start at once."""
 

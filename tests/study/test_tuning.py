@@ -1,6 +1,7 @@
 """`tune`: candidates, tuning runs and the choice among them; nothing of it moves the id of another run."""
 
 import math
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -8,13 +9,14 @@ from hypothesis import strategies as st
 
 from ablate.config import resolve_row, run_id
 from ablate.errors import StoreError
+from ablate.launch.launch import Launch, launch_stages, missing_in_stages
 from ablate.report.budget import fit
 from ablate.report.plan import plan_of
 from ablate.report.table import table_of
 from ablate.store import Results, state_of
 from ablate.study import Selection, read_study, settle
 from ablate.study.tuning import Candidate, Tuning
-from tests.records import a_provenance, a_result, a_run
+from tests.records import a_failure, a_provenance, a_result, a_run
 from tests.report.fakes import Fake
 
 TUNE = "tune: {grid: {learning_rate: [0.001, 0.01, 0.1]}, seeds: [101, 102], steps: 0.5}\n"
@@ -239,3 +241,45 @@ def test_rows_and_seeds_of_the_command_line_select_the_tuning_runs_of_these_rows
     part = read_study(path, Selection(rows=["fixed"], seeds="7"))
     assert [row.group for row in part.tuning.rows] == ["base"] * 3
     assert part.tuning.seeds == (101, 102)
+
+
+def test_launchers_take_rows_that_are_chosen_while_others_hold_tuning_runs(study, results):
+    """Another launcher holds A's tuning runs, and ends them while this one trains base."""
+    parts = []
+
+    def end(label):
+        for value in (0.001, 0.01, 0.1):
+            finish(study, results, label, value, value, value)
+
+    def execute(part):
+        known = [row.label for row in part.rows if not row.awaits_tuning]
+        parts.append(known)
+        if len(parts) == 1:
+            end("base")
+        if len(parts) == 2:
+            end("A norm_position=pre")
+        return Launch(len(known), Counter())
+
+    assert launch_stages(study, results, execute, print).runs == 4
+    assert [len(part) for part in parts] == [6, 3, 4]
+    assert parts[1] == ["base", *(row.label for row in study.rows[2:])]
+
+
+def test_without_a_choice_no_run_that_waits_is_executed_and_the_stages_end(study, results):
+    """All tuning runs have failed."""
+    parts = []
+
+    def execute(part):
+        parts.append(part)
+        return Launch(0, Counter())
+
+    launch_stages(study, results, execute, print)
+    assert [[row.awaits_tuning for row in part.rows] for part in parts] == [[False] * 6, [True, True, False, False]]
+    found = missing_in_stages(study, results)
+    assert (len(found.tuning), len(found.rows), found.waiting) == (12, 4, 4)
+    assert found.at_once == 12
+    for id in found.tuning:
+        results.run(id).path.mkdir(parents=True, exist_ok=True)
+        a_failure(hosts=("here", "there")).write(results.run(id).failure)
+    found = missing_in_stages(study, results)
+    assert (len(found.tuning), len(found.rows), found.waiting, found.at_once) == (0, 4, 4, 4)
