@@ -186,10 +186,13 @@ def test_a_cpu_is_sized_as_ever(fields, expected):
 
 
 def test_a_micro_batch_of_several_processes_leaves_room_for_the_sums_of_gradients():
-    need = peak_memory(BIG, 37_000, 1000, "cuda")
-    sums = peak_memory(BIG, 37_000, 1000, "cuda", parts=2, processes=2) - need
-    for peers, memory, expected in (((), need, 1000), (("cuda:1",), need + sums, 1000), ((), need - 1, 500)):
-        assert micro_batch(BIG, 37_000, Slot("0", "cuda:0", 1, memory, peers), 1000) == expected
+    large = resolve_row({"preset": "big", "n_layers": 12})
+    alone = peak_memory(large, 8000, 512, "cuda")
+    together = peak_memory(large, 8000, 512, "cuda", parts=2, processes=2)
+    assert together > alone
+    for peers, fits in (((), alone), (("cuda:1",), together)):
+        for memory, expected in ((fits, 512), (fits - 1, 256)):
+            assert micro_batch(large, 8000, Slot("0", "cuda:0", 1, memory, peers), 512) == expected
 
 
 def test_a_micro_batch_has_a_minimum():
