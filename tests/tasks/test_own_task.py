@@ -183,7 +183,8 @@ def test_it_is_not_exported(trained, tmp_path):
 
 def test_new_texts_are_labelled_by_translate(folder, trained):
     study = folder / "colors.yaml"
-    done = ablate("translate", study, "base", "--results", trained, input="the house is red today\n\nthe car is blue today\n")
+    texts = "the house is red today\n\nthe car is blue today\n"
+    done = ablate("translate", study, "base", "--results", trained, input=texts)
     assert done.stdout == "red\n\nblue\n"
 
 
