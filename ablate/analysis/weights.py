@@ -83,7 +83,7 @@ def attention_weights(
     Args:
         run: the trained model with its tokenizers.
         sentence: in the source language, or a text; None for the first of the test split.
-        translation: the text that the decoder reads; None for the run's own prediction, by the task's beam search.
+        translation: the text that the decoder reads; None for the run's prediction, decoded as by its row.
         layers: the attention layers of interest.
 
     Raises:
@@ -183,7 +183,9 @@ def _token_ids(
     refuse_too_long(config, "--sentence", len(source))
     if translation is None:
         device = run.model.output_matrix.device
-        (target,) = translate_ids(run.model, [source], task.decoding, device)
+        decoding = run.row.config if run.row else task.decoding
+        constrain = task.constrain(run.corpus, decoding)
+        (target,) = translate_ids(run.model, [source], decoding, device, constrain=constrain)
     else:
         (target,) = tokenizer.encode([translation.strip()])
         if not target:

@@ -16,7 +16,7 @@ from ablate.cli.options import (
     RowOfStudy,
     RunOrStudy,
     SeedOfRow,
-    find_finished_run,
+    find_finished_row,
     torch_device,
 )
 from ablate.errors import UsageError
@@ -96,11 +96,11 @@ def command(
 
     # Invalid paths are reported before the model is loaded, which takes seconds.
     check_paths(out or [])
-    folder = find_finished_run(Results(results), run, row, seed)
+    folder, named = find_finished_row(Results(results), run, row, seed)
     from ablate.analysis.weights import attention_layers
     from ablate.run.inference import attention_run
 
-    opened = attention_run(folder, Results(results), torch_device(device))
+    opened = attention_run(folder, Results(results), torch_device(device), named)
     among = attention_layers(opened.model, [one.value for one in kind or ()], layer or ())
     if importance:
         _importance(folder.id, _measure(opened, among, pairs), format, out or [])

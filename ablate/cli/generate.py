@@ -14,7 +14,7 @@ from ablate.cli.options import (
     RowOfStudy,
     RunOrStudy,
     SeedOfRow,
-    find_finished_run,
+    find_finished_row,
 )
 from ablate.store import Results
 from ablate.streams import print_data, print_json
@@ -50,12 +50,12 @@ def command(
 ) -> None:
     """Generate text with a trained language model."""
     root = Results(results)
-    folder = find_finished_run(root, run, row, seed)
+    folder, named = find_finished_row(root, run, row, seed)
     given = {"generated_tokens": tokens, "temperature": temperature, "top_k": top_k}
     from ablate.run.inference import generate
 
     settings = {name: value for name, value in given.items() if value is not None}
-    texts = generate(folder, root, prompt, count, draw, settings)
+    texts = generate(folder, root, prompt, count, draw, settings, named)
     if format is OutputFormat.json:
         lines = [{"draw": draw + index, "text": text} for index, text in enumerate(texts)]
         print_json({"run": folder.id, "texts": lines})

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     import torch
     from rich.progress import Progress, TaskID
 
-    from ablate.config import RowConfig
     from ablate.report.table import Table
-    from ablate.study import Study
+    from ablate.study import Row, Study
 
 
 class OutputFormat(str, Enum):
@@ -186,8 +185,8 @@ def find_run(results: Results, run: str, row: str | None = None, seed: int | Non
     return _find(results, run, row, seed)[0]
 
 
-def _find(results: Results, run: str, row: str | None, seed: int | None) -> tuple[RunFolder, RowConfig | None]:
-    """The run, and the configuration of the row that names it; None if its id does."""
+def _find(results: Results, run: str, row: str | None, seed: int | None) -> tuple[RunFolder, Row | None]:
+    """The run, and the row that names it; None if its id does."""
     if row is not None or Path(run).is_file() or Path(run).suffix in (".yaml", ".yml"):
         return _run_of_row(results, Path(run), row or "base", seed)
     if seed is not None:
@@ -202,7 +201,7 @@ def _find(results: Results, run: str, row: str | None, seed: int | None) -> tupl
     return results.run(matches[0]), None
 
 
-def _run_of_row(results: Results, path: Path, name: str, seed: int | None) -> tuple[RunFolder, RowConfig]:
+def _run_of_row(results: Results, path: Path, name: str, seed: int | None) -> tuple[RunFolder, Row]:
     from ablate.study import Selection, read_study, settle
     from ablate.study.select import find_row
 
@@ -217,7 +216,7 @@ def _run_of_row(results: Results, path: Path, name: str, seed: int | None) -> tu
         raise UsageError(
             f'{results.root}: row "{row.label}" with seed {run.seed} is pending; `ablate run {path}` trains it'
         )
-    return folder, row.config
+    return folder, row
 
 
 def find_finished_run(results: Results, run: str, row: str | None = None, seed: int | None = None) -> RunFolder:
@@ -232,16 +231,16 @@ def find_finished_run(results: Results, run: str, row: str | None = None, seed: 
 
 def find_finished_row(
     results: Results, run: str, row: str | None = None, seed: int | None = None
-) -> tuple[RunFolder, RowConfig | None]:
-    """Find a finished run, and the configuration of the row that names it; None if the run's id was given.
+) -> tuple[RunFolder, Row | None]:
+    """Find a finished run, and the row that names it; None if the run's id was given.
 
     Rows that differ in decoding share a run, so that its id does not name a row. Errors as for `find_finished_run`.
     """
-    folder, config = _find(results, run, row, seed)
+    folder, named = _find(results, run, row, seed)
     result = folder.read_result()
     if result is None or result.outcome != "done":
         raise UsageError(f"run {folder.id} is not done; `ablate run STUDY` finishes it")
-    return folder, config
+    return folder, named
 
 
 def torch_device(choice: Device) -> torch.device:

@@ -127,6 +127,6 @@ def _attention(table: Table, root: Results, sentence: str) -> Attention:
     from ablate.plotting import render
     from ablate.run.inference import attention_run
 
-    opened = attention_run(root.run(run.id), root)
+    opened = attention_run(root.run(run.id), root, row=base)
     weights = attention_weights(opened, sentence, None, attention_layers(opened.model, [], ()))
     return Attention(base.label, run.id, sentence, render(draw_weights(weights, run.id), "svg"))

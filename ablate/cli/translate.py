@@ -43,11 +43,12 @@ def command(
     With a study, the decoding settings of the row apply: beam size, length penalty, limits, constraint. With a run id,
     the task's defaults apply.
     """
-    folder, config = find_finished_row(Results(results), run, row, seed)
+    folder, named = find_finished_row(Results(results), run, row, seed)
     sentences = _read_lines()  # all of them, since batches are sorted by length
     from ablate.run.inference import translate_text
 
-    texts = translate_text(folder, Results(results), sentences, config, beam=beam, alpha=alpha)
+    decoding = named.config if named else None
+    texts = translate_text(folder, Results(results), sentences, decoding, beam=beam, alpha=alpha)
     for number, line in enumerate(texts, 1):
         if line is None:
             echo(f"standard input:{number}: the prediction is not valid; the line is empty", err=True)

@@ -21,6 +21,7 @@ from ablate.model import Transformer
 from ablate.run.pipeline import load_model
 from ablate.store import Results, RunFolder
 from ablate.store.records import Result, RunRecord
+from ablate.study import Row
 from ablate.tasks import TASKS, LanguageModel, MaskedLanguageModel, SequenceToSequence, Task, task_of
 
 CPU = torch.device("cpu")
@@ -28,22 +29,32 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class LoadedRun:
-    """A finished run: its records, task, corpus, and the weights of its chosen step in evaluation mode."""
+    """A finished run: its records, task, corpus, and the weights of its chosen step in evaluation mode.
+
+    row: the row whose settings decode; None if the run's id was given, which names no row.
+    """
 
     record: RunRecord
     task: Task
     corpus: Corpus
     model: Transformer
     result: Result
+    row: Row | None = None
 
     @property
     def config(self) -> RowConfig:
-        """The row's configuration."""
-        return self.record.config
+        """The row's configuration; with a run's id that of the row that began the run."""
+        return self.row.config if self.row else self.record.config
 
 
-def load_run(folder: RunFolder, results: Results, device: torch.device = CPU) -> LoadedRun:
+def load_run(folder: RunFolder, results: Results, device: torch.device = CPU, row: Row | None = None) -> LoadedRun:
     """Load a finished run.
+
+    Args:
+        folder: of the run.
+        results: the results root.
+        device: of the weights.
+        row: the row whose settings and test split are used, of several that share the run.
 
     Raises:
         StoreError: the run is not finished, or the run or its corpus is damaged.
@@ -52,15 +63,16 @@ def load_run(folder: RunFolder, results: Results, device: torch.device = CPU) ->
     if record is None or result is None:
         raise StoreError(f"{folder.path}: is not a finished run")
     prepare(device)
-    task, corpus = task_of(record.task, folder.sources), Corpus(_corpus(results, result))
+    task, corpus = task_of(record.task, folder.sources), Corpus(_corpus(results, result, row))
     # 1: the weights of the chosen step alone, whatever the study averages.
     model = load_model(folder, record.config, task, corpus, result, 1, device)
-    return LoadedRun(record, task, corpus, model, result)
+    return LoadedRun(record, task, corpus, model, result, row)
 
 
-def _corpus(results: Results, result: Result) -> Path:
-    """The corpus that the run was trained on, or one that it decoded: they differ only in the test split."""
-    names = [result.corpus, *(decoding.corpus for decoding in result.decodings.values())]
+def _corpus(results: Results, result: Result, row: Row | None) -> Path:
+    """The corpus that the row decoded, else the one of the training, or of a decoding: only the test splits differ."""
+    of_row = [result.decodings[row.decoding].corpus] if row and row.decoding in result.decodings else []
+    names = [*of_row, result.corpus, *(decoding.corpus for decoding in result.decodings.values())]
     return results.corpus(next(filter(results.has_corpus, names), names[0]))
 
 
@@ -75,10 +87,12 @@ def sequence_run(folder: RunFolder, results: Results, device: torch.device = CPU
     return load_run(folder, results, device)
 
 
-def language_model_run(folder: RunFolder, results: Results, device: torch.device = CPU) -> LoadedRun:
+def language_model_run(
+    folder: RunFolder, results: Results, device: torch.device = CPU, row: Row | None = None
+) -> LoadedRun:
     """Load a finished run of a language model; errors as for `sequence_run`."""
     _refuse_other_tasks(folder, LanguageModel)
-    return load_run(folder, results, device)
+    return load_run(folder, results, device, row)
 
 
 def masked_language_model_run(folder: RunFolder, results: Results, device: torch.device = CPU) -> LoadedRun:
@@ -87,10 +101,10 @@ def masked_language_model_run(folder: RunFolder, results: Results, device: torch
     return load_run(folder, results, device)
 
 
-def attention_run(folder: RunFolder, results: Results, device: torch.device = CPU) -> LoadedRun:
+def attention_run(folder: RunFolder, results: Results, device: torch.device = CPU, row: Row | None = None) -> LoadedRun:
     """Load a finished run whose attention can be shown; errors as for `sequence_run`."""
     _refuse_other_tasks(folder, SequenceToSequence, LanguageModel, MaskedLanguageModel)
-    return load_run(folder, results, device)
+    return load_run(folder, results, device, row)
 
 
 def _refuse_other_tasks(folder: RunFolder, *classes: type[Task]) -> None:
@@ -105,7 +119,13 @@ def _refuse_other_tasks(folder: RunFolder, *classes: type[Task]) -> None:
 
 
 def generate(
-    folder: RunFolder, results: Results, prompt: str, count: int, seed: int, settings: Mapping[str, Any]
+    folder: RunFolder,
+    results: Results,
+    prompt: str,
+    count: int,
+    seed: int,
+    settings: Mapping[str, Any],
+    row: Row | None = None,
 ) -> Iterator[str]:
     """Texts that continue a prompt, from the weights of the chosen step, with seeds from `seed` on.
 
@@ -116,12 +136,13 @@ def generate(
         count: of texts.
         seed: of the first text.
         settings: decoding fields that replace those of the row.
+        row: the row whose settings generate; by default, the one that began the run.
 
     Raises:
         UsageError: the run has another task.
         StoreError: the run is not finished, or the run or its corpus is damaged.
     """
-    run = language_model_run(folder, results)
+    run = language_model_run(folder, results, row=row)
     config = run.config.model_copy(update=dict(settings))
     for number in range(seed, seed + count):
         yield prompt + generate_text(run.model, run.corpus.tokenizer, prompt, config, number)

@@ -1,6 +1,7 @@
 """Recorded weights follow the formula, recording changes nothing, and statistics are as computed by hand."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,8 +10,10 @@ from ablate.analysis.weights import attention_layers, attention_weights, head_st
 from ablate.config.plugins import source_hash
 from ablate.data.tokenizer import BOS, EOS
 from ablate.errors import DataError, UsageError
+from ablate.study import Row
+from ablate.tasks import SequenceToSequence
 from tests.analysis.by_hand import weights as by_hand
-from tests.analysis.runs import SENTENCE, TRANSLATION, opened
+from tests.analysis.runs import SENTENCE, TRANSLATION, corpus_in, opened
 from tests.model.small import small_model
 
 SOURCE, TARGET = [5, 7, 11, 13, EOS], [BOS, 17, 19]
@@ -253,3 +256,16 @@ def test_a_single_token_has_no_neighbors():
 def test_uniform_weights_have_the_entropy_of_their_number():
     (head,) = head_statistics(by_hand([[[0.2] * 5] * 5]))
     assert head.entropy == pytest.approx(math.log(5))
+
+
+def test_the_default_translation_is_decoded_as_by_the_row_that_is_named(tmp_path):
+    run = opened(*corpus_in(tmp_path))
+    assert isinstance(run.task, SequenceToSequence)
+    lengths = {}
+    for extra in (0, 9):
+        config = run.config.model_copy(update={"max_extra_length": extra, "beam": 1})
+        layers = attention_layers(run.model, (), ())
+        seen = attention_weights(replace(run, row=Row("A", "A", config, "")), SENTENCE, None, layers)
+        lengths[extra] = len(seen.target) - 1, len(seen.source) - 1  # without the marks
+    assert lengths[0][0] <= lengths[0][1]
+    assert lengths[0][0] < lengths[9][0]

@@ -146,6 +146,17 @@ def test_generate_continues_a_prompt_by_run_and_by_row(folder, trained):
     assert inside("generate", *greedy, "--draw", 1).out == inside("generate", *greedy, "--draw", 2).out
 
 
+def test_generate_uses_the_settings_of_the_row_that_is_named(folder, trained):
+    """Rows that differ in decoding share the run, whose id stands for the one that began it."""
+    (folder / "cold.yaml").write_text(STUDY + "  cold: {set: {temperature: 0.0, generated_tokens: 7}}\n")
+    words = ("--results", trained, "--prompt", "abc")
+    cold = inside("generate", folder / "cold.yaml", "cold*", *words)
+    assert cold.code == 0
+    given = ("--temperature", "0", "--tokens", "7")
+    assert cold.out == inside("generate", folder / "lm.yaml", "base", *words, *given).out
+    assert cold.out != inside("generate", folder / "lm.yaml", "base", *words).out
+
+
 def test_generate_refuses_rows_and_runs_that_it_cannot_use(folder, trained):
     done = inside("generate", folder / "lm.yaml", "bas", "--results", trained)
     assert done.code == 2
