@@ -25,7 +25,10 @@ from ablate.study.yaml_nodes import Mark, Node, parse_yaml, read_file
 Engine = Literal["slurm", "ray", "manual"]
 ENGINES: tuple[Engine, ...] = ("slurm", "ray", "manual")
 # Fields that have an effect with one engine only.
-ENGINE_OF = {"sbatch": "slurm", "closing": "slurm", "setup": "slurm", "grace": "slurm", "address": "ray", "each": "ray"}
+ENGINE_OF = {
+    "sbatch": "slurm", "closing": "slurm", "setup": "slurm", "grace": "slurm",
+    "address": "ray", "each": "ray", "node_wait": "ray",
+}  # fmt: skip
 FILE_VARIABLE = "ABLATE_CLUSTERS"
 
 # Long options of sbatch that a profile may set.
@@ -91,6 +94,9 @@ class Profile(Section):
     resubmissions: int = Field(3, ge=0, le=100, description="how often the closing job may submit again")
     address: str = Field("auto", min_length=1, description="of the Ray cluster: auto, local, or as ray.init takes it")
     each: Resources = Field(default_factory=Resources, description="resources of a pilot on Ray: cpus, gpus, memory")
+    node_wait: int = Field(
+        0, ge=0, le=86_400, description="seconds in which an autoscaler of Ray must start a node that fits a pilot"
+    )
 
 
 def profile_file() -> Path:

@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
@@ -111,7 +112,8 @@ def drive(folder: JobFolder, pilots: int, log: Callable[[str], None]) -> bool:
         log: receives a line for each event.
 
     Raises:
-        UsageError: there is no cluster at the job's address, or no node there fits a pilot.
+        UsageError: there is no cluster at the job's address, or no node there fits a pilot, at once or, with an
+            autoscaler, in `node_wait` seconds.
     """
     job, signals = folder.read_job(), list[int]()
 
@@ -120,15 +122,16 @@ def drive(folder: JobFolder, pilots: int, log: Callable[[str], None]) -> bool:
 
     ray = _connect(job.address)
     try:
-        refuse_too_large(job, [node["Resources"] for node in ray.nodes() if node["Alive"]])
+        if not job.node_wait:
+            refuse_too_large(job, _nodes(ray))
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, on_signal)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         echo(CONNECTED)
         os.dup2(2, 1)  # nobody reads the pipe any more
         log(f"{plural(pilots, 'pilot')} on Ray at {job.address}")
-        waiting = _submit(ray, folder, job, pilots)
-        is_cancelled = False
+        waiting = _submit(ray, folder, job, pilots)  # which is what an autoscaler starts nodes for
+        has_node, deadline, is_cancelled = not job.node_wait, time.monotonic() + job.node_wait, False
         while waiting:
             done, _ = ray.wait(list(waiting), num_returns=1, timeout=WAIT_SECONDS)
             for task in done:
@@ -138,9 +141,32 @@ def drive(folder: JobFolder, pilots: int, log: Callable[[str], None]) -> bool:
                 log("asked to stop: pilots save and leave")
                 for task in waiting:
                     ray.cancel(task)
+            if not has_node and not is_cancelled:
+                has_node = _has_node(folder, job, _nodes(ray), is_last=time.monotonic() >= deadline)
     finally:
         ray.shutdown()
     return not signals
+
+
+def _nodes(ray: Any) -> list[Mapping[str, float]]:
+    """Resources of each living node."""
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+def _has_node(folder: JobFolder, job: ClusterJob, nodes: Sequence[Mapping[str, float]], is_last: bool) -> bool:
+    """Whether some node fits a pilot by now. After the last look, a job without one is closed.
+
+    Raises:
+        UsageError: it was the last look, and no node fits.
+    """
+    try:
+        refuse_too_large(job, nodes)
+    except UsageError as error:
+        if not is_last:
+            return False
+        folder.close(f"{error}; waited {job.node_wait} s")
+        raise
+    return True
 
 
 def _connect(address: str) -> Any:
@@ -188,6 +214,7 @@ def refuse_too_large(job: ClusterJob, nodes: Sequence[Mapping[str, float]]) -> N
     largest = max(nodes, key=lambda node: [node.get(name, 0) for name in ("GPU", "CPU", "memory")], default={})
     raise UsageError(
         f"Ray: no node at {job.address} has {_resources(asked)} for a pilot; the largest has {_resources(largest)}"
+        f"{'' if job.node_wait else '; for an autoscaler, set node_wait'}"
     )
 
 

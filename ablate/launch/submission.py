@@ -92,6 +92,7 @@ def freeze(
         cpus=settings.each.cpus,
         gpus=settings.each.gpus,
         memory=ray_cluster.needed_memory(settings, study) if settings.engine == "ray" else None,
+        node_wait=settings.node_wait,
     )
     # Last: a folder without job.json is not a job, so a pilot never sees half of one.
     job.write(folder.job, once=True)

@@ -50,6 +50,7 @@ class ClusterJob(Record):
     runs: ids of the runs of the study.
     time: of the submission, in seconds since the epoch.
     address: of the Ray cluster; cpus, gpus, memory (bytes): of each pilot there.
+    node_wait: seconds in which a node that fits a pilot must start there.
     """
 
     id: str
@@ -77,6 +78,7 @@ class ClusterJob(Record):
     cpus: int = 1
     gpus: int = 0
     memory: int | None = None
+    node_wait: int = 0
 
 
 class Submission(Record):

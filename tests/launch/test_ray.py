@@ -1,5 +1,6 @@
 """A study on a local Ray gives the bytes of a local launch; its driver stops, and its death loses nothing."""
 
+import itertools
 import os
 import re
 import signal
@@ -17,7 +18,8 @@ from ablate.errors import StudyError, UsageError
 from ablate.launch import launch, ray_cluster
 from ablate.launch.devices import local_slots, micro_batch
 from ablate.launch.executor import Demand
-from ablate.launch.profiles import Profile, find_profile, read_profiles
+from ablate.launch.profiles import Profile, Resources, find_profile, read_profiles
+from ablate.launch.submission import freeze
 from ablate.store import Results
 from ablate.store.jobs import jobs_of
 from ablate.store.status import read_progress
@@ -163,6 +165,7 @@ def test_a_profile_of_ray_has_resources(here):
         ("{engine: ray, each: {memory: lots}}", 'each: "lots" is not allowed'),
         ("{engine: ray, sbatch: {time: 4h}}", "sbatch: has no effect with the engine ray"),
         ("{engine: slurm, each: {cpus: 1}}", "each: has no effect with the engine slurm"),
+        ("{engine: manual, node_wait: 60}", "node_wait: has no effect with the engine manual"),
     ],
 )
 def test_faults_of_a_profile_have_their_line(here, text, message):
@@ -206,7 +209,7 @@ NODES = [{"CPU": 16.0, "memory": 64e9}, {"CPU": 8.0, "GPU": 2.0, "memory": 32e9}
     ],
 )
 def test_a_pilot_must_fit_a_node(each, fits):
-    job = SimpleNamespace(**{"address": "a:1", "gpus": 0, "memory": None, **each})
+    job = SimpleNamespace(**{"address": "a:1", "gpus": 0, "memory": None, "node_wait": 0, **each})
     if fits:
         ray_cluster.refuse_too_large(job, NODES)
         return
@@ -214,8 +217,55 @@ def test_a_pilot_must_fit_a_node(each, fits):
         ray_cluster.refuse_too_large(job, NODES)
     asked, largest = str(error.value).split(" for a pilot; the largest has ")
     assert asked.startswith(f"Ray: no node at a:1 has {each['cpus']} core")
-    assert largest == "8 cores, 2 GPUs, 32.0 GB of memory"
+    assert largest == "8 cores, 2 GPUs, 32.0 GB of memory; for an autoscaler, set node_wait"
     assert "\n" not in asked
+
+
+class FakeRay:
+    """A Ray whose second node starts at the given look, and whose tasks end once it is there."""
+
+    def __init__(self, start):
+        self.start, self.looks, self.is_shut = start, 0, False
+
+    def nodes(self):
+        self.looks += 1
+        resources = NODES if self.looks >= self.start else [{"CPU": 0.0}]
+        return [{"Alive": True, "Resources": each} for each in resources]
+
+    def wait(self, tasks, num_returns, timeout):
+        return (tasks if self.looks >= self.start else []), []
+
+    def get(self, task):
+        return 0
+
+    def shutdown(self):
+        self.is_shut = True
+
+
+@pytest.mark.parametrize(("wait", "start", "end"), [(60, 5, "left"), (60, 1, "left"), (1, 10**9, "closed"), (0, 2, "")])
+def test_an_autoscaler_has_node_wait_seconds_to_start_a_node(here, monkeypatch, wait, start, end):
+    """A clock that goes on by a tenth of a second at each look stands for the waiting."""
+    profile = find_profile("lab").model_copy(update={"node_wait": wait, "each": Resources(gpus=1)})
+    study, results = read_study(here / "dummy.yaml"), Results(here / "results")
+    folder = freeze(study, results, Selection(), "lab", profile)
+    ray, lines, clock = FakeRay(start), [], itertools.count()
+    submitted = []
+    monkeypatch.setattr(ray_cluster, "_connect", lambda address: ray)
+    monkeypatch.setattr(ray_cluster, "_submit", lambda *_: submitted.append(True) or {"task": 0})
+    monkeypatch.setattr(ray_cluster, "time", SimpleNamespace(monotonic=lambda: next(clock) / 10))
+    monkeypatch.setattr(os, "dup2", lambda *_: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    if end == "left":
+        assert ray_cluster.drive(folder, 1, lines.append)
+        assert lines[-1] == "pilot 0: left"
+        assert ray.looks == start
+    else:
+        with pytest.raises(UsageError, match="no node at local has 1 core, 1 GPU"):
+            ray_cluster.drive(folder, 1, lines.append)
+        assert (bool(submitted), folder.is_closed) == (bool(wait), bool(wait))
+        assert ray.looks == (1 if not wait else 10)
+        assert not wait or folder.read_end().reason.endswith("; waited 1 s")
+    assert ray.is_shut
 
 
 @pytest.mark.ray

@@ -112,7 +112,7 @@ class OneNodeSlurm:
         """Start a daemon in the foreground, as a child of this process."""
         output = (self.folder / f"{command[0]}.out").open("ab")
         self.processes[command[0]] = subprocess.Popen(
-            command, stdout=output, stderr=output, env=self.environment, start_new_session=True
+            command, stdout=output, stderr=output, env=self.environment, cwd=self.folder, start_new_session=True
         )
         output.close()
 
