@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from ablate.errors import EXIT_INTERRUPTED
 from ablate.store.files import read_json, write_json
 from tests.cli.inside import Done, inside
 
@@ -104,6 +105,14 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 }
 
 
+def _call(*words: object, stdin: bytes = b"") -> Done:
+    """Run a command. A stop signal ends the sweep, because the output of a command that was stopped is no outcome."""
+    done = inside(*words, stdin=stdin)
+    if done.code == EXIT_INTERRUPTED:
+        raise KeyboardInterrupt
+    return done
+
+
 class Sweep:
     """A finished study, of which every case damages a copy."""
 
@@ -112,7 +121,7 @@ class Sweep:
         self.whole = folder / "whole"
         self.whole.mkdir(parents=True)
         (self.whole / "sweep.yaml").write_text(STUDY)
-        done = inside("run", self.whole / "sweep.yaml", "--results", self.whole / "results")
+        done = _call("run", self.whole / "sweep.yaml", "--results", self.whole / "results")
         assert done.code == 0, done.err
         plan = json.loads(self._call(self.whole, "plan", "--format", "json").out)
         self.run: str = plan["rows"][0]["runs"][0]["id"]  # of base
@@ -191,7 +200,7 @@ class Sweep:
             if verb == "export":
                 shutil.rmtree(folder / "exported", ignore_errors=True)
                 arguments[2] = folder / "exported"
-            done = inside(*arguments, "--results", folder / "results", stdin=b"a dog\n")
+            done = _call(*arguments, "--results", folder / "results", stdin=b"a dog\n")
         elif verb == "report":
             done = self._call(folder, "report", "--out", folder / "page.html")
             if done.code == 0:
@@ -201,7 +210,7 @@ class Sweep:
         return Done(done.code, done.out.replace(str(folder), "FOLDER"), done.err.replace(str(folder), "FOLDER"))
 
     def _call(self, folder: Path, verb: str, *words: object) -> Done:
-        return inside(*verb.split(), folder / "sweep.yaml", *words, "--results", folder / "results")
+        return _call(*verb.split(), folder / "sweep.yaml", *words, "--results", folder / "results")
 
 
 def sweep(

@@ -1,6 +1,10 @@
 """A fixed part of the sweep: no traceback, nothing silently wrong, no study lost to one file."""
 
-from tests.faults.sweep import LOST, QUICK_DAMAGES, QUICK_FILES, QUICK_VERBS, SILENT, TRACEBACK, sweep
+import pytest
+
+from tests.cli.inside import Done
+from tests.faults import sweep as module
+from tests.faults.sweep import LOST, QUICK_DAMAGES, QUICK_FILES, QUICK_VERBS, SILENT, TRACEBACK, Sweep, sweep
 
 
 def test_no_damaged_file_is_silently_wrong_or_takes_the_whole_study(tmp_path):
@@ -9,3 +13,9 @@ def test_no_damaged_file_is_silently_wrong_or_takes_the_whole_study(tmp_path):
     assert len(outcomes) == len(QUICK_FILES) * len(QUICK_DAMAGES) * len(QUICK_VERBS)
     assert [one for one in outcomes if one.outcome.partition(":")[0] in (TRACEBACK, SILENT, LOST)] == []
     assert any(one.outcome == "said" for one in outcomes)
+
+
+def test_the_outcome_of_a_command_that_was_stopped_is_not_judged(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "inside", lambda *words, stdin: Done(130, "half a table", ""))
+    with pytest.raises(KeyboardInterrupt):
+        Sweep(tmp_path)

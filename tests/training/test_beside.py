@@ -121,6 +121,16 @@ def test_training_goes_on_during_a_save_and_at_most_one_is_written_at_a_time():
     saving.close()
 
 
+def test_closing_finishes_the_save_that_is_being_written_and_ends_the_thread():
+    slow, threads = Slow(), threading.active_count()
+    saving = SavingThread(slow, background=True)
+    saving.save(lambda: "last")
+    slow.allowed.set()
+    saving.close()
+    assert slow.written == ["last"]
+    assert threading.active_count() == threads
+
+
 def test_in_the_foreground_a_save_is_written_at_once():
     slow = Slow()
     slow.allowed.set()
