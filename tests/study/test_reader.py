@@ -534,3 +534,7 @@ def test_an_invalid_row_does_not_hide_that_another_one_does_not_fit_the_data(fau
         "batch_tokens=100",
         'table3.yaml:3:44: n_heads: "x" is not allowed: must be a valid integer',
     ]
+
+
+def test_a_tab_as_indentation_is_named(faults):
+    assert faults(f"{HEAD}base:\n\tN: 2\n") == ["table3.yaml:4:1: not valid YAML: a tab; indent with spaces"]
