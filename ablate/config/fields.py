@@ -45,7 +45,18 @@ def _message(error: Any, description: str | None) -> str:
         nearest = did_you_mean(error["input"], names) if isinstance(error["input"], str) else ""
         return f"{value} is not allowed: must be {error['ctx']['expected'].replace(chr(39), '')}{nearest}"
     allowed = error["msg"].replace("Input should be", "must be").replace("Value error, ", "")
-    return f"{value} is not allowed: {allowed}"
+    return f"{value} is not allowed: {allowed}{_as_digits(error)}"
+
+
+def _as_digits(error: Any) -> str:
+    """`; write 100000` for an integer that YAML reads as text or as a decimal number, such as 100_000 or 1e5."""
+    if error["type"] not in ("int_type", "int_parsing", "int_from_float"):
+        return ""
+    try:
+        number = float(str(error["input"]).replace(",", ""))  # float() takes underscores between digits
+    except ValueError:
+        return ""
+    return f"; write {int(number)}" if number.is_integer() else ""
 
 
 def value_text(value: Any, limit: int = 60) -> str:

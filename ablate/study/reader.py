@@ -262,11 +262,12 @@ class _Reader:
             return None, ""
 
     def read_data(self, node: Node | None, root: Node, task: Task) -> CorpusConfig | None:
-        if node is None or not isinstance(node.value, dict):
-            self.report(
-                node.mark if node else root.mark,
-                'the study needs a "data" section, such as {corpus: toy, vocab_size: 350}',
-            )
+        example = "such as {corpus: toy, vocab_size: 350}"
+        if node is None or node.value is None:
+            self.report(node.mark if node else root.mark, f'the study needs a "data" section, {example}')
+            return None
+        if not isinstance(node.value, dict):
+            self.report(node.mark, f"data must be a mapping, {example}; got {node.kind}")
             return None
         settings = {}
         for key, mark, value in node.items():

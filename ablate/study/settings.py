@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ablate.config import PRESETS, canonical, field_names
 from ablate.config.resolve import SYMBOLS
-from ablate.errors import unknown_name
+from ablate.errors import did_you_mean, unknown_name
 from ablate.study.yaml_nodes import Node, Report
 
 MAX_SIZES = 10
@@ -18,12 +18,23 @@ def known_fields(fields: Node, report: Report) -> Settings:
     for key, mark, _ in fields.items():
         name = "preset" if key == "preset" else canonical(key)
         if name is None:
-            report(mark, unknown_name("field", key, (*field_names(), *SYMBOLS, "preset")))
+            report(mark, _unknown_field(key))
         elif name in written:
             report(mark, f'"{key}" and "{written[name]}" are the same field')
         else:
             written[name] = key
     return {key: fields.value[key][1] for key in written.values()}
+
+
+def _unknown_field(key: str) -> str:
+    """Message with the nearest name; all fields are too many to be listed."""
+    names = (*field_names(), *SYMBOLS, "preset")
+    text = f'unknown field "{key[:60]}"'
+    if key.partition(":")[0] in names:
+        return f"{text}; a colon needs a space after it"
+    if key.isdecimal():
+        return f"{text}; a number has no comma: 1,000 is written 1000"
+    return f"{text}{did_you_mean(key, names) or '; `ablate schema` lists the fields'}"
 
 
 def is_single_value(key: str, node: Node, report: Report) -> bool:

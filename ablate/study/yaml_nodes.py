@@ -124,7 +124,7 @@ def parse_yaml(text: str, source: str) -> Node:
     except yaml.MarkedYAMLError as error:
         position = error.problem_mark or error.context_mark
         mark = Mark(source, position.line + 1, position.column + 1) if position else Mark(source)
-        if position and text.split("\n")[position.line][position.column : position.column + 1] == "\t":
+        if position and text[position.index : position.index + 1] == "\t":
             raise StudyError(mark.error_line("not valid YAML: a tab; indent with spaces")) from None
         raise StudyError(mark.error_line(f"not valid YAML: {error.problem or error.context}")) from None
     except (yaml.YAMLError, UnicodeError) as error:  # a character that YAML or UTF-8 does not allow

@@ -204,6 +204,10 @@ def test_set_can_replace_an_invalid_value(read):
     [
         ("d_modle=3", 'unknown field "d_modle"; did you mean "d_model"?'),
         ("h=many", 'n_heads: "many" is not allowed: must be a valid integer'),
+        ("N=1e1", "n_layers: 10.0 is not allowed: must be a valid integer; write 10"),
+        ("N=1.5", "n_layers: 1.5 is not allowed: must be a valid integer"),
+        ("N=1_000", 'n_layers: "1_000" is not allowed: must be a valid integer; write 1000'),
+        ("N='1,000'", 'n_layers: "1,000" is not allowed: must be a valid integer; write 1000'),
         ("h=[1, 2]", '"h" takes a single value; got a list'),
         ("preset=bigg", 'unknown preset "bigg"; did you mean "big"?'),
         ("data.vocab_sise=3", 'unknown data field "vocab_sise"; did you mean "vocab_size"?'),
@@ -378,7 +382,7 @@ def test_all_errors_are_reported_at_once_in_the_files_order(faults):
         ("study:\ndata: {corpus: toy}", ['table3.yaml:1:7: the study has no name; add "study: NAME"']),
         (
             "study: t\ndata: toy",
-            ['table3.yaml:2:7: the study needs a "data" section, such as {corpus: toy, vocab_size: 350}'],
+            ['table3.yaml:2:7: data must be a mapping, such as {corpus: toy, vocab_size: 350}; got "toy"'],
         ),
         ("study: t\ndata: {}", [f"table3.yaml:2:7: data needs a corpus: {KNOWN}"]),
         (
