@@ -118,7 +118,8 @@ def judge(
     apart = rows + 1 - count
     levels = [level / (1 + k) for k in range(rows + 2)]
     t, z = np.array([_t(level, n - 1.0) for level in levels]), np.array([_t(level, math.inf) for level in levels])
-    squares = t[apart][:, None] ** 2 * (own[:, 1:] + own[:, :1]) / n + z[apart][:, None] ** 2 * sentences
+    of_row = np.where((own[:, :1] > shared[:, None]) & pooled[:, 1:], larger[:, 1:], own[:, 1:])
+    squares = t[apart][:, None] ** 2 * (of_row + own[:, :1]) / n + z[apart][:, None] ** 2 * sentences
     return np.asarray(before | (significant & (mean**2 > squares)))
 
 

@@ -49,9 +49,14 @@ class SeedNoise:
         return (*alone, Variance(sum(shared), self.pooled.df)) if shared else alone
 
     def own_of_difference(self, index: int) -> Variance:
-        """Variance of the difference by the residuals of the row and of base alone; degrees of freedom of the row."""
-        row = self._own(index)
-        return Variance(row.value + self._own(0).value, row.df)
+        """Variance of the difference by the residuals of the row and of base alone; degrees of freedom of the row.
+
+        If base is noisier than the shared variance says, the row counts with no less than the shared variance. All
+        rows have the noise of base in common, so that one of many rows easily seems to have little noise besides.
+        """
+        row, base = self._own(index), self._own(0)
+        is_base_noisier = base.value > self.pooled.value and index not in self.apart
+        return Variance((max(row.value, self.pooled.value) if is_base_noisier else row.value) + base.value, row.df)
 
     def _own(self, index: int) -> Variance:
         own = self.own[index]

@@ -42,7 +42,8 @@ def detectable(seeds: int, rows: int, sd: float, sentences: float = 0.0, level: 
         pooled = (row + base + (rows - 1) * others) / (rows + 1)
         together = max(row, pooled) + max(base, pooled)
         shared_limit = math.hypot(shared_t * sd * math.sqrt(together / n), shared_z * sentences)
-        own_limit = math.hypot(own_t * sd * math.sqrt((row + base) / n), z * sentences)
+        alone = base + (max(row, pooled) if base > pooled else row)
+        own_limit = math.hypot(own_t * sd * math.sqrt(alone / n), z * sentences)
         # 2 / n: a difference has the noise of the row and that of base.
         noise = draw.gauss(0, 1) * math.hypot(sd * math.sqrt(2 / n), sentences)
         found.append(max(shared_limit, own_limit) - noise)

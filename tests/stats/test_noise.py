@@ -53,6 +53,17 @@ def test_one_row_gives_the_variance_of_the_paired_t_test():
     assert seed_noise(differences).own_of_difference(1) == variance
 
 
+@pytest.mark.parametrize(("sd_of_base", "base_is_noisier"), [(2.0, True), (0.1, False)])
+def test_a_row_counts_with_no_less_than_the_shared_variance_if_base_is_noisier_than_that(sd_of_base, base_is_noisier):
+    noise = seed_noise(draw(5, 4, sds=[sd_of_base, 0.1, 1.0, 1.0, 1.0, 1.0]))
+    base, row = noise.own[:2]
+    assert not noise.apart
+    assert row.value < noise.pooled.value
+    assert (base.value > noise.pooled.value) == base_is_noisier
+    counted = noise.pooled.value if base_is_noisier else row.value
+    assert noise.own_of_difference(1) == Variance(base.value + counted, 3)
+
+
 def test_what_a_seed_adds_to_every_row_is_no_noise():
     """Differences from a noisy base share its noise, which is base's variance and no other row's."""
     rows = draw(4, 3)
