@@ -57,7 +57,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "stats/looks": ("tests/stats/test_looks.py",),
     "stats/noise": ("tests/stats/test_noise.py", "tests/stats/test_verdict.py"),
     "stats/power": ("tests/stats/test_power.py",),
-    "stats/tests": ("tests/stats/test_tests.py",),
+    "stats/significance": ("tests/stats/test_significance.py",),
     "stats/verdict": ("tests/stats/test_verdict.py",),
     "store/audit": ("tests/store/test_cleaning.py", "tests/cli/test_stored.py"),
     "store/checkpoints": ("tests/store/test_checkpoints.py", "tests/training/test_checkpointing.py"),
@@ -107,7 +107,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
      '"decoder_layers": None})', "1 -> (2)"): "a model of any size serves",
     ("tasks/task_check", "_AMONG = 1000  # items of the training split, from which the two are taken",
      "1000 -> (1001)"): "any number of items serves",
-    ("stats/tests", "for (x1, y1), (x2, y2) in itertools.combinations(zip(x, y, strict=True), 2):",
+    ("stats/significance", "for (x1, y1), (x2, y2) in itertools.combinations(zip(x, y, strict=True), 2):",
      "zip(x, y, strict=True) -> (zip(y, x, strict=True))"): "Kendall's tau is symmetric",
 }  # fmt: skip
 

@@ -23,7 +23,7 @@ from ablate.formatting import interval_text, plural, signed
 from ablate.report.conclusion import Judged, _sentences
 from ablate.report.scores import verdict_json
 from ablate.stats.bootstrap import RESAMPLES
-from ablate.stats.tests import LEVEL
+from ablate.stats.significance import LEVEL
 from ablate.stats.verdict import PairedScores, Verdict, verdicts
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in (PPL, PPL_CHAR, *TRANSLATION_METRICS)}

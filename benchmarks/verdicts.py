@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ablate.config.metrics import TRANSLATION_METRICS
 from ablate.stats.distributions import critical_t, f_tail
 from ablate.stats.noise import APART_LEVEL
-from ablate.stats.tests import LEVEL
+from ablate.stats.significance import LEVEL
 from ablate.stats.verdict import PairedScores, verdicts
 
 Array = NDArray[Any]

@@ -28,7 +28,7 @@ EXAMPLE = "ablate fill study.yaml base 'the small d<mask>g sleeps'"
 
 def command(
     run: RunOrStudy,
-    words: Annotated[
+    row_and_text: Annotated[
         list[str],
         typer.Argument(metavar="[ROW] TEXT", help="The study's row, base by default; a text with <mask> in it."),
     ],
@@ -38,9 +38,9 @@ def command(
     format: Format = OutputFormat.rich,
 ) -> None:
     """Fill the masks of a text with a trained masked language model."""
-    if len(words) > 2:
-        raise UsageError(f"expected a row and a text, or a text alone; got {len(words)} words: quote the text")
-    row, text = words[0] if len(words) == 2 else None, words[-1]
+    if len(row_and_text) > 2:
+        raise UsageError(f"expected a row and a text, or a text alone; got {len(row_and_text)} words: quote the text")
+    row, text = row_and_text[0] if len(row_and_text) == 2 else None, row_and_text[-1]
     root = Results(results)
     folder = find_finished_run(root, run, row, seed)
     from ablate.run.inference import fill

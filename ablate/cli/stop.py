@@ -16,7 +16,9 @@ EXAMPLE = "ablate stop study.yaml"
 def command(
     study: StudyFile,
     results: ResultsRoot = DEFAULT_RESULTS,
-    now: Annotated[bool, typer.Option("--now", help="Also cancel the cluster's jobs, running and waiting.")] = False,
+    now: Annotated[
+        bool, typer.Option("--now", help="Also cancel the study's Slurm jobs, running and waiting.")
+    ] = False,
 ) -> None:
     """Ask the pilots of a study to save and leave."""
     from ablate.launch import slurm
@@ -33,6 +35,6 @@ def command(
         submissions = job.read_submissions()
         if now and submissions and job.read_job().engine == "slurm":  # the driver of Ray cancels by itself
             ids = [*submissions[-1].ids, *filter(None, [submissions[-1].closing])]
-            refused = slurm.cancel(ids)
-            echo(f"job {job.id}: {refused or f'cancelled {chr(44).join(ids)} of Slurm'}")
+            cancelled = f"cancelled Slurm job {', '.join(ids)}"
+            echo(f"job {job.id}: {slurm.cancel(ids) or cancelled}")
             job.close("stopped on request")

@@ -49,7 +49,7 @@ class CommandGroup(TyperGroup):
         """Parse the group's options; without arguments, report the commands to choose from."""
         # Completion parses an unfinished line, which must not be an error.
         if not args and not ctx.resilient_parsing:
-            raise _line(ctx, f"choose a command: {listed(self.commands)}")
+            raise _one_line_error(ctx, f"choose a command: {listed(self.commands)}")
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -57,7 +57,7 @@ class CommandGroup(TyperGroup):
         name = args[0]
         if self.get_command(ctx, name) is None and not ctx.resilient_parsing:
             near = did_you_mean(name, self.commands) or f"; choose {listed(self.commands)}"
-            raise _line(ctx, f'no such command "{name}"{near}')
+            raise _one_line_error(ctx, f'no such command "{name}"{near}')
         return super().resolve_command(ctx, args)
 
 
@@ -68,17 +68,17 @@ def usage_error(error: Any) -> UsageError:
     if hasattr(error, "possibilities"):  # click's NoSuchOption, which typer does not export
         option, options = getattr(error, "option_name", ""), _long_options(ctx)
         near = did_you_mean(option, options) or f"; choose {listed(options)}"
-        return _line(ctx, f'no such option "{option}"{near}')
+        return _one_line_error(ctx, f'no such option "{option}"{near}')
     if isinstance(error, typer.BadParameter) and error.param is not None:
         if hasattr(error, "param_type"):  # click's MissingParameter
             choices = _choices(error)
-            return _line(ctx, f"{_name(error.param)} is missing{f': {listed(choices)}' if choices else ''}")
-        return _line(ctx, f"{_name(error.param)}: {_wrong_value(error)}")
+            return _one_line_error(ctx, f"{_name(error.param)} is missing{f': {listed(choices)}' if choices else ''}")
+        return _one_line_error(ctx, f"{_name(error.param)}: {_wrong_value(error)}")
     message = error.message.rstrip(".")
-    return _line(ctx, message[:1].lower() + message[1:])
+    return _one_line_error(ctx, message[:1].lower() + message[1:])
 
 
-def _line(ctx: Any, message: str) -> UsageError:
+def _one_line_error(ctx: Any, message: str) -> UsageError:
     command = "ablate" if ctx is None else ctx.command_path
     return UsageError(f"{command}: {ellipsis(printable(message), MAX_LENGTH)}; see `{command} --help`")
 
@@ -89,7 +89,7 @@ def _name(parameter: Any) -> str:
 
 
 def _wrong_value(error: typer.BadParameter) -> str:
-    """Message with the given and the allowed value. The value is in pydantic's exception, the cause of typer's."""
+    """Message with the given and the allowed values. The given one is in the pydantic exception that caused typer's."""
     from pydantic import ValidationError
 
     from ablate.config.fields import field_errors

@@ -4,7 +4,7 @@ from ablate.config.data import DataConfig
 from ablate.config.decoding import DecodingConfig
 from ablate.config.identity import decoding_id, run_id
 from ablate.config.model import ModelConfig
-from ablate.config.resolve import PRESETS, RowConfig, canonical, field_names, resolve_row
+from ablate.config.resolve import PRESETS, RowConfig, field_names, resolve_row, standard_name
 from ablate.config.training import TrainingConfig
 from ablate.config.translation_data import TranslationData, resolve_data
 
@@ -16,10 +16,10 @@ __all__ = [
     "RowConfig",
     "TrainingConfig",
     "TranslationData",
-    "canonical",
     "decoding_id",
     "field_names",
     "resolve_data",
     "resolve_row",
     "run_id",
+    "standard_name",
 ]

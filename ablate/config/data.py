@@ -118,7 +118,7 @@ class CorpusConfig(Section):
         return False
 
     @property
-    def trains_on_test_setting(self) -> bool:
+    def test_changes_training_text(self) -> bool:
         """Whether the training text depends on the setting `test`, which is then part of a run's id."""
         return False
 

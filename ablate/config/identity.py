@@ -78,7 +78,7 @@ def run_id(data: CorpusConfig, config: RowConfig, seed: int, task: str = "transl
 
 def _training_data(data: CorpusConfig) -> dict[str, Any]:
     """The data settings that training depends on. A field of another task's data without an entry is always part."""
-    values = data.model_dump(exclude=set(NOT_IDENTITY_DATA) if data.trains_on_test_setting else _NOT_TRAINING)
+    values = data.model_dump(exclude=set(NOT_IDENTITY_DATA) if data.test_changes_training_text else _NOT_TRAINING)
     introduced = {**INTRODUCED_DATA, **data.introduced}
     return {name: value for name, value in values.items() if value != introduced.get(name, REQUIRED)}
 

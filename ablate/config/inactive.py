@@ -10,7 +10,7 @@ from typing import Any
 
 from ablate.config.model import ModelConfig
 from ablate.config.plugins import without_digest
-from ablate.config.training import MOMENTUM, TrainingConfig
+from ablate.config.training import DEFAULT_MOMENTUM, TrainingConfig
 from ablate.config.variants import ATTENTIONS, MIXERS, VARIANTS, Variant
 from ablate.errors import listed
 from ablate.formatting import setting_text
@@ -114,7 +114,7 @@ def canonical_values(config: ModelConfig, inactive: Mapping[str, str]) -> dict[s
     for name in _RESET:
         if name in inactive:
             values[name] = type(config).model_fields[name].default
-    if values["momentum"] == MOMENTUM.get(values["optimizer"]):
+    if values["momentum"] == DEFAULT_MOMENTUM.get(values["optimizer"]):
         values["momentum"] = None
     if values["n_cross_heads"] == values["n_heads"]:
         values["n_cross_heads"] = None

@@ -40,7 +40,7 @@ class NamedText:
 
 
 def _wikitext(configuration: str) -> NamedText:
-    """WikiText without unknown words replaced (Merity et al., 2016); a row of its files is a line."""
+    """WikiText with rare words in the place of `<unk>` (Merity et al., 2016); a row of its files is a line."""
     files = {split: f"{configuration}/{split}" for split in ("train", "validation", "test")}
     return NamedText(repository="Salesforce/wikitext", files=files, rows="pieces")
 
@@ -89,17 +89,20 @@ class LanguageData(CorpusConfig):
         description="test split, on which bits per byte are measured: a file, a share of the training text, or `dev`",
     )
     tokenizer: Literal["bytes", "bpe", "unigram"] = Field(
-        BYTES, description="bytes, or the kind of SentencePiece vocabulary, which keeps every byte of the text"
+        BYTES,
+        description="bytes; or bpe or unigram, kinds of SentencePiece vocabulary. Each keeps every byte of the text",
     )
     column: str = Field("text", min_length=1, description="column of the text in JSON Lines and Parquet")
     rows: Literal["documents", "pieces"] = Field(
-        "documents", description="rows of a table are documents, or pieces of one document; a text file is a document"
+        "documents",
+        description="rows of JSON Lines or Parquet are documents, or pieces of the one document of the file; a .txt "
+        "file is one document",
     )
     documents: Literal["joined", "separate"] = Field(
         "joined", description="contexts run over the ends of documents, or each document begins a context"
     )
     max_bytes: int | None = Field(
-        None, ge=1, description="read only the beginning of the training text, of at most so many bytes"
+        None, ge=1, description="read at most this number of bytes from the beginning of the training text"
     )
     tokenizer_lines: int = Field(
         250_000,
@@ -137,8 +140,8 @@ class LanguageData(CorpusConfig):
         return (share_of(self.dev) or 0.0) + (share_of(self.test) or 0.0)
 
     @property
-    def trains_on_test_setting(self) -> bool:
-        """A share that the test split has is not trained on."""
+    def test_changes_training_text(self) -> bool:
+        """Whether test is a share of the training text, so that its size decides what is left for training."""
         return share_of(self.test) is not None
 
     @property
@@ -171,7 +174,8 @@ def share_of(split: str) -> float | None:
 
 
 def resolve_language_data(settings: Mapping[str, Any]) -> LanguageData:
-    """Resolve the data section of a language model: a named text sets its splits, a tokenizer its vocabulary size.
+    """Resolve the data section of a language model: a named text sets the splits, and the tokenizer sets the
+    vocabulary size.
 
     Raises:
         pydantic.ValidationError: a value is of the wrong type, out of range or missing.

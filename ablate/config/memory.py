@@ -1,6 +1,6 @@
 """Memory of training in closed form, without torch: what is kept for the backward pass, tensor by tensor.
 
-The counts follow the kernels of this project, which keep other tensors on a CPU than on a GPU, and in bf16 than in
+The counts follow the kernels of this project, which keep different tensors on a CPU and on a GPU, and in bf16 and in
 fp32. tests/config/test_memory.py compares them with the tensors that autograd keeps.
 """
 
@@ -20,7 +20,7 @@ from ablate.config.cost import (
     predicted_tokens,
 )
 from ablate.config.resolve import RowConfig
-from ablate.config.training import LOGIT_ROWS, resolve_precision
+from ablate.config.training import LOGIT_CHUNK_TOKENS, resolve_precision
 from ablate.config.variants import (
     ACTIVATIONS,
     ATTENTIONS,
@@ -33,13 +33,15 @@ from ablate.config.variants import (
     PositionalEncoding,
 )
 
-# Padded tokens. On a CPU, larger micro-batches are no faster and take more memory.
+# In tokens, padding included. On a CPU, larger micro-batches are no faster and take more memory.
 CPU_MICRO_BATCH = 8192
 TOKEN_ID = 8  # bytes
-# Bytes of a logit of a chunk, while its loss and gradient are computed. On a CPU, the chunk before is still alive; in
-# bf16, a chunk whose rows are padded is copied. The compiled loss of a GPU has not been measured: its bf16 logits and
-# gradients of two chunks take 6 bytes.
-LOGIT_BYTES = {"fp32": 8, "cpu bf16": 12, "cuda bf16": 8}
+# Bytes for each logit of a chunk, while the loss and its gradient are computed.
+LOGIT_BYTES = {
+    "fp32": 8,  # on a CPU, the chunk before is still in memory
+    "cpu bf16": 12,  # and the chunk is copied if its rows are padded
+    "cuda bf16": 8,  # not measured; 6 are expected, for the logits and gradients of two chunks
+}
 
 
 def peak_memory(
@@ -71,14 +73,17 @@ def peak_memory(
     """
     count = parameters(config, vocab_size)
     P = BYTES * count
-    accumulation = P + activation_memory(config, vocab_size, micro_batch_tokens, device, length)  # gradients are there
+    gradients = P
+    accumulation = gradients + activation_memory(config, vocab_size, micro_batch_tokens, device, length)
     state = P + BYTES * optimizer_values_of(config, count)
     if parts == 1:
         return state + accumulation
-    # Branches of the gradient tree that wait for others while a part is computed, and while the last one is added.
+    # Branches of the gradient tree that are held while a part is computed.
     waiting = (parts // processes).bit_length() - 1
-    adding = P + (waiting + 1) * P
-    # Its sums, the shares of all processes, half of those in the sums of two, and a quarter in the sums of those.
+    # While the last part is added: these, its gradients, and the vector that they are copied into.
+    adding = waiting * P + gradients + P
+    # A process holds its own vector (P), the shares that it received (P), their sums by twos (P / 2) and the sums of
+    # those (P / 4).
     exchange = {1: 1.0, 2: 2.5}.get(processes, 2.75) * P
     return state + max(accumulation + waiting * P, adding, round(exchange))
 
@@ -91,15 +96,17 @@ def activation_memory(
     bf16 = resolve_precision(c.precision, device, has_bf16=True) == "bf16"
     kept = _Kept(c, bf16, device == "cuda", n, _sides(c) * (length or c.context or ASSUMED_LENGTH))
     matrix, predicted = BYTES * vocab_size * c.d_model, round(predicted_tokens(c, n))
-    chunk = min(LOGIT_ROWS[device], predicted) * LOGIT_BYTES[f"{device} bf16" if bf16 else "fp32"] * vocab_size
+    chunk = min(LOGIT_CHUNK_TOKENS[device], predicted) * LOGIT_BYTES[f"{device} bf16" if bf16 else "fp32"] * vocab_size
     loss = matrix + chunk + (matrix // 2 if bf16 else 0)  # the gradient of the output matrix, and its copy in bf16
-    network = 2 * n * inner_width(c) * kept.operand  # gradients of the inner layer, before and after the activation
+    network = (
+        2 * n * inner_width(c) * kept.operand_bytes
+    )  # gradients of the inner layer, before and after the activation
     states = 2 * BYTES * predicted * c.d_model  # and their gradients
     return kept.total() + states + max(loss, 2 * matrix, network)
 
 
 def _sides(c: RowConfig) -> int:
-    """Sequences of a pair that one stack reads: a causal one reads source and target, unless it models a text."""
+    """Sequences of a pair that one stack reads: 2 in a decoder-only model of pairs, else 1."""
     return 1 if c.has_encoder or c.context is not None else 2
 
 
@@ -121,7 +128,7 @@ class _Kept:
     length: int
 
     @property
-    def operand(self) -> int:
+    def operand_bytes(self) -> int:
         """Bytes of a number in an operand of a product."""
         return BYTES // 2 if self.bf16 else BYTES
 
@@ -136,12 +143,12 @@ class _Kept:
         one = encoder * self._layer(causal=False) + decoder * self._layer(causal=True)
         if c.has_both_stacks:
             # In bf16 each layer converts the output of the encoder anew.
-            memory = decoder * self.operand * c.d_model if self.bf16 else BYTES * c.d_model
-            return one + decoder * self._cross() + memory + 2 * self._ends()
+            encoder_output = decoder * self.operand_bytes * c.d_model if self.bf16 else BYTES * c.d_model
+            return one + decoder * self._cross() + encoder_output + 2 * self._ends()
         return _sides(c) * (one + self._ends())
 
     def weights(self) -> int:
-        """Copies of weights: all in bf16; on a GPU in fp32, those that are stacked for one product."""
+        """Copies of weights: with bf16, of all; with fp32, on a GPU only, of those stacked for one product."""
         c = self.c
         encoder, decoder = c.depths
         layers = encoder + decoder
@@ -150,7 +157,7 @@ class _Kept:
             matrices = with_attention * attention_weights(c, c.n_heads) + layers * feed_forward_weights(c)
             cross = decoder * attention_weights(c, c.cross_heads) if c.has_both_stacks else 0
             transform = c.d_model**2 if c.output_transform else 0
-            return self.operand * (matrices + cross + transform)
+            return self.operand_bytes * (matrices + cross + transform)
         if not self.gpu:
             return 0
         stacked = with_attention * (c.n_heads * c.d_k * c.d_model + key_and_value_weights(c, c.n_heads))
@@ -162,8 +169,8 @@ class _Kept:
         c = self.c
         if not c.output_transform:
             return 0
-        before = (self.operand if self.gpu else BYTES) * int(c.activation != "relu")
-        return round(predicted_tokens(c, self.tokens) * ((self.operand + before) * c.d_model + self._norm()))
+        before = (self.operand_bytes if self.gpu else BYTES) * int(c.activation != "relu")
+        return round(predicted_tokens(c, self.tokens) * ((self.operand_bytes + before) * c.d_model + self._norm()))
 
     def _ends(self) -> int:
         """Token ids and the dropout of embeddings; the norm of embeddings, and the one at the end of a stack."""
@@ -179,8 +186,8 @@ class _Kept:
     def _around(self) -> int:
         """Dropout mask and norm around a sub-layer; the output of the norm is an operand of the next sub-layer."""
         c = self.c
-        mask = 1 if self.gpu and c.residual else BYTES
-        return self._mask(c.d_model, mask, c.dropout) + (self._norm() if c.norm_position != "none" else 0)
+        bytes_each = 1 if self.gpu and c.residual else BYTES
+        return self._mask(c.d_model, bytes_each, c.dropout) + (self._norm() if c.norm_position != "none" else 0)
 
     def _norm(self) -> int:
         return BYTES * NORMS.get(self.c.norm, Norm()).kept(self.c)
@@ -188,31 +195,33 @@ class _Kept:
     def _feed_forward(self) -> int:
         c, inner = self.c, inner_width(self.c)
         gated = ACTIVATIONS.get(c.activation, Activation()).gated
-        # Between the two products: nothing beside the operand of the second one, which is also the output of ReLU.
+        # Numbers that are kept besides the operand of the second product, which is also the output of ReLU.
         before = 3 if gated else int(c.activation != "relu" or c.activation_dropout > 0)
         is_packed = not self.gpu and c.activation in ACTIVATIONS and c.activation_dropout == 0
         inputs = 2 if gated and self.bf16 and not is_packed else 1  # each projection converts the input
-        width = self.operand if self.gpu or is_packed else BYTES
-        mask = self._mask(inner, width, c.activation_dropout)
-        return self.operand * (inputs * c.d_model + inner) + before * width * inner + mask
+        bytes_each = self.operand_bytes if self.gpu or is_packed else BYTES
+        mask = self._mask(inner, bytes_each, c.activation_dropout)
+        return self.operand_bytes * (inputs * c.d_model + inner) + before * bytes_each * inner + mask
 
     def _self_attention(self, causal: bool) -> int:
-        c, operand = self.c, self.operand * self.c.d_model
+        c, operand = self.c, self.operand_bytes * self.c.d_model
         attention = ATTENTIONS.get(c.attention, Attention())
         if attention.kept:
             between = attention.kept(c, causal, self.length)
-            between += (c.n_kv_heads or c.n_heads) * c.d_v if self.gpu and not self.bf16 else 0  # V, see _beside_views
-            return operand + BYTES * between + self.operand * c.n_heads * c.d_v
+            between += (
+                (c.n_kv_heads or c.n_heads) * c.d_v if self.gpu and not self.bf16 else 0
+            )  # V, see _pinned_by_views
+            return operand + BYTES * between + self.operand_bytes * c.n_heads * c.d_v
         positions = POSITIONAL_ENCODINGS.get(c.positional_encoding, PositionalEncoding())
         if not self._is_fused(causal, positions):
             return operand + self._scores(c.n_heads) + BYTES * positions.kept(c)
         rotates = c.positional_encoding == "rope"
-        shared = self.operand * self._beside_views(rotates) if self.gpu else 0
-        window = self._heads_width * self.length if c.attention == "local" else 0
-        mask = 0 if causal else window or self._heads_width
+        shared = self.operand_bytes * self._pinned_by_views(rotates) if self.gpu else 0
+        window = self._head_bytes * self.length if c.attention == "local" else 0
+        mask = 0 if causal else window or self._head_bytes
         return operand + shared + self._fused(c.n_heads, is_copied=rotates) + mask
 
-    def _beside_views(self, rotates: bool) -> int:
+    def _pinned_by_views(self, rotates: bool) -> int:
         """Numbers that stay because Q or V is a view of the one tensor with all projections."""
         c = self.c
         heads = c.n_kv_heads or c.n_heads
@@ -224,8 +233,8 @@ class _Kept:
         """Attention over the source, with its residual; keys and values are those of a source token."""
         c, heads = self.c, self.c.cross_heads
         plain = c.d_k == c.d_v and c.attention_dropout == 0
-        inner = self._fused(heads) + self._heads_width if plain else self._scores(heads)
-        return self.operand * c.d_model + inner + self._around()
+        inner = self._fused(heads) + self._head_bytes if plain else self._scores(heads)
+        return self.operand_bytes * c.d_model + inner + self._around()
 
     def _is_fused(self, causal: bool, positions: PositionalEncoding) -> bool:
         c = self.c
@@ -233,22 +242,22 @@ class _Kept:
         return not biased and c.d_k == c.d_v and not (causal and c.attention == "local")
 
     @property
-    def _heads_width(self) -> int:
+    def _head_bytes(self) -> int:
         """Bytes of a number in Q, K, V and the heads in fused attention: on a CPU it is in fp32."""
-        return self.operand if self.gpu else BYTES
+        return self.operand_bytes if self.gpu else BYTES
 
     def _fused(self, heads: int, is_copied: bool = False) -> int:
         """Q, K, V, the heads, the sum of each query's weights, and a copy of the heads for W^O where one is made."""
         c = self.c
         copied = is_copied or (self.bf16 and not self.gpu)
-        output = self.operand * heads * c.d_v if copied else 0
-        return self._heads_width * 2 * heads * (c.d_k + c.d_v) + BYTES * heads + output
+        output = self.operand_bytes * heads * c.d_v if copied else 0
+        return self._head_bytes * 2 * heads * (c.d_k + c.d_v) + BYTES * heads + output
 
     def _scores(self, heads: int) -> int:
         """Q, K, V, the weights of all keys, with dropout also its mask and its result, and the heads for W^O."""
         c = self.c
         weights = (3 if c.attention_dropout else 1) * heads * self.length
-        return BYTES * (heads * (2 * c.d_k + c.d_v) + weights) + self.operand * heads * c.d_v
+        return BYTES * (heads * (2 * c.d_k + c.d_v) + weights) + self.operand_bytes * heads * c.d_v
 
-    def _mask(self, width: int, number: int, rate: float) -> int:
-        return number * width if rate else 0
+    def _mask(self, numbers: int, bytes_each: int, rate: float) -> int:
+        return numbers * bytes_each if rate else 0

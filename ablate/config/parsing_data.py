@@ -13,10 +13,10 @@ from ablate.config.data import FILES, HUB, DataConfig
 from ablate.errors import did_you_mean, listed
 
 SENTENCE, TREE = "sentence", "tree"
-WORD = "XX"  # the symbol of every word, in the place of its part-of-speech tag; with its tag: `XX/NN`
+WORD_SYMBOL = "XX"  # the symbol of every word, in the place of its part-of-speech tag; with its tag: `XX/NN`
 Leaves = Literal["XX", "tags", "words"]
 WSJ = "wsj"
-SECTIONS = re.compile(r"(\d\d)(?:-(\d\d))?")  # of the WSJ, as splits: `22`, `02-21`
+WSJ_SECTIONS = re.compile(r"(\d\d)(?:-(\d\d))?")  # of the WSJ, as splits: `22`, `02-21`
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class NamedTreebank:
 NAMED_TREEBANKS = {
     "toy": NamedTreebank("train", "dev", "test", vocab_size=150, origin="generated"),
     # The splits and the vocabulary of section 6.3.
-    WSJ: NamedTreebank("02-21", "22", "23", vocab_size=16_000, origin="licensed: LDC99T42; data.folder"),
+    WSJ: NamedTreebank("02-21", "22", "23", vocab_size=16_000, origin="licensed (LDC99T42): set data.folder"),
 }
 TREEBANKS = (*NAMED_TREEBANKS, FILES)
 
@@ -66,7 +66,7 @@ class ParsingData(DataConfig):
     @model_validator(mode="after")
     def _sections_and_no_hub(self) -> ParsingData:
         for split in (self.train, self.dev, self.test):
-            sections = SECTIONS.fullmatch(split) if self.corpus == WSJ else None
+            sections = WSJ_SECTIONS.fullmatch(split) if self.corpus == WSJ else None
             if sections and sections[2] and sections[2] < sections[1]:
                 raise ValueError(f'sections "{split}" are not in ascending order')
         if self.corpus.startswith(HUB):
@@ -80,7 +80,7 @@ class ParsingData(DataConfig):
 
     @property
     def symbol_field(self) -> str:
-        """Symbols of trees are entries of the vocabulary."""
+        """The tree, whose symbols are entries of the vocabulary."""
         return TREE
 
     def symbols(self, text: str) -> Iterator[str]:
@@ -130,14 +130,14 @@ def is_symbol(part: str) -> bool:
 
 def is_word_symbol(part: str) -> bool:
     """Whether a part of a linearized tree is the symbol in the place of a word."""
-    return part == WORD or part.startswith(f"{WORD}/")
+    return part == WORD_SYMBOL or part.startswith(f"{WORD_SYMBOL}/")
 
 
 def with_leaves(tree: str, sentence: str, leaves: Leaves = "XX") -> str:
-    """A linearized tree with these symbols in the places of its tags."""
+    """Replace the tags of a linearized tree by the symbols that `leaves` asks for."""
     words = iter(sentence.split())
     return " ".join(part if part[0] in "()" else _leaf(part, next(words), leaves) for part in tree.split())
 
 
 def _leaf(tag: str, word: str, leaves: Leaves) -> str:
-    return {"XX": WORD, "tags": f"{WORD}/{tag}", "words": word}[leaves]
+    return {"XX": WORD_SYMBOL, "tags": f"{WORD_SYMBOL}/{tag}", "words": word}[leaves]

@@ -67,7 +67,7 @@ def field_names() -> tuple[str, ...]:
     return tuple(RowConfig.model_fields)
 
 
-def canonical(name: str) -> str | None:
+def standard_name(name: str) -> str | None:
     """Standard name for a name or symbol; None if there is no such field."""
     name = SYMBOLS.get(name, name)
     return name if name in RowConfig.model_fields else None
@@ -80,7 +80,7 @@ def resolve_row(
 
     Args:
         settings: values by standard name, `preset` included; later ones override earlier ones.
-        written: the fields that must have an effect: those that the study writes for this row, not inherited ones.
+        written: the fields that the study writes for this row itself. Each must have an effect; others need not.
         unused: fields that the task of the study does not use, and why.
 
     Raises:

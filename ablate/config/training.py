@@ -11,9 +11,9 @@ from ablate.config.fields import Section
 MAX_STEPS = 100_000_000
 
 # Target tokens whose logits are in memory at once: few enough for a CPU's cache, and enough to occupy a GPU.
-LOGIT_ROWS = {"cpu": 256, "cuda": 4096}
+LOGIT_CHUNK_TOKENS = {"cpu": 256, "cuda": 4096}
 
-MOMENTUM = {"sgd": 0.9, "muon": 0.95}  # unless set
+DEFAULT_MOMENTUM = {"sgd": 0.9, "muon": 0.95}
 
 
 def resolve_precision(precision: str | None, device: str, has_bf16: bool) -> str:
@@ -99,12 +99,16 @@ class TrainingConfig(Section):
         "has it, else fp32. Unset: as auto on a GPU, and fp32 on a CPU",
     )
     deterministic: bool = Field(
-        False, description="sum in a fixed order on a GPU, so that a resumed run is equal bit for bit; slower"
+        False,
+        description="sum in a fixed order on a GPU, so that a resumed run has the bits of an uninterrupted one; slower",
     )
     eval_every: int = Field(1000, ge=1, le=MAX_STEPS, description="steps between two evaluations on dev")
     checkpoint_every: int = Field(1000, ge=1, le=MAX_STEPS, description="steps between two checkpoints")
     checkpoint_minutes: float = Field(
-        10.0, gt=0.0, le=100_000.0, description="maximum number of minutes between two saves"
+        10.0,
+        gt=0.0,
+        le=100_000.0,
+        description="also save a checkpoint after so many minutes, to resume from; averaging does not use it",
     )
     micro_batch_tokens: int | None = Field(
         None,
@@ -116,7 +120,7 @@ class TrainingConfig(Section):
     @property
     def momentum_used(self) -> float:
         """The momentum of sgd or muon; 0 with another optimizer."""
-        return MOMENTUM.get(self.optimizer, 0.0) if self.momentum is None else self.momentum
+        return DEFAULT_MOMENTUM.get(self.optimizer, 0.0) if self.momentum is None else self.momentum
 
     @model_validator(mode="after")
     def _has_an_end(self) -> TrainingConfig:

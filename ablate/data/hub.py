@@ -2,7 +2,8 @@
 
 Files are in the Hub's cache (HF_HOME), which resumes interrupted downloads and lets one process at a time download a
 file. The commit and the files of a revision are recorded beside the prepared corpora: a branch then always means the
-same commit, and the network is not used again.
+same commit, and the network is not used again. The data sets that have a name of their own are listed in
+ablate/config/translation_data.py and language_data.py.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from pathlib import Path
 from ablate.config import DataConfig
 from ablate.config.data import CorpusConfig, HubData, TextFields
 from ablate.config.language_data import LanguageData
-from ablate.config.parsing_data import SECTIONS, WSJ, ParsingData
+from ablate.config.parsing_data import WSJ, WSJ_SECTIONS, ParsingData
 from ablate.data import toy
 from ablate.data.hub import DOWNLOADS, Repository
 from ablate.data.io import files_in, is_address, is_file, joined, missing
@@ -111,7 +111,7 @@ def _resolve(
 
 def _treebank(data: ParsingData, name: str, folder: Path) -> Treebank:
     """The trees of a file, of a folder, or of sections of the WSJ."""
-    sections = SECTIONS.fullmatch(name) if data.corpus == WSJ else None
+    sections = WSJ_SECTIONS.fullmatch(name) if data.corpus == WSJ else None
     if sections is None:
         return Treebank(_tree_files(joined(folder, name)))
     first = int(sections[1])

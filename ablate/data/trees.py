@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from ablate.config.parsing_data import WORD, is_word_symbol
+from ablate.config.parsing_data import WORD_SYMBOL, is_word_symbol
 from ablate.errors import DataError
 
 ROOT = "TOP"  # label of restored roots; scores leave it out
@@ -191,7 +191,7 @@ def leaves_of(text: str, sentence: str) -> list[Leaf]:
 def predicted_leaves(text: str, sentence: str) -> list[Leaf] | None:
     """The words of a sentence, with the tags of a predicted tree (XX if it has none); None if their numbers differ."""
     parts = [part for part in text.split() if part[0] not in "()"]
-    tags = [part.removeprefix(f"{WORD}/") if is_word_symbol(part) else WORD for part in parts]
+    tags = [part.removeprefix(f"{WORD_SYMBOL}/") if is_word_symbol(part) else WORD_SYMBOL for part in parts]
     words = sentence.split()
     return [Leaf(*pair) for pair in zip(tags, words, strict=True)] if len(tags) == len(words) else None
 

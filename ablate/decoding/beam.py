@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ablate.config.training import LOGIT_ROWS
+from ablate.config.training import LOGIT_CHUNK_TOKENS
 from ablate.data.tokenizer import BOS, EOS, PAD
 from ablate.model import DecodingCache, Transformer
 
@@ -156,7 +156,7 @@ class _Search:
     def _candidates(self, position: int) -> tuple[Tensor, Tensor, Tensor]:
         """The 2K best continuations of each sentence, or all if there are fewer; as `best_continuations`."""
         states = self.model.step(self.tokens[:, :, -1], self.cache)
-        at_once = max(1, LOGIT_ROWS[states.device.type] // states.shape[1])  # sentences
+        at_once = max(1, LOGIT_CHUNK_TOKENS[states.device.type] // states.shape[1])  # sentences
         starts = range(0, len(states), at_once)
         allowed = None if self.constraint is None else self.constraint.allowed().to(states.device)
         parts = zip(states.split(at_once), self.scores.split(at_once), starts, strict=True)

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ablate.config.training import LOGIT_ROWS
+from ablate.config.training import LOGIT_CHUNK_TOKENS
 from ablate.kernels.cpu_matmul import matmul_for
 from ablate.kernels.device import on_gpu
 from ablate.kernels.fused_loss import smoothed_cross_entropy_with_gradients
@@ -69,7 +69,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         if bf16 and on_gpu(states):
             with torch.autocast(states.device.type, enabled=False):
                 total, *gradients = smoothed_cross_entropy_with_gradients(
-                    states, embedding, targets, smoothing, LOGIT_ROWS["cuda"], torch.bfloat16
+                    states, embedding, targets, smoothing, LOGIT_CHUNK_TOKENS["cuda"], torch.bfloat16
                 )
             ctx.save_for_backward(*gradients)
             return total
@@ -117,6 +117,6 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 
 
 def _chunks(targets: Tensor) -> Iterator[slice]:
-    """Slices of LOGIT_ROWS tokens."""
-    size = LOGIT_ROWS[targets.device.type]
+    """Slices of LOGIT_CHUNK_TOKENS tokens."""
+    size = LOGIT_CHUNK_TOKENS[targets.device.type]
     return (slice(start, start + size) for start in range(0, len(targets), size))

@@ -11,12 +11,12 @@ from ablate.model.layers import Linear
 from ablate.model.stack import Layer, Stack, apply_encoder, encoder_context
 from ablate.model.transformer import Transformer
 
-# Columns that carry the bias through a product: the first one, and zeros that keep the sizes multiples of 8.
+# Columns added so that a product includes the bias: the bias, then zeros that keep the sizes multiples of 8.
 _BIAS_COLUMNS = 8
 
 
 class TokenTypes(nn.Module):
-    """A learned vector for each token type. A single text is of the first type, so that the others stay unused."""
+    """A learned vector for each token type. A single text is of the first type; the others stay unused."""
 
     def __init__(self, types: int, d_model: int, init: torch.Generator) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class EncoderOnly(Transformer):
         return states
 
     def output_states(self, states: Tensor) -> Tensor:
-        """States (..., d_model) as `output_matrix` takes them, (..., d_model) or wider by the columns of the bias."""
+        """States (..., d_model) -> factors of `output_matrix`: the same width; with a bias, a one and 7 zeros more."""
         x: Tensor = self.output_transform(states)
         if self.output_bias is None:
             return x

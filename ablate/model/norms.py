@@ -82,4 +82,5 @@ class PreNorm(PostNorm):
         return self._add(x, output)
 
 
+# Facts about each, such as its number of parameters, are in ablate/config/variants.py.
 NORMS: dict[str, Callable[[int], nn.Module]] = {"layernorm": LayerNorm, "rmsnorm": RMSNorm}

@@ -207,6 +207,7 @@ def slopes(n_heads: int) -> list[float]:
     return values
 
 
+# Facts about each, such as its number of parameters, are in ablate/config/variants.py.
 POSITIONS: dict[str, Callable[[ModelConfig, bool, torch.Generator], PositionalEncoding]] = {
     "sinusoidal": SinusoidalPositions,
     "learned": LearnedPositions,

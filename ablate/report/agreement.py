@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ablate.report.table import Table, TableRow, paper_metrics
-from ablate.stats.tests import kendall_tau_b
+from ablate.stats.significance import kendall_tau_b
 
 WARNING = (
     "Small corpora and short trainings reverse effects of size and of regularization: a larger model may lose, and "

@@ -3,7 +3,7 @@
 Markdown, LaTeX and HTML show the table as the paper does: base in full, cells of other rows blank where they equal
 base. A terminal shows each row by its label, and as many columns as fit, the most important ones first. A table is a
 sequence of sections, each some columns and the legend lines that explain them. A new column is a function and an entry
-in SECTIONS; every format prints it.
+in SECTIONS. The csv file comes from `report/frames.py`, and the JSON file from `report/table.py`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ablate.paper import PaperTable
 from ablate.report.agreement import agreement_lines
 from ablate.report.scores import spread
 from ablate.report.table import Table, TableRow, paper_metrics
-from ablate.stats.tests import LEVEL
+from ablate.stats.significance import LEVEL
 from ablate.stats.verdict import Verdict
 from ablate.tasks import Task
 

@@ -14,7 +14,7 @@ from ablate.report.curves import Curve, curve_of
 from ablate.report.scores import spread, verdict_json
 from ablate.report.table import Table, TableRow
 from ablate.report.terminal import plain_table, print_wide
-from ablate.stats.tests import LEVEL
+from ablate.stats.significance import LEVEL
 from ablate.stats.verdict import Verdict, p_text
 from ablate.store import Results
 from ablate.streams import new_console

@@ -9,7 +9,7 @@ from ablate.config.metrics import Metric
 from ablate.formatting import interval_text, number, percent, plural, signed
 from ablate.report.table import Table
 from ablate.stats.looks import Look
-from ablate.stats.tests import LEVEL
+from ablate.stats.significance import LEVEL
 from ablate.stats.verdict import Verdict, Word
 
 MOST_NAMED = 6  # rows that a sentence names one by one

@@ -12,7 +12,7 @@ from ablate.report.columns import Column, Layout
 from ablate.report.scores import Scores
 from ablate.report.table import Table, TableRow
 from ablate.stats.factorial import effects
-from ablate.stats.tests import LEVEL, holm, paired_t_test
+from ablate.stats.significance import LEVEL, holm, paired_t_test
 from ablate.study.designs import FactorialDesign, PathDesign
 
 

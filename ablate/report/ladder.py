@@ -20,7 +20,7 @@ from ablate.report.columns import Column, Layout
 from ablate.report.designs import look_note
 from ablate.report.scores import Scores
 from ablate.report.table import Table, TableRow
-from ablate.stats.tests import LEVEL, PairedTTest, kendall_tau_b, paired_t_test
+from ablate.stats.significance import LEVEL, PairedTTest, kendall_tau_b, paired_t_test
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ablate.formatting import plural
 from ablate.report.curves import AXES, Curve
-from ablate.stats.tests import paired_t_test
+from ablate.stats.significance import paired_t_test
 
 
 @dataclass(frozen=True)

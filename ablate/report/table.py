@@ -26,7 +26,7 @@ from ablate.report.results import (
 )
 from ablate.report.scores import Scores, verdict_json
 from ablate.stats.looks import Look
-from ablate.stats.tests import LEVEL
+from ablate.stats.significance import LEVEL
 from ablate.stats.verdict import Verdict
 from ablate.store import Results, State
 from ablate.store.corpora import MANIFEST, lengths_in, overlap_in

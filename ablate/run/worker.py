@@ -149,7 +149,10 @@ def _execute_leased(
             outcome: EventOutcome = execute(job, RunContext(log, lease.check, stop))
             return JobEvent(run=folder.id, outcome=outcome)
         except Interrupted:
-            return JobEvent(run=folder.id, outcome="busy" if lease.is_lost else "interrupted")
+            if not lease.is_lost:
+                return JobEvent(run=folder.id, outcome="interrupted")
+            log.warning(TAKEN_OVER)
+            return JobEvent(run=folder.id, outcome="busy")
         except LeaseLost:
             log.warning(TAKEN_OVER)
             return JobEvent(run=folder.id, outcome="busy")

@@ -1,7 +1,7 @@
 """Significance of differences between rows and base. Numbers in, numbers out; no library."""
 
 from ablate.stats.bootstrap import BootstrapTest, paired_bootstrap
-from ablate.stats.tests import LEVEL, PairedTTest, holm, kendall_tau_b, paired_t_test
+from ablate.stats.significance import LEVEL, PairedTTest, holm, kendall_tau_b, paired_t_test
 from ablate.stats.verdict import PairedScores, Verdict, p_text, verdicts
 
 __all__ = [

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ablate.stats.tests import LEVEL
+from ablate.stats.significance import LEVEL
 
 RESAMPLES = 1000  # sacreBLEU's default
 RESAMPLING_SEED = 12345  # sacreBLEU's default: the same test sets for every run

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ablate.stats.distributions import critical_t, two_sided_p
-from ablate.stats.tests import LEVEL, holm
+from ablate.stats.significance import LEVEL, holm
 
 Effect = frozenset[str]  # the factors of a main effect or of an interaction
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ablate.stats.tests import LEVEL
+from ablate.stats.significance import LEVEL
 
 
 @dataclass(frozen=True)

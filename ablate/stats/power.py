@@ -7,7 +7,7 @@ import random
 from functools import cache
 
 from ablate.stats.distributions import critical_t
-from ablate.stats.tests import LEVEL
+from ablate.stats.significance import LEVEL
 from ablate.stats.verdict import MOST_SEEDS
 
 POWER = 0.8  # probability with which a difference should be found

@@ -23,7 +23,7 @@ from ablate.stats.bootstrap import BootstrapTest, paired_bootstrap
 from ablate.stats.distributions import critical_t, two_sided_p
 from ablate.stats.looks import Look
 from ablate.stats.noise import SeedNoise, Variance, seed_noise
-from ablate.stats.tests import LEVEL, fisher_p, holm
+from ablate.stats.significance import LEVEL, fisher_p, holm
 
 Word = Literal["worse", "better", "as good as base", "cannot tell", "no difference", "diverged", ""]
 
@@ -342,10 +342,10 @@ def verdicts(
     compared = _compare(rows, level)
     size = max(family if family is not None else len(rows), 1)
     different = frozenset(index for index, one in enumerate(earlier) if one.is_different and one.seed_test)
-    tests = [_holm([one.p_for_holm(metric) for one in compared], size, level, different)]
+    tests = [_holm_over_rows([one.p_for_holm(metric) for one in compared], size, level, different)]
     if margin is not None:
         within = frozenset(index for index, one in enumerate(earlier) if one.is_within_margin)
-        tests.append(_holm([_equivalence(one, margin)[0] for one in compared], size, level, within))
+        tests.append(_holm_over_rows([_equivalence(one, margin)[0] for one in compared], size, level, within))
     bootstraps = [one.bootstrap for one in compared]
     p_bootstraps = _adjusted([test.p if test else 1.0 for test in bootstraps], size)
     found = [
@@ -469,7 +469,9 @@ def _adjusted(p_values: Sequence[float], family: int) -> list[float]:
     return holm([*p_values, *[1.0] * (family - len(p_values))])[: len(p_values)]
 
 
-def _holm(p_values: Sequence[float], family: int, level: float, settled: frozenset[int]) -> list[tuple[float, float]]:
+def _holm_over_rows(
+    p_values: Sequence[float], family: int, level: float, settled: frozenset[int]
+) -> list[tuple[float, float]]:
     """(adjusted p value, level) of each row by Holm's step-down method.
 
     The level of a row that is not significant is the one at which the method stops.

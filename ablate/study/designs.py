@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ablate.config import canonical
+from ablate.config import standard_name
 from ablate.errors import did_you_mean, unknown_name
 from ablate.formatting import setting_text
 from ablate.stats.factorial import MAX_FACTORS, Fraction, Generator, smallest_fraction
@@ -184,7 +184,7 @@ def _read_parts(way: str, node: Node, report: Report) -> list[_Part]:
     owner: dict[str, str] = {}
     for part in found:
         for key in part.high:
-            field = canonical(key) or key
+            field = standard_name(key) or key
             if field in owner:
                 report(part.mark, f'"{part.name}" and "{owner[field]}" both set {field}')
                 valid = False
@@ -220,7 +220,7 @@ def _read_part(way: str, name: str, mark: Mark, value: Node, report: Report) -> 
 
 def _read_named_group(name: str, mark: Mark, value: Node, report: Report) -> _Part | None:
     """A group such as `llama: {norm: rmsnorm, activation: swiglu}`: base's values are its low level."""
-    if not _NAME.fullmatch(name) or canonical(name) is not None:
+    if not _NAME.fullmatch(name) or standard_name(name) is not None:
         allowed = "letters, digits, - and _, but not a field"
         report(mark, f'"{name[:60]}" is not a valid name for a group of fields; allowed: {allowed}')
         return None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ablate.config import RowConfig, canonical, resolve_row
+from ablate.config import RowConfig, resolve_row, standard_name
 from ablate.config.cost import ASSUMED_LENGTH, Lengths, parameters, training_flops
 from ablate.config.model import MAX_SIZE
 from ablate.config.plugins import references
@@ -133,7 +133,7 @@ def read_match(node: Node, report: Report) -> Match | None:
 
 
 def _free_field(kind: str, node: Node, report: Report) -> str | None:
-    field = canonical(node.value) if isinstance(node.value, str) else None
+    field = standard_name(node.value) if isinstance(node.value, str) else None
     if field in FREE_FIELDS[kind]:
         return field
     if field in RANGES:

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ablate.config import ModelConfig, RowConfig, canonical, resolve_row
+from ablate.config import ModelConfig, RowConfig, resolve_row, standard_name
 from ablate.config.data import CorpusConfig
 from ablate.config.fields import field_errors
 from ablate.config.identity import fold_vocab_size
@@ -221,8 +221,8 @@ class _Reader:
             return None  # an error that is reported at the section itself
         fields = dict(old.value) if old and isinstance(old.value, dict) else {}
         if section == "base":  # the same field may be written by its symbol
-            same = canonical(name)
-            fields = {k: v for k, v in fields.items() if k == "preset" or canonical(k) != same or same is None}
+            same = standard_name(name)
+            fields = {k: v for k, v in fields.items() if k == "preset" or standard_name(k) != same or same is None}
         fields[name] = (node.mark, node)
         sections[section] = Node(fields, old.mark if old else node.mark)
         return None
@@ -707,7 +707,7 @@ def _with_symbols(values: dict[str, Any]) -> dict[str, Any]:
 def _by_name(written: Mapping[str, Node]) -> dict[str, Node]:
     """Settings by standard name, with a preset first: the fields beside it override it wherever it is written."""
     ordered = sorted(written.items(), key=lambda item: item[0] != "preset")
-    return {canonical(key) or key: node for key, node in ordered}
+    return {standard_name(key) or key: node for key, node in ordered}
 
 
 def _merge(base: Mapping[str, Node], written: Mapping[str, Node]) -> dict[str, Node]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from ablate.config import canonical, field_names
+from ablate.config import field_names, standard_name
 from ablate.config.resolve import SYMBOLS
 from ablate.errors import listed, unknown_name
 from ablate.formatting import setting_text
@@ -85,7 +85,7 @@ def _expand_mapping(group: str, mapping: Node, report: Report, max_rows: int) ->
     options = (*OPTIONS, *(FRACTIONS if any(way in DESIGNS for way in ways) else ()))
     unknown = [(key, mark) for key, mark, _ in mapping.items() if key not in (*WAYS, *options)]
     for key, mark in unknown:
-        if canonical(key) is not None:
+        if standard_name(key) is not None:
             report(mark, f'"{key}" is a field; write set: {{{key}: VALUE}}, or each: {{{key}: [VALUE, VALUE]}}')
         else:
             report(mark, unknown_name("key", key, (*WAYS, *options)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ablate.config import PRESETS, canonical, field_names
+from ablate.config import PRESETS, field_names, standard_name
 from ablate.config.resolve import SYMBOLS
 from ablate.errors import did_you_mean, unknown_name
 from ablate.study.yaml_nodes import Node, Report
@@ -16,7 +16,7 @@ def known_fields(fields: Node, report: Report) -> Settings:
     """Select the fields that exist, as written; report unknown names, and a field given by name and by symbol."""
     written: dict[str, str] = {}  # standard name -> name or symbol in the study
     for key, mark, _ in fields.items():
-        name = "preset" if key == "preset" else canonical(key)
+        name = "preset" if key == "preset" else standard_name(key)
         if name is None:
             report(mark, _unknown_field(key))
         elif name in written:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ablate.config import DecodingConfig, RowConfig, canonical, field_names
+from ablate.config import DecodingConfig, RowConfig, field_names, standard_name
 from ablate.config.data import RowDataConfig
 from ablate.config.identity import NOT_IDENTITY
 from ablate.errors import unknown_name
@@ -196,7 +196,7 @@ def _read_grid(node: Node, report: Report) -> dict[str, tuple[Node, ...]]:
     found: dict[str, tuple[Node, ...]] = {}
     valid = True
     for key, mark, values in node.items():
-        name = canonical(key)
+        name = standard_name(key)
         if name is None:
             report(mark, unknown_name("field", key, TUNED))
         elif name in _UNTUNED:

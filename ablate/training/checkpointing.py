@@ -69,7 +69,7 @@ def average(files: Sequence[Path]) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A checkpoint in memory, as it will be written."""
+    """A checkpoint in memory, as it will be written; `Trainer._save` makes it."""
 
     weights: bytes
     state: bytes

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from ablate.config import canonical, field_names, resolve_data, resolve_row
+from ablate.config import field_names, resolve_data, resolve_row, standard_name
 from ablate.config.fields import field_errors
 
 # Table 3 of the paper: the rows "base" and "big", all columns that are settings.
@@ -69,11 +69,11 @@ def test_a_preset_overrides_settings_before_it_and_derives_d_k_again():
     ],
 )  # fmt: skip
 def test_symbols_and_names_set_the_same_field(written, name):
-    assert canonical(written) == name
+    assert standard_name(written) == name
 
 
 def test_every_field_is_its_own_canonical_name():
-    assert [canonical(name) for name in field_names()] == list(field_names())
+    assert [standard_name(name) for name in field_names()] == list(field_names())
 
 
 # --- head sizes ----------------------------------------------------------------------------------

@@ -6,11 +6,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ablate.config.training import LOGIT_ROWS
+from ablate.config.training import LOGIT_CHUNK_TOKENS
 from ablate.kernels.cross_entropy import negative_log_likelihood, smoothed_cross_entropy
 
 D_MODEL = 13
-CHUNK = LOGIT_ROWS["cpu"]
+CHUNK = LOGIT_CHUNK_TOKENS["cpu"]
 
 
 def case(n, vocab_size, seed=1):

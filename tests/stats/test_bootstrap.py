@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ablate.stats.bootstrap import paired_bootstrap
-from ablate.stats.tests import LEVEL
+from ablate.stats.significance import LEVEL
 
 
 def test_the_mean_over_seeds_is_taken_on_each_resample():

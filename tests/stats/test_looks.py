@@ -6,7 +6,7 @@ from scipy import stats
 
 from ablate.config.metrics import TRANSLATION_METRICS
 from ablate.stats.looks import Look, looks_of
-from ablate.stats.tests import LEVEL
+from ablate.stats.significance import LEVEL
 from ablate.stats.verdict import PairedScores, verdicts, verdicts_before, verdicts_over_looks
 from benchmarks import verdicts as simulation
 

@@ -11,7 +11,7 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from ablate.stats.distributions import critical_t
-from ablate.stats.tests import LEVEL, fisher_p, holm, kendall_tau_b, paired_t_test
+from ablate.stats.significance import LEVEL, fisher_p, holm, kendall_tau_b, paired_t_test
 
 # --- paired t test ---
 
