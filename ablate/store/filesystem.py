@@ -193,7 +193,6 @@ def _hold(path: Path, reports: Any) -> None:
 
 def _other_hosts(folder: Path, seconds: float) -> Iterator[Check]:
     """Compare the clock with that of the file system, and with other hosts that run the same check."""
-    folder.mkdir(exist_ok=True)
     ours = folder / f"{socket.gethostname()}-{os.getpid()}"
     try:
         before = time.time()

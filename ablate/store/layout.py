@@ -128,7 +128,8 @@ class RunFolder:
         for path in wrong:  # first, because the others may be in them
             quarantine(path)
         found = [path for path in files if os.path.lexists(path) and not path.is_file()]
-        found += [path for folder in folders[2:4] if folder.is_dir() for path in folder.iterdir() if path.is_dir()]
+        inside = [path for folder in folders[2:4] if folder.is_dir() for path in folder.iterdir()]
+        found += [path for path in inside if path.is_dir() and path.suffix != ".damaged"]
         for path in found:
             quarantine(path)
         return [*wrong, *found]

@@ -157,7 +157,7 @@ def visible_gpus() -> int:
 def processor_has_bf16() -> bool:
     """Whether the processor has instructions for bf16 products, by the operating system's list; torch is not loaded."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = CPU_INFO.read_text().splitlines()
     except OSError:
         return False
     flags = next((line.split() for line in lines if line.startswith(("flags", "Features"))), [])

@@ -81,6 +81,9 @@ def test_a_broken_row_is_set_apart_and_does_not_blind_the_others():
     assert noise.pooled.df == 3 * 8
     row, pool = noise.of_difference(9)
     assert (row, pool.df) == (noise.own[9], noise.pooled.df)
+    scores = np.array([[0.0] * 4, *(list(one.values()) for one in draw(9, 4, sds=sds))])
+    # Base and eight rows fit the effects of the seeds; of its residuals, the row apart loses its own mean alone.
+    assert row.value == pytest.approx(np.var(scores[9] - scores[:9].mean(axis=0), ddof=1))
     others = seed_noise(draw(9, 4, sds=sds)[:8])
     assert noise.pooled == pytest.approx(others.pooled)  # as if the study did not have the row
 

@@ -8,8 +8,22 @@ from scipy import stats
 from statsmodels.stats.weightstats import ttost_paired
 
 from ablate.config.metrics import PPL, TRANSLATION_METRICS
+from ablate.stats.looks import Look
 from ablate.stats.noise import Variance
-from ablate.stats.verdict import Noise, PairedScores, Verdict, verdicts
+from ablate.stats.significance import LEVEL
+from ablate.stats.verdict import (
+    Noise,
+    PairedScores,
+    Verdict,
+    _at_look,
+    _Comparison,
+    _equivalence,
+    _holm,
+    _more_seeds,
+    _verdict,
+    _word,
+    verdicts,
+)
 
 BLEU, TER = (next(metric for metric in TRANSLATION_METRICS if metric.name == name) for name in ("bleu", "ter"))
 
@@ -247,3 +261,158 @@ def test_g_an_interval_excludes_zero_exactly_if_the_verdict_says_so(seed):
 def test_a_row_that_always_scores_far_below_base_is_worse(rows):
     found = verdicts(BLEU, [paired(-43.0, -45.0, -41.5), *noisy(rows - 1, sd=2.0)])
     assert found[0].word == "worse"
+
+
+# --- parts of the rule ---
+
+
+def compared(*differences, own_level=LEVEL, **counts):
+    """A row whose variances are given: the shared one has 10 degrees of freedom, and its own 2."""
+    shared, own = Noise((Variance(0.02, 10),)), Noise((Variance(0.05, 2),))
+    return _Comparison(paired(*differences, **counts), None, shared, own, own_level)
+
+
+def test_equivalence_is_tested_with_the_shared_and_with_the_row_s_own_variance():
+    near = compared(0.1, -0.2, 0.4)  # 0.1 in the mean
+    expected = [stats.t.sf(0.2 / (value / 3) ** 0.5, df) for value, df in ((0.02, 10), (0.05, 2))]
+    assert _equivalence(near, 0.3) == pytest.approx(expected)
+    assert _equivalence(compared(-0.1, 0.2, -0.4), 0.3) == pytest.approx(expected)
+    for margin in (near.mean, 0.05):
+        assert _equivalence(near, margin) == (1.0, 1.0)
+    for counts in ({"diverged": 1}, {"base_diverged": 1}):
+        assert _equivalence(compared(0.1, -0.2, 0.4, **counts), 0.3) == (1.0, 1.0)
+    assert _equivalence(_Comparison(paired(0.1), None), 0.3) == (1.0, 1.0)
+
+
+def test_a_p_value_that_equals_its_level_is_not_below_it():
+    plain = compared(-1.0, -1.1, -1.2)
+    p_own = plain.p_own(plain.mean)
+    at, above = (compared(-1.0, -1.1, -1.2, own_level=level) for level in (p_own, p_own * 1.001))
+    assert [_word(BLEU, at, 0.01, False), _word(BLEU, above, 0.01, False)] == ["cannot tell", "worse"]
+    assert [_word(BLEU, above, p, False) for p in (LEVEL, 0.999 * LEVEL)] == ["cannot tell", "worse"]
+    more = [compared(-1.0, diverged=1, base_ended=2)] * 2
+    assert [_word(BLEU, one, p, False) for one, p in zip(more, (LEVEL, 0.04), strict=True)] == ["cannot tell", "worse"]
+    _, p = _equivalence(compared(0.1, -0.1, 0.1), 0.5)
+    for own_level, adjusted, within in ((p, 0.01, False), (p * 1.001, 0.01, True), (p * 1.001, LEVEL, False)):
+        near = compared(0.1, -0.1, 0.1, own_level=own_level)
+        verdict = _verdict(BLEU, near, [(1.0, LEVEL), (adjusted, LEVEL)], 0.5, 1.0)
+        assert (verdict.is_within_margin, verdict.word) == (within, "as good as base" if within else "cannot tell")
+
+
+def test_a_row_that_diverges_more_often_counts_with_its_scores_or_its_divergences():
+    down, up = (-1.0, -1.1, -1.2), (1.0, 1.1, 1.2)
+    p = compared(*down).shared.p(1.1, 3)
+    counts = {"diverged": 1, "ended": 4, "base_ended": 4}
+    assert compared(*down, **counts).p_for_holm(BLEU) == pytest.approx(2 * p)
+    assert compared(*up, **counts).p_for_holm(BLEU) == 1.0  # of Fisher's test: 1 of 4 against 0 of 4
+    assert compared(*up, **counts).p_for_holm(PPL) == pytest.approx(2 * p)
+    p_own = compared(*down).p_own(1.1)
+    assert compared(*down, own_level=p_own, **counts).p_for_holm(BLEU) == 1.0
+    counts = {"base_diverged": 1, "ended": 4, "base_ended": 4}
+    assert [compared(*each, **counts).p_for_holm(BLEU) for each in (down, up)] == pytest.approx([1.0, p])
+    often = compared(*up, diverged=7, ended=10, base_ended=10)
+    fisher = stats.fisher_exact([[7, 3], [0, 10]], alternative="greater").pvalue
+    assert often.p_for_holm(BLEU) == pytest.approx(2 * fisher)
+    assert compared(*up, diverged=7, ended=10, base_ended=0).p_for_holm(BLEU) == 1.0
+
+
+@pytest.mark.parametrize("seeds", [3, 4, 5, 6, 7, 12])
+def test_a_width_that_equals_the_observed_mean_needs_no_further_seed(seeds):
+    two = compared(0.0, 0.0)
+    mean = two.half_width(LEVEL, seeds)
+    assert _more_seeds(compared(mean, mean), LEVEL) == seeds - 2
+    assert _more_seeds(compared(mean * 0.9999, mean * 0.9999), LEVEL) == seeds - 1
+    assert _more_seeds(compared(1e-3, 1e-3), LEVEL) is None
+
+
+def test_the_width_is_the_larger_one_of_both_tests_each_at_its_level():
+    row = compared(0.3, -0.2, 0.4, own_level=0.01)
+    wide = [stats.t.isf(level / 2, df) * (value / 3) ** 0.5 for level, value, df in
+            ((0.02, 0.02, 10), (0.01, 0.05, 2))]  # fmt: skip
+    assert row.half_width(0.02, 3) == pytest.approx(max(wide))
+    strict = compared(0.3, -0.2, 0.4, own_level=0.9)
+    assert strict.half_width(0.02, 3) == pytest.approx(wide[0])
+    assert strict.half_width(0.02, 5) == pytest.approx(stats.t.isf(0.01, 20) * (0.02 / 5) ** 0.5)
+
+
+@pytest.mark.parametrize(
+    ("p_values", "family", "level", "settled", "expected"),
+    [
+        ([0.03], 1, 0.05, (), [(0.03, 0.05)]),
+        ([0.03, 0.9], 1, 0.025, (), [(0.06, 0.025), (1.0, 0.025)]),
+        ([0.9, 0.01, 0.02], 3, 0.05, (), [(0.9, 0.05), (0.03, 0.05 / 3), (0.04, 0.025)]),
+        ([0.025, 0.9], 2, 0.05, (), [(0.05, 0.025), (1.0, 0.025)]),  # equal to the level: the method stops
+        ([0.02, 0.021, 0.5], 3, 0.05, (), [(0.06, 0.05 / 3), (0.063, 0.05 / 3), (1.0, 0.05 / 3)]),
+        ([0.01, 0.04], 4, 0.05, (), [(0.04, 0.0125), (0.12, 0.05 / 3)]),  # two rows are still to come
+        ([0.4, 0.01, 0.03], 3, 0.05, (0,), [(1.0, 0.05 / 3), (0.02, 0.025), (0.03, 0.05)]),
+        ([0.04, 0.04], 2, 0.05, (0, 1), [(0.04, 0.05), (0.04, 0.05)]),
+        ([0.6, 0.7], 2, 0.05, (), [(1.0, 0.025), (1.0, 0.025)]),
+    ],
+)
+def test_holm_s_method_goes_down_from_the_smallest_p_value_and_stops_at_the_first_that_is_not_below_its_level(
+    p_values, family, level, settled, expected
+):
+    found = _holm(p_values, family, level, frozenset(settled))
+    assert np.array(found) == pytest.approx(np.array(expected))
+    assert all(p <= 1 for p, _ in found)
+
+
+NOW, BEFORE = Look(2, (3, 5)), Look(1, (3, 5))
+
+
+@pytest.mark.parametrize(
+    ("earlier", "mean", "counts", "word"),
+    [
+        ("worse", -0.1, {}, "worse"),
+        ("worse", 0.1, {}, "cannot tell"),
+        ("worse", None, {"diverged": 1}, "worse"),
+        ("worse", -0.1, {"base_diverged": 1}, "cannot tell"),
+        ("worse", -0.1, {"diverged": 1, "base_diverged": 1}, "worse"),
+        ("better", 0.1, {}, "better"),
+        ("better", -0.1, {}, "cannot tell"),
+        ("better", None, {"diverged": 1, "base_diverged": 1}, "cannot tell"),
+        ("better", 0.1, {"diverged": 1, "base_diverged": 1}, "better"),
+        ("better", 0.1, {"base_diverged": 1}, "better"),
+        ("better", 0.1, {"diverged": 1}, "cannot tell"),
+        ("as good as base", 0.4, {}, "as good as base"),
+        ("as good as base", -0.4, {}, "as good as base"),
+        ("as good as base", 0.5, {}, "cannot tell"),
+        ("as good as base", -0.6, {}, "cannot tell"),
+        ("as good as base", 0.1, {"diverged": 1}, "cannot tell"),
+        ("as good as base", 0.1, {"diverged": 1, "base_diverged": 1}, "cannot tell"),
+        ("no difference", 0.1, {}, "cannot tell"),
+        ("cannot tell", 0.1, {}, "cannot tell"),
+    ],
+)
+def test_a_verdict_of_an_earlier_look_stays_while_mean_and_divergences_agree(earlier, mean, counts, word):
+    within = earlier == "as good as base"
+    past = Verdict(BLEU, earlier, 3, 1.0, margin=0.5, is_within_margin=within, look=BEFORE, settled_at=1)
+    found = _at_look(Verdict(BLEU, "cannot tell", 5, mean, margin=0.5), paired(**counts), past, NOW)
+    assert (found.word, found.look) == (word, NOW)
+    assert found.settled_at == (1 if word != "cannot tell" else None)
+    assert found.is_within_margin == (word == "as good as base")
+
+
+def test_a_verdict_of_this_look_goes_before_an_earlier_one_and_keeps_what_it_knows_of_the_margin():
+    past = Verdict(BLEU, "as good as base", 3, 0.1, margin=0.5, is_within_margin=True, look=BEFORE, settled_at=1)
+    now = Verdict(BLEU, "worse", 5, -0.2, margin=0.5)
+    found = _at_look(now, paired(), past, NOW)
+    assert (found.word, found.settled_at, found.is_within_margin) == ("worse", 1, False)
+    first = _at_look(now, paired(), None, NOW)
+    assert (first.word, first.settled_at, first.look) == ("worse", 2, NOW)
+    again = _at_look(
+        Verdict(BLEU, "cannot tell", 5, -0.1, margin=0.5, is_within_margin=True),
+        paired(), Verdict(BLEU, "worse", 3, -0.2, margin=0.5, settled_at=1), NOW,
+    )  # fmt: skip
+    assert (again.word, again.is_within_margin) == ("worse", True)
+
+
+def test_a_verdict_without_details_says_its_word_alone():
+    plain = Verdict(BLEU, "worse", 3, -1.0)
+    assert (plain.text, plain.short, plain.p, plain.more_seeds) == ("worse", "worse", None, None)
+    assert (plain.minimum_detectable_text, plain.margin_text, plain.is_settled) == ("", "", True)
+    assert Verdict(BLEU, "diverged", 0, None, diverged=1, ended=1).text == "diverged with its only seed"
+    assert Verdict(BLEU, "diverged", 0, None, diverged=2, ended=3).text == "diverged with 2 of 3 seeds"
+    assert Verdict(BLEU, "cannot tell", 2, 0.0, minimum_detectable=100.0).short == "cannot tell (100.0)"
+    assert Verdict(BLEU, "cannot tell", 2, 0.0, minimum_detectable=100.1).short == "cannot tell (>100)"
+    assert Verdict(PPL, "cannot tell", 2, 0.0, minimum_detectable=101.0).short == "cannot tell (101.00)"

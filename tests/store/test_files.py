@@ -13,7 +13,17 @@ from pathlib import Path
 import pytest
 
 from ablate.errors import Damaged, StoreError
-from ablate.store.files import read_json, remove_temporaries, sha256, sync_folder, write_bytes, write_json
+from ablate.store.files import (
+    quarantine,
+    read_json,
+    remove,
+    remove_temporaries,
+    sha256,
+    sync_folder,
+    verify,
+    write_bytes,
+    write_json,
+)
 
 ROOT = Path(__file__).parents[2]
 FULL = OSError(errno.ENOSPC, "No space left on device")
@@ -266,4 +276,50 @@ def test_a_file_written_once_is_not_replaced_where_the_link_fails_for_another_re
     monkeypatch.setattr(os, "link", fail)
     with pytest.raises(OSError, match="Input/output error"):
         write_bytes(tmp_path / "record", b"content", once=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_is_verified_by_its_hash_and_one_that_cannot_be_read_is_not_called_damaged(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    write_bytes(path, b"content")
+    verify(path, hashlib.sha256(b"content").hexdigest())
+    line = f"^{path}: is damaged or missing \\(its SHA-256 is not the one written\\)$"
+    with pytest.raises(Damaged, match=line):
+        verify(path, hashlib.sha256(b"Content").hexdigest())
+    with pytest.raises(Damaged, match=line):
+        verify(tmp_path / "file", "")
+    path.unlink()
+    with pytest.raises(Damaged, match=line):
+        verify(path, hashlib.sha256(b"").hexdigest())
+    path.mkdir()
+    with pytest.raises(Damaged, match="a folder in the place of a file"):
+        verify(path, "")
+    monkeypatch.setattr(Path, "open", Failing(Path.open, 1, BROKEN))
+    with pytest.raises(StoreError, match=f"^{path}: cannot be read: Input/output error$") as caught:
+        verify(path, "")
+    assert not isinstance(caught.value, Damaged)
+
+
+def test_a_damaged_file_takes_the_place_of_an_earlier_one(tmp_path):
+    path, aside = tmp_path / "a.json", tmp_path / "a.json.damaged"
+    (aside / "inner").mkdir(parents=True)
+    path.write_text("first")
+    quarantine(path)
+    assert (path.exists(), aside.read_text()) == (False, "first")
+    (path / "inner").mkdir(parents=True)
+    quarantine(path)
+    assert (path.exists(), (aside / "inner").is_dir()) == (False, True)
+
+
+def test_removing_a_link_keeps_its_target_and_removing_nothing_is_no_error(tmp_path):
+    target, link = tmp_path / "target", tmp_path / "link"
+    (target / "inner").mkdir(parents=True)
+    link.symlink_to(target)
+    remove(link)
+    remove(link)
+    assert (link.is_symlink(), (target / "inner").is_dir()) == (False, True)
+    (tmp_path / "file").touch()
+    remove(tmp_path / "file" / "below")
+    remove(tmp_path / "file")
+    remove(target)
     assert list(tmp_path.iterdir()) == []

@@ -3,8 +3,8 @@
 import json
 import os
 import queue
+import re
 import threading
-import time
 from unittest.mock import Mock
 
 import pytest
@@ -19,14 +19,60 @@ def test_a_local_folder_passes_and_is_left_empty(tmp_path):
     assert [check.detail for check in checks.values() if not check.passed] == []
     assert {"exclusive create", "hard link", "rename", "lease of another host that died", "other hosts"} <= set(checks)
     assert list((tmp_path / "results").iterdir()) == []
+    assert checks["hard link"].detail == "one of 4 processes in each of 50 rounds"
+    assert re.fullmatch(r"[1-9]\d* reads of a file that was replaced 50 times", checks["rename"].detail)
+    assert checks["lease of a living holder"].detail == "kept for 6 s against another process"
     assert threading.active_count() == threads  # every lease is released
+
+
+class Clock:
+    """A clock that only sleeping moves; `after` is called after each sleep."""
+
+    def __init__(self, monkeypatch, now=0.0, after=lambda: None):
+        self.now, self.after = now, after
+        for name in ("time", "monotonic"):
+            monkeypatch.setattr(module.time, name, lambda: self.now)
+        monkeypatch.setattr(module.time, "sleep", self.sleep)
+
+    def sleep(self, seconds):
+        self.now += seconds
+        self.after()
 
 
 def test_contenders_win_each_round_once(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "CONTENDERS", 1)
-    (tmp_path / "a").mkdir()
-    assert _contend(_create, tmp_path / "a", 0) == list(range(ROUNDS))
-    assert _contend(_create, tmp_path / "a", 0) == []
+    clock = Clock(monkeypatch)
+    for attempt, won in ((_create, 0), (module._link, 1)):
+        folder = tmp_path / f"{won}"
+        folder.mkdir()
+        assert _contend(attempt, folder, won) == list(range(ROUNDS))
+        assert _contend(attempt, folder, won) == []
+        assert (folder / "7").read_text() == ("1" if won else "")
+    assert clock.now == 0.0  # nothing to wait for
+
+
+def test_contenders_begin_together_or_after_a_minute(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "CONTENDERS", 2)
+    clock = Clock(monkeypatch)
+
+    def second_comes_after_100_seconds():
+        clock.now += 1.0
+        if clock.now > 100.0:
+            (tmp_path / "ready-1").touch()
+
+    clock.after = second_comes_after_100_seconds
+    assert _contend(_create, tmp_path, 0) == list(range(ROUNDS))
+    assert clock.now == pytest.approx(60.0, abs=0.5)
+    assert _contend(_create, tmp_path, 0) == []
+    assert clock.now == pytest.approx(100.5, abs=0.6)
+
+
+def test_an_error_of_the_file_system_is_the_outcome_of_a_contender(tmp_path, monkeypatch):
+    def refuse(path, number):
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(module, "CONTENDERS", 1)
+    assert _contend(refuse, tmp_path, 0) == "Operation not permitted (EPERM)"
 
 
 @pytest.mark.parametrize(
@@ -49,6 +95,38 @@ def test_a_lease_that_its_holder_cannot_take_fails(tmp_path, monkeypatch):
     assert list(module._leases(tmp_path)) == [Check("lease of a living holder", False, "cannot be taken")]
 
 
+@pytest.mark.parametrize(
+    ("free_from", "expected"),
+    [
+        (5.0, [(False, "was taken from it"), (False, "taken over after 0.0 s of silence; its term is 3 s")]),
+        (6.75, [(True, "kept for 6 s against another process"),
+                (False, "taken over after 0.8 s of silence; its term is 3 s")]),
+        (7.25, [(True, "kept for 6 s against another process"),
+                (True, "taken over after 1.2 s of silence; its term is 3 s")]),
+        (35.75, [(True, "kept for 6 s against another process"),
+                 (True, "taken over after 29.8 s of silence; its term is 3 s")]),
+        (36.5, [(True, "kept for 6 s against another process"), (False, "is not taken over")]),
+    ],
+)  # fmt: skip
+def test_a_lease_is_judged_by_when_it_can_be_taken(tmp_path, monkeypatch, free_from, expected):
+    """The holder lives for 6 s by the clock, two terms, and is then silent."""
+    clock, lease, spawn = Clock(monkeypatch), Mock(), Mock()
+    lease.return_value.try_to_take.side_effect = lambda: clock.now > free_from
+    monkeypatch.setattr(module, "Lease", lease)
+    monkeypatch.setattr(module, "_SPAWN", spawn)
+    checks = list(module._leases(tmp_path))
+    assert [check.name for check in checks] == ["lease of a living holder", "lease of another host that died"]
+    assert [check.passed for check in checks] == [passed for passed, _ in expected]
+    for check, (_, detail) in zip(checks, expected, strict=True):
+        found = re.split(r"(\d+\.\d)", check.detail)
+        wanted = re.split(r"(\d+\.\d)", detail)
+        assert found[::2] == wanted[::2]
+        assert [float(number) for number in found[1::2]] == pytest.approx([float(n) for n in wanted[1::2]], abs=0.2)
+    lease.assert_called_once_with(tmp_path / "lease", 3.0)
+    lease.return_value.release.assert_called_once_with()
+    assert spawn.Process().kill.call_count == spawn.Process().join.call_count == 2
+
+
 def replace_partly(path, done):
     """A writer whose file system replaces a file step by step, and that dies."""
     path.write_bytes(b"\x01\x02")
@@ -60,13 +138,76 @@ def test_a_file_system_without_atomic_renames_fails(tmp_path, monkeypatch):
     assert (check.name, check.passed) == ("rename", False)
 
 
-@pytest.mark.parametrize(("offset", "passed"), [(0.0, True), (-3600.0, False), (3600.0, False)])
-def test_a_clock_that_is_not_the_file_systems_fails(tmp_path, monkeypatch, offset, passed):
-    now = time.time
-    monkeypatch.setattr(module.time, "time", lambda: now() + offset)
-    (tmp_path / "hosts").mkdir()  # by another host
-    check, *_ = _other_hosts(tmp_path / "hosts", 0.0)
-    assert (check.name, check.passed) == ("clock of the file system", passed)
+BLOCK = b"\1" * 65_536
+
+
+@pytest.mark.parametrize(
+    ("contents", "ends", "expected"),
+    [
+        ((BLOCK, b"\0" * 65_536), True, Check("rename", True, "2 reads of a file that was replaced 50 times")),
+        ((BLOCK,), False, Check("rename", False, "0 of 1 reads found neither the old nor the new content")),
+        ((BLOCK, BLOCK[:-1] + b"\2", BLOCK[:-1], None), True,
+         Check("rename", False, "3 of 4 reads found neither the old nor the new content")),
+    ],
+)  # fmt: skip
+def test_a_mixture_a_part_and_nothing_are_counted_in_reads_of_a_replaced_file(
+    tmp_path, monkeypatch, contents, ends, expected
+):
+    class Writer:
+        def __init__(self, target, args):
+            (self.path, self.done), self.left = args, iter(contents)
+
+        def start(self):
+            assert self.path.read_bytes() == b"\0" * 65_536
+
+        def is_alive(self):
+            content = next(self.left, "end")
+            if content is None:
+                self.path.unlink()
+            elif content != "end":
+                self.path.write_bytes(content)
+            return content != "end"
+
+        def join(self):
+            if ends:
+                self.done.touch()
+
+    monkeypatch.setattr(module, "_SPAWN", Mock(Process=Writer))
+    assert module._replacing(tmp_path / "replaced") == expected
+
+
+@pytest.mark.parametrize(
+    ("now", "skew", "passed"),
+    [
+        (1000.0, "0.0", True),
+        (1014.5, "14.5", True),
+        (1015.0, "15.0", False),
+        (985.5, "14.5", True),
+        (985.0, "15.0", False),
+    ],
+)
+def test_a_clock_that_is_not_the_file_systems_fails(tmp_path, monkeypatch, now, skew, passed):
+    def write(path, content, durable=True):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+        os.utime(path, (1000.0, 1000.0))
+
+    Clock(monkeypatch, now)
+    monkeypatch.setattr(module, "write_bytes", write)
+    detail = f"{skew} s apart from this host's clock"
+    assert list(_other_hosts(tmp_path / "hosts", 0.0)) == [
+        Check("clock of the file system", passed, detail),
+        Check("other hosts", True, "none: run the same command on another host at the same time"),
+    ]
+    assert list((tmp_path / "hosts").iterdir()) == []
+
+
+def test_a_host_whose_files_are_seen_too_late_or_before_their_time_fails(tmp_path, monkeypatch):
+    delays = {"d": -15.0, "c": -14.5, "b": 15.0, "a": 14.5}
+    monkeypatch.setattr(module, "_listen", lambda folder, ours, seconds: delays)
+    _, *hosts = _other_hosts(tmp_path / "hosts", 0.0)
+    detail = "its files are seen {:.1f} s after its clock's time"
+    assert hosts == [Check(f"host {name}", name in "ac", detail.format(delays[name])) for name in "abcd"]
 
 
 def test_another_host_is_seen_with_the_delay_of_its_files(tmp_path, monkeypatch):

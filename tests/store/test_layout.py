@@ -1,8 +1,10 @@
 """Paths of a results root. None of them leads outside."""
 
+from pathlib import Path
+
 import pytest
 
-from ablate.errors import Damaged
+from ablate.errors import Damaged, UsageError
 from ablate.store import Results
 from tests.records import a_result
 
@@ -77,3 +79,64 @@ def test_the_folders_in_which_writers_leave_temporary_files(results):
     written = {run.path, run.checkpoints, run.predictions("ba9876543210").parent, run.scores("ba9876543210").parent}
     assert len(run.folders) == len(written) == 4
     assert set(run.folders) == written
+
+
+def test_whatever_is_no_file_or_folder_of_its_name_is_put_aside(results):
+    run = results.run(ID)
+    a_result(ID).write(run.result)
+    for path in (run.checkpoints, run.predictions("x").parent, run.progress, run.scores("abc")):
+        path.mkdir(parents=True)
+    run.lease.symlink_to("lease")
+    run.predictions("abc").write_text("kana\n")
+    run.sources.write_text("no folder")
+    run.log.write_text("a line\n")
+    wrong = [run.sources, run.progress, run.lease, run.scores("abc")]
+    assert run.make_room() == wrong
+    assert [path.with_name(f"{path.name}.damaged").exists() for path in wrong] == [True, True, False, True]
+    assert run.lease.with_name("lease.damaged").is_symlink()
+    assert not any(path.exists() or path.is_symlink() for path in wrong)
+    assert (run.predictions("abc").read_text(), run.log.read_text()) == ("kana\n", "a line\n")
+    assert run.make_room() == []
+
+
+def test_a_file_in_the_place_of_the_run_is_put_aside(results):
+    run = results.run(ID)
+    run.path.parent.mkdir(parents=True)
+    run.path.write_text("no folder")
+    assert run.make_room() == [run.path]
+    assert run.path.with_name(f"{ID}.damaged").read_text() == "no folder"
+
+
+def prepare(folder):
+    folder.mkdir(parents=True)
+    (folder / "corpus.json").write_text("{}")
+    return folder
+
+
+def test_a_corpus_is_looked_for_here_first_and_then_in_the_shared_folder(results, tmp_path, monkeypatch):
+    shared = tmp_path / "shared"
+    here = prepare(results.root / "corpora" / ID)
+    prepare(shared / ID)
+    prepare(shared / "shared-only")
+    monkeypatch.delenv("ABLATE_CORPORA", raising=False)
+    assert (results.corpora, results.corpus("absent")) == (here.parent, here.parent / "absent")
+    assert not results.has_corpus("shared-only")
+    monkeypatch.setenv("ABLATE_CORPORA", str(shared))
+    assert results.corpora == shared
+    assert results.corpus(ID) == here
+    assert results.corpus("shared-only") == shared / "shared-only"
+    assert results.corpus("absent") == shared / "absent"
+    assert [results.has_corpus(id) for id in (ID, "shared-only", "absent")] == [True, True, False]
+    monkeypatch.setenv("ABLATE_CORPORA", "~/corpora")
+    assert results.corpora == Path.home() / "corpora"
+    monkeypatch.setenv("ABLATE_CORPORA", "~no-such-user/corpora")
+    with pytest.raises(UsageError, match=r"^ABLATE_CORPORA: .*no-such-user"):
+        _ = results.corpora
+
+
+def test_paths_of_study_files_are_kept_by_the_name_of_the_study(results):
+    assert results.origins() == []
+    for name in ("b", "a"):
+        results.origin(name).parent.mkdir(parents=True, exist_ok=True)
+        results.origin(name).write_text(f"../{name}.yaml\n")
+    assert results.origins() == [results.root / ".origins" / "a", results.root / ".origins" / "b"]

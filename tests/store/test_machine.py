@@ -130,3 +130,44 @@ def test_a_system_without_counts_of_kills_reports_none(monkeypatch, tmp_path):
     monkeypatch.setattr(module, "PROCESS_CGROUPS", tmp_path / "missing")
     monkeypatch.setattr(module, "VMSTAT", tmp_path / "missing")
     assert module.count_oom_kills() is None
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("flags\t: fpu avx512_bf16 sse\n", True), ("flags\t: amx_bf16\n", True), ("Features\t: fp bf16\n", True),
+        ("flags\t: fpu avx512_bf16x\nflags\t: bf16\n", False), ("model name\t: bf16 avx512_bf16\n", False),
+        (None, False),
+    ],
+)  # fmt: skip
+def test_bf16_products_are_those_of_the_first_list_of_instructions(tmp_path, monkeypatch, content, expected):
+    if content is not None:
+        (tmp_path / "cpuinfo").write_text(content)
+    monkeypatch.setattr(module, "CPU_INFO", tmp_path / "cpuinfo")
+    assert module.processor_has_bf16.__wrapped__() is expected
+
+
+def test_variables_of_libraries_are_set_unless_the_user_has_set_them(monkeypatch):
+    monkeypatch.setattr(os, "environ", {"OMP_WAIT_POLICY": "active"})
+    module.set_default_environment()
+    assert os.environ == {"OMP_WAIT_POLICY": "active", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "files", "variables", "expected"),
+    [
+        (["0::/"], {"cpu.max": "100001 100000"}, {}, (2, 512)),  # rounded up
+        (["0::/"], {"cpu.max": "1000 100000"}, {}, (1, 512)),
+        (["0::/"], {"cpu.max": "100000 0"}, {}, (64, 512)),
+        (["0::/"], {"cpu.max": "nonsense"}, {}, (64, 512)),
+        (["3:cpu:/"], {"cpu/cpu.cfs_quota_us": "300000"}, {}, (64, 512)),  # without a period
+        (["3:cpu:/"], {"cpu/cpu.cfs_quota_us": "300000", "cpu/cpu.cfs_period_us": "0"}, {}, (64, 512)),
+        (["3:cpu:/"], {"cpu/cpu.cfs_quota_us": "0", "cpu/cpu.cfs_period_us": "100000"}, {}, (64, 512)),
+        ([], {}, {"ABLATE_CPUS": "5", "ABLATE_MEMORY": str(7 << 30)}, (5, 7)),
+        ([], {}, {"ABLATE_CPUS": "5", "SLURM_CPUS_ON_NODE": "4", "SLURM_MEM_PER_CPU": "512"}, (4, 2)),
+        ([], {}, {"SLURM_MEM_PER_NODE": "2048", "SLURM_MEM_PER_CPU": "1"}, (64, 2)),
+        ([], {}, {"ABLATE_CPUS": "many", "ABLATE_MEMORY": "-1"}, (64, 512)),
+    ],
+)  # fmt: skip
+def test_of_several_limits_the_lowest_counts_and_nonsense_is_none(host, lines, files, variables, expected):
+    assert host(lines, files, **variables)[:2] == expected

@@ -162,6 +162,36 @@ def test_batches_are_those_of_the_order_whatever_was_made_ahead(toy, monkeypatch
     batches.close()
 
 
+def test_for_a_gpu_one_batch_is_made_ahead_while_a_step_follows_and_none_after_the_last(toy, monkeypatch):
+    monkeypatch.setattr(step_batches, "pinned", lambda batch: batch)
+    monkeypatch.setattr(step_batches, "prepare_thread", lambda device: None)
+    split, made = toy.split("train"), []
+    batches = StepBatches(Translation(), split, BatchOrder(split, 300, 1), CUDA)
+    make = batches._make
+
+    def noted(step, limit):
+        made.append((step, limit))
+        return make(step, limit)
+
+    monkeypatch.setattr(batches, "_make", noted)
+    for step, limit, has_next in ((1, 90, True), (2, 90, True), (3, 50, True), (4, 50, False)):
+        batches.at(step, limit, has_next)
+    batches.close()
+    assert made == [(1, 90), (2, 90), (3, 90), (3, 50), (4, 50)]
+
+
+def test_parts_of_a_batch_are_those_of_this_process(toy):
+    split = toy.split("train")
+    whole, half = (
+        StepBatches(Translation(), split, BatchOrder(split, 300, 1), CPU, parts=2, mine=mine).at(1, 90)
+        for mine in (range(2), range(1, 2))
+    )
+    assert [part.index for part in whole.parts] == [0, 1]
+    assert [part.index for part in half.parts] == [1]
+    assert half.n_tokens == whole.n_tokens == sum(one.tokens for part in whole.parts for one in part.micro_batches)
+    assert 0 < sum(one.tokens for one in half.parts[0].micro_batches) < whole.n_tokens
+
+
 @dataclass(frozen=True)
 class Pair:
     ids: torch.Tensor

@@ -86,6 +86,8 @@ def test_a_rate_that_falls_is_never_0_while_there_are_steps_to_make(schedule):
     for warmup, last in ((1, 1), (5, 5), (5, 6), (7, 3)):
         config = resolve_row({"schedule": schedule, "learning_rate": 1.0, "warmup_steps": warmup})
         assert all(learning_rate(config, step, last) > 0 for step in range(1, last + 1))
+        if last >= warmup:
+            assert learning_rate(config, last + 1, last) == pytest.approx(0.0, abs=1e-15)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

@@ -1,0 +1,127 @@
+"""The files of a cluster job: their paths, the order of submissions, the last reports, and what closes the job."""
+
+import re
+import time
+
+import pytest
+
+from ablate.errors import StoreError, UsageError
+from ablate.store import Results
+from ablate.store.jobs import ClusterJob, JobFolder, PilotReport, Submission, jobs_of, new_job, open_jobs
+from ablate.store.machine import HEARTBEAT_SECONDS, process_mark
+from ablate.store.records import ProcessMark
+
+NOW = time.struct_time((2026, 11, 22, 13, 14, 15, 6, 326, 0))
+ELSEWHERE = ProcessMark(host="another-host", pid=1, born=1.0)
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    strftime = time.strftime
+    monkeypatch.setattr(time, "strftime", lambda form: strftime(form, NOW))
+    return Results(tmp_path / "results")
+
+
+def a_job(**changed):
+    needed = {"id": "j", "study": "s", "engine": "manual", "profile": "p", "workers": 2, "runs": ("r",), "time": 5.0}
+    return ClusterJob(**{**needed, **changed})
+
+
+def a_report(name="one", mark=ELSEWHERE, age=0.0, **changed):
+    mark = mark.model_dump()
+    return PilotReport(**{**mark, "name": name, "phase": "working", "time": time.time() - age, **changed})
+
+
+def test_paths_are_the_documented_ones(results):
+    job = new_job(results, "table3")
+    names = {
+        job.job: "job.json", job.study: "study/study.yaml", job.logs: "logs", job.stop: "stop",
+        job.closed: "closed.json", job.submission(2): "submission-2.json", job.pilot("one"): "pilots/one.json",
+    }  # fmt: skip
+    assert {path.relative_to(job.path).as_posix(): name for path, name in names.items()} == {
+        name: name for name in names.values()
+    }
+    assert job.path == results.study("table3") / "jobs" / "20261122-131415"
+    assert (job.id, job.results, job.logs.is_dir()) == ("20261122-131415", Results(results.root), True)
+
+
+def test_settings_that_are_not_given_are_those_of_the_documentation():
+    left = a_job().model_dump(exclude={"id", "study", "engine", "profile", "workers", "runs", "time"})
+    assert left == {
+        "sbatch": {}, "closing": {}, "setup": (), "grace": 120, "idle": 90, "resubmissions": 3, "python": "",
+        "origin": "", "overrides": (), "rows": (), "seeds": None, "device": "auto", "slots": None, "processes": 1,
+        "address": "auto", "cpus": 1, "gpus": 0, "memory": None, "node_wait": 0,
+    }  # fmt: skip
+    report = a_report()
+    assert (report.slots, report.device, report.running, report.ended) == (0, "", (), 0)
+    assert (report.starts, report.reason) == (1, "")
+
+
+def test_of_several_jobs_in_one_second_each_gets_a_folder_and_the_hundredth_is_refused(results):
+    jobs = [new_job(results, "s") for _ in range(99)]
+    assert [job.id for job in jobs[:3]] == ["20261122-131415", "20261122-131415-2", "20261122-131415-3"]
+    assert jobs[-1].id == "20261122-131415-99"
+    with pytest.raises(StoreError, match="too many jobs in one second"):
+        new_job(results, "s")
+
+
+def test_jobs_are_listed_until_they_are_closed_for_the_first_reason(results):
+    assert jobs_of(results, "s") == []
+    first, second, begun = (new_job(results, "s") for _ in range(3))
+    for job in (second, first):
+        a_job(id=job.id).write(job.job)
+    assert not begun.job.exists()  # a submission that was killed
+    assert jobs_of(results, "s") == [first, second] == open_jobs(results, "s")
+    assert (first.read_end(), first.is_closed, first.read_job()) == (None, False, a_job(id=first.id))
+    before = time.time()
+    first.close("all runs are done")
+    first.close("cancelled")
+    assert (first.read_end().reason, first.is_closed) == ("all runs are done", True)
+    assert before <= first.read_end().time <= time.time()
+    assert (jobs_of(results, "s"), open_jobs(results, "s")) == ([first, second], [second])
+
+
+def test_a_folder_without_a_job_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=f"^{re.escape(str(tmp_path))}: not the folder of a job: job.json is missing$"):
+        JobFolder(tmp_path).read_job()
+
+
+def test_a_request_to_stop_holds_its_reason(results):
+    job = new_job(results, "s")
+    assert not job.stop.exists()
+    job.request_stop("by hand")
+    assert job.stop.read_text() == "by hand\n"
+
+
+def test_submissions_are_read_in_their_order_up_to_the_first_that_is_missing(results):
+    job = new_job(results, "s")
+    assert job.read_submissions() == []
+    written = [Submission(ids=(str(number),), work=number, time=1.0) for number in range(1, 5)]
+    for number in (2, 1, 4):
+        written[number - 1].write(job.submission(number))
+    assert job.read_submissions() == written[:2]
+    assert written[0].closing is None
+
+
+def test_unreadable_reports_of_pilots_are_left_out(results):
+    job = new_job(results, "s")
+    assert job.read_pilots() == []
+    reports = [a_report(name) for name in ("a", "b", "c")]
+    for report in reports:
+        report.write(job.pilot(report.name))
+    job.pilot("b").write_text("{")
+    assert job.read_pilots() == [reports[0], reports[2]]
+
+
+@pytest.mark.parametrize(
+    ("report", "alive"),
+    [
+        ({"mark": process_mark(), "age": 1e6}, True),  # of this host: by its process
+        ({"mark": process_mark().model_copy(update={"pid": 2**22 + 1})}, False),
+        ({"age": HEARTBEAT_SECONDS - 10}, True),
+        ({"age": HEARTBEAT_SECONDS + 10}, False),
+        ({"phase": "left"}, False),
+    ],
+)
+def test_a_pilot_is_alive_until_it_leaves_or_is_silent(report, alive):
+    assert a_report(**report).is_alive is alive
