@@ -1,0 +1,207 @@
+"""What tasks have in common: class attributes, checks of a row, and the parts that a subclass takes over."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from ablate import tasks as module
+from ablate.config import resolve_data, resolve_row
+from ablate.config.language_data import resolve_language_data
+from ablate.errors import StoreError, StudyError
+from ablate.tasks import PPL, TASKS, DataConfig, LanguageModel, Metric, Score, SequenceToSequence, Task, Translation
+from ablate.tasks.base import TASK_FIELDS, Sample
+from ablate.tasks.helpers import PairBatch, collate, measure, pad, translate
+from tests.data.small import split_of_fields
+from tests.tasks.classification import Classification, LabelledText
+
+CPU = torch.device("cpu")
+SPLIT = split_of_fields(text=[[5, 6], [7] * 9, [8]], label=[[10, 11], [12] * 7, []])
+TEXTS = {("test", "text"): ["a", "b", "c"], ("test", "label"): ["x", "y", "z"]}
+
+
+@pytest.fixture
+def corpus():
+    """Three items in every split."""
+    tokenizer = SimpleNamespace(vocab_size=20)
+    return SimpleNamespace(
+        split=lambda name: SPLIT, text=lambda *names: TEXTS[names], tokenizer_of=lambda field: (field, tokenizer)
+    )
+
+
+class Plain(Classification):
+    """A task whose perplexity is known, with none of the methods that predict."""
+
+    predict, samples = Task.predict, Task.samples
+    measure, measure_items, resolve_data = Task.measure, Task.measure_items, Task.resolve_data
+
+    def nats_per_token(self, model, split, device):
+        assert (split, device) == (SPLIT, CPU)
+        return 2.0
+
+
+def test_tasks_are_known_by_their_names_and_their_class_attributes_are_whole(tmp_path):
+    assert list(TASKS) == ["translation", "language-model", "masked-lm", "parsing"]
+    for name, task in TASKS.items():
+        assert (module.task_of(name, tmp_path), task.name, list(module._faults(task))) == (task, name, [])
+    with pytest.raises(StoreError, match=r'^task "translate" is not known to this version of ablate: .*translation'):
+        module.task_of("translate", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "fault"),
+    [
+        ({}, None),
+        ({"name": 3}, "name is not a str"),
+        ({"name": None, "model_metrics": ()}, "name is not a str"),
+        ({"architectures": ["decoder-only"]}, "architectures is not a tuple"),
+        ({"model_metrics": [PPL]}, "model_metrics is not a tuple"),
+        ({"default_metrics": "accuracy"}, "default_metrics is not a tuple"),
+        ({"data_config": None}, "data_config is not a subclass of ablate.tasks.DataConfig"),
+        ({"data_config": LabelledText.model_construct()}, "data_config is not a subclass of ablate.tasks.DataConfig"),
+        ({"data_config": dict}, "data_config is not a subclass of ablate.tasks.DataConfig"),
+        ({"data_config": type("One", (DataConfig,), {"fields": ("text",)})},
+         "data_config has one text field; a SequenceToSequence task reads one and predicts another"),
+        ({"model_metrics": ()},
+         "model_metrics does not have PPL, which early stopping and learning curves use"),
+        ({"default_metrics": ()}, "default_metrics is empty; verdicts use its first metric"),
+        ({"default_metrics": ("ppl", "bleu", "ter")}, "default_metrics has bleu, which is not a metric of the task: "),
+    ],
+)  # fmt: skip
+def test_class_attributes_of_a_user_s_task_are_checked(attributes, fault):
+    found = list(module._faults(type("Mine", (Classification,), attributes)()))
+    assert len(found) == (fault is not None)
+    assert all(line.startswith(fault) for line in found)
+
+
+def test_a_class_that_cannot_be_made_or_has_a_fault_is_refused_with_its_name():
+    plugin = SimpleNamespace(file="mine.py", name="Mine", __str__=lambda: "mine:Mine")
+    faulty = type("Mine", (Classification,), {"default_metrics": ()})
+    with pytest.raises(StudyError, match="default_metrics is empty"):
+        module._instance(plugin, faulty)
+    assert isinstance(module._instance(plugin, Classification), Classification)
+
+
+def test_fields_of_other_tasks_have_no_effect():
+    unused = Classification().unused_fields
+    assert set(unused) == set(TASK_FIELDS) - {"beam", "alpha", "max_extra_length", "early_stopping"}
+    assert set(unused.values()) == {"task classification"}
+    assert {"ppl", "accuracy"} == set(Classification().metrics)
+    assert Classification().metrics["ppl"] is PPL
+    assert Classification().on_predictions == {"accuracy"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "faults"),
+    [
+        ({}, []),
+        ({"batch_tokens": 33}, []),
+        ({"batch_tokens": 32}, ["data.max_length=32 allows sequences that do not fit in batch_tokens=32"]),
+        ({"architecture": "decoder-only", "max_positions": 66},
+         ["architecture=decoder-only does not work with task classification; use encoder-decoder"]),
+        ({"max_positions": 33}, []),
+        ({"max_positions": 32},
+         ["data.max_length=32 needs 33 positions with begin and end tokens, more than max_positions=32"]),
+    ],
+)  # fmt: skip
+def test_a_row_is_checked_against_the_data(settings, faults):
+    data = resolve_data({"corpus": "toy"}).model_copy(update={"max_length": 32})
+    found = list(Classification().check(data, resolve_row(settings)))
+    assert found == faults
+
+
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        ({"context": 64, "max_positions": 64}, None),
+        ({"context": 65, "max_positions": 64}, "context=65 is longer than max_positions=64; increase max_positions"),
+        ({"context": 32, "max_positions": 64, "eval_context": 64}, None),
+        ({"context": 32, "max_positions": 64, "eval_context": 65}, "eval_context=65 is longer than max_positions=64"),
+        ({"context": 64, "batch_tokens": 64}, None),
+        ({"context": 65, "batch_tokens": 64}, "context=65 does not fit in batch_tokens=64"),
+        ({"context": 64, "stride": 64}, None),
+        ({"context": 64, "stride": 65}, "stride=65 leaves out tokens: it must be at most context=64"),
+        ({"context": 64, "eval_stride": 64}, None),
+        ({"context": 64, "eval_stride": 65}, "eval_stride=65 leaves out tokens: it must be at most eval_context=64"),
+        ({"context": None}, "context must be given: the number of tokens in a training context"),
+        ({"context": 64, "vocab_size": 260}, None),
+        ({"context": 64, "vocab_size": 300}, "vocab_size=300 has no effect with data.tokenizer=bytes; remove it"),
+    ],
+)
+def test_a_row_of_a_language_model_is_checked_against_its_contexts(settings, fault):
+    data = resolve_language_data({"corpus": "toy", "tokenizer": "bytes"})
+    row = resolve_row({"architecture": "decoder-only"}).model_copy(update={"max_positions": 1024, **settings})
+    found = list(LanguageModel().check(data, row))
+    assert len(found) == (fault is not None)
+    assert all(line.startswith(fault) for line in found)
+
+
+def test_perplexities_are_described_with_the_dev_split_and_the_vocabularies():
+    data, task = resolve_data({"corpus": "toy"}), Translation()
+    ppl, ppl_char = task.model_metrics
+    end = f"dev={data.dev}, V=80, 90, plain negative log-likelihood"
+    assert task.describe(ppl, data, [80, 90]) == f"per subword token, {end}"
+    assert task.describe(ppl_char, data, [80, 90]) == f"per character, {end}"
+    assert task.describe(task.prediction_metrics[0], data, [80]) is None
+
+
+def test_a_task_that_predicts_nothing_has_perplexity_alone(corpus):
+    task = Plain()
+    config = resolve_row({})
+    assert task.evaluate(None, corpus, config, CPU) == {"ppl": Score(value=math.exp(2.0))}
+    assert (task.predict(None, corpus, config, CPU), task.generate(None, corpus, config, CPU)) == (None, ())
+    assert (task.n_predictions(corpus), list(task.samples(corpus, [0]))) == (3, [])
+    assert task.items(corpus, "train", config) is task.at_step(SPLIT, 1, 2) is SPLIT
+    for call in (task.measure, task.measure_items):
+        with pytest.raises(NotImplementedError, match=r"^Plain has no metric accuracy$"):
+            call("accuracy", [], corpus)
+    settings = {"corpus": "files", "train": "a", "dev": "b", "test": "c"}
+    assert isinstance(task.resolve_data(settings), LabelledText)
+
+
+def test_a_pair_of_texts_is_read_and_predicted_in_the_order_of_the_data(corpus, monkeypatch):
+    task, calls = Classification(), []
+    assert (task.source, task.target) == ("text", "label")
+    assert [task.n_targets(SPLIT, items) for items in ([0], [1], [2], [0, 2])] == [3, 8, 1, 4]
+    batch = task.collate(SPLIT, [0, 2])
+    assert (batch.source.shape[0], batch.tokens, 11 in batch.target_out) == (2, 4, True)
+    assert list(task.samples(corpus, [2, 0])) == [
+        Sample(3, (("text", "c"), ("reference", "z"))),
+        Sample(1, (("text", "a"), ("reference", "x"))),
+    ]
+    assert (task.as_read(" a b\n"), task.readable("p", "t"), task.constrain(corpus, None)) == ("a b", "p", None)
+
+    def noted(*given):
+        calls.append(given)
+        return ["x"]
+
+    monkeypatch.setattr("ablate.decoding.translate", noted)
+    config, after = resolve_row({}), lambda: None
+    assert task.predict("model", corpus, config, CPU, after) == ["x"]
+    ((model, (field, _), sources, *rest),) = calls
+    assert (model, field, rest) == ("model", "label", [config, CPU, after, None])
+    assert [list(source) for source in sources] == [SPLIT["text"][i].tolist() for i in range(3)]
+
+
+def test_new_texts_are_decoded_with_the_task_s_defaults():
+    class Mine(SequenceToSequence):
+        defaults = {"beam": 7, "d_model": 64}  # noqa: RUF012
+        n_targets = collate = output_terms = None
+
+    assert Mine().decoding.beam == 7
+    assert Mine().decoding.alpha == Classification().decoding.alpha == resolve_row({}).alpha
+
+
+def test_helpers_of_own_tasks_are_the_functions_of_translation():
+    from ablate.data import batches, seq2seq
+    from ablate.decoding import translate as of_translation
+    from ablate.metrics import resampling
+
+    assert (PairBatch, collate, pad) == (seq2seq.Batch, seq2seq.collate, batches.pad)
+    assert (translate, measure) == (of_translation, resampling.measure)
+
+
+def test_scores_of_one_metric_are_not_asked_of_another():
+    assert Metric("accuracy", "accuracy", more_is_better=True, digits=1, side="test").is_better(1.0)
+    assert Translation().metrics.keys() >= {"ppl", "ppl_char", "bleu", "chrf"}
