@@ -18,7 +18,7 @@ from ablate.stats.verdict import (
     _at_look,
     _Comparison,
     _equivalence,
-    _holm,
+    _holm_over_rows,
     _more_seeds,
     _verdict,
     _word,
@@ -352,7 +352,7 @@ def test_the_width_is_the_larger_one_of_both_tests_each_at_its_level():
 def test_holm_s_method_goes_down_from_the_smallest_p_value_and_stops_at_the_first_that_is_not_below_its_level(
     p_values, family, level, settled, expected
 ):
-    found = _holm(p_values, family, level, frozenset(settled))
+    found = _holm_over_rows(p_values, family, level, frozenset(settled))
     assert np.array(found) == pytest.approx(np.array(expected))
     assert all(p <= 1 for p, _ in found)
 
