@@ -8,6 +8,7 @@ import pytest
 import statsmodels.api as sm
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from ablate.stats.factorial import Fraction, Generator, effects, smallest_fraction
 
@@ -103,6 +104,26 @@ def test_an_additive_score_has_no_interactions_and_holm_keeps_the_level():
         {"A": 6.0, "B": -2.0, "A × B": 0.0}, abs=1e-12
     )
     assert by_effect["A"].p_holm < by_effect["B"].p_holm < 0.05 < by_effect["A × B"].p_holm
+
+
+def test_at_a_look_intervals_have_its_level_and_p_values_are_for_comparison_with_5_percent():
+    fraction = Fraction(("A", "B"))
+    scores = [[3.0 * cell["A"] - 0.3 * cell["B"] + noise for noise in (-1.1, 0.4, 0.8)] for cell in fraction.cells()]
+    once, look = effects(fraction, scores), effects(fraction, scores, level=0.0125)
+    assert [one.p for one in look] == pytest.approx([min(1.0, 4 * one.p) for one in once])
+    assert once[0].p < once[1].p < 0.6 < once[2].p <= 1.0 == look[2].p == look[2].p_holm
+    assert [one.p_holm for one in look[:2]] == pytest.approx([3 * look[0].p, min(1.0, 2 * look[1].p)])
+    for one in look:
+        half = stats.t.isf(0.0125 / 2, 8) * one.standard_error
+        assert (one.low, one.high) == pytest.approx((one.value - half, one.value + half))
+
+
+def test_effects_are_named_in_the_order_of_the_factors_with_a_sign_only_if_it_is_negative():
+    fraction = Fraction(("B", "A", "C"))
+    found = [fraction.text(one) for one in fraction.contrasts()]
+    assert found == ["B", "A", "C", "B × A", "B × C", "A × C", "B × A × C"]
+    assert [fraction.signed_text(frozenset("AB"), sign) for sign in (1, -1)] == ["B × A", "-B × A"]
+    assert (fraction.resolution, fraction.basic, fraction.aliases(frozenset("A"))) == (None, ("B", "A", "C"), {})
 
 
 def test_one_score_in_each_cell_gives_effects_without_intervals():

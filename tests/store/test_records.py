@@ -1,6 +1,7 @@
 """Records: what is written is read back, and faults name the file and the field."""
 
 import json
+import re
 
 import pytest
 
@@ -12,22 +13,27 @@ from ablate.store.records import (
     CheckpointHashes,
     CheckpointManifest,
     CodeVersion,
+    CorpusManifest,
     EncodingState,
     FileHash,
     HubRevision,
     Memory,
     MetricsLine,
+    Origin,
+    Overlap,
     Result,
     RunRecord,
     Score,
     ScoreCache,
     ScoreSource,
+    evaluation_at,
     read_metrics,
 )
 from tests.records import (
     RUN,
     a_decoding,
     a_failure,
+    a_manifest,
     a_measurement,
     a_progress,
     a_provenance,
@@ -320,3 +326,45 @@ def test_a_recorded_revision_of_the_hub_keeps_its_keys(tmp_path):
     again = read_json(tmp_path / "again.json")
     assert {**again, "files": {"x": file}} == content
     assert again["files"]["x"] == {**file, "verified": None}
+
+
+@pytest.mark.parametrize(
+    ("fields", "shares"),
+    [
+        ({"text": 3}, {"text": 0.3}),
+        ({"source": 3, "target": 5}, {"source": 0.3, "target": 0.5, "whole records": 0.2}),
+    ],
+)
+def test_shares_of_an_overlap_name_whole_records_only_with_several_fields(fields, shares):
+    assert Overlap(fields=fields, records=2).shares(10) == shares
+
+
+def test_a_manifest_of_another_format_is_refused_where_one_is_asked_for(tmp_path):
+    path, manifest = tmp_path / "corpus" / "corpus.json", a_manifest()
+    assert CorpusManifest.read(path, manifest.format) is None
+    manifest.write(path)
+    assert CorpusManifest.read(path) == CorpusManifest.read(path, manifest.format) == manifest
+    line = f"{path.parent}: has format {manifest.format}, but this version reads {manifest.format + 1}; remove it"
+    with pytest.raises(StoreError, match=f"^{re.escape(line)}$"):
+        CorpusManifest.read(path, manifest.format + 1)
+
+
+def test_a_failed_run_is_tried_once_on_one_other_host_and_a_killed_one_anywhere():
+    one, two, killed = a_failure(hosts=("a",)), a_failure(hosts=("a", "b")), a_failure(hosts=("a", "b"), killed=True)
+    assert [each.may_succeed_elsewhere for each in (one, two, killed)] == [True, False, True]
+    assert [each.may_succeed_on("a") for each in (one, two, killed)] == [False, False, True]
+    assert [each.may_succeed_on("c") for each in (one, two, killed)] == [True, False, True]
+
+
+def test_an_origin_is_written_with_the_fields_that_were_set(tmp_path):
+    origin = Origin(files=("a", "b")).updated(max_bytes=5)
+    assert origin.model_dump() == {"files": ["a", "b"], "max_bytes": 5}
+    assert Origin(**{"test set": "wmt14"}).model_dump() == {"test set": "wmt14"}
+
+
+def test_the_perplexity_at_a_step_is_that_of_its_line(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    lines = [{"step": 2, "tokens": 1, "loss": 3.0, "lr": 0.1}, {"step": 2, "tokens": 1, "dev_perplexity": 9.0},
+             {"step": 4, "tokens": 2, "dev_perplexity": 7.0}]  # fmt: skip
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert [evaluation_at(path, step) for step in (2, 4, 3, None)] == [9.0, 7.0, None, None]
