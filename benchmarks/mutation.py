@@ -263,7 +263,8 @@ def _is_none(node: ast.expr) -> bool:
 
 def _has_order(call: ast.Call) -> bool:
     """Whether the first two arguments can be exchanged, and the value may then be another."""
-    symmetric = isinstance(call.func, ast.Name) and call.func.id in ("max", "min")
+    name = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+    symmetric = name in ("max", "min", "hypot")
     return len(call.args) >= 2 and not symmetric and not any(isinstance(node, ast.Starred) for node in call.args[:2])
 
 

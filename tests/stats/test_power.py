@@ -56,5 +56,6 @@ def test_the_smallest_number_of_seeds_is_found():
     n = seeds_to_see(2.0, 13, 1.0)
     assert detectable(n, 13, 1.0) <= 2.0 < detectable(n - 1, 13, 1.0)
     assert seeds_to_see(1000.0, 13, 1.0) == 2
+    assert [seeds_to_see(detectable(n, 5, 1.0), 5, 1.0) for n in (3, 6, 7, 15)] == [3, 6, 7, 15]
     assert seeds_to_see(0.5, 1, 0.01, sentences=5.0) is None
     assert detectable(5, 4, 3.0, 1.5) == pytest.approx(3 * detectable(5, 4, 1.0, 0.5))
