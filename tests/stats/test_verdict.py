@@ -154,6 +154,16 @@ def test_p_of_several_variances_is_the_level_at_which_the_interval_ends():
         assert (sum(squares) + stats.norm.isf(level / 2) ** 2 * 0.3) ** 0.5 == pytest.approx(distance, rel=1e-4)
 
 
+def test_p_values_end_at_the_smallest_that_is_told_apart():
+    noise = Noise((Variance(1.0, 200), Variance(1.0, 300)))
+    widest = noise.half_width(1e-15, 1)
+    assert [noise.p(sign * (widest + 0.5), 1) for sign in (1, -1)] == [1e-15, 1e-15]
+    near = noise.p(widest - 0.5, 1)
+    assert 1e-15 < near < 1e-12
+    assert noise.half_width(near, 1) == pytest.approx(widest - 0.5, rel=1e-6)
+    assert (noise.p(0.0, 1), Noise((Variance(0.0, 2), Variance(0.0, 3))).p(1.0, 3)) == (1.0, 1.0)
+
+
 def test_rows_share_their_noise_and_a_row_noisier_than_others_counts_with_its_own():
     rows = noisy(8)
     clear = paired(-5.0, -5.6, -4.6)
