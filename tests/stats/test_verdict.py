@@ -420,6 +420,8 @@ def test_a_verdict_of_this_look_goes_before_an_earlier_one_and_keeps_what_it_kno
 def test_a_verdict_without_details_says_its_word_alone():
     plain = Verdict(BLEU, "worse", 3, -1.0)
     assert (plain.text, plain.short, plain.p, plain.more_seeds) == ("worse", "worse", None, None)
+    assert Verdict(BLEU, "cannot tell", 1, -1.0).short == "cannot tell"
+    assert Verdict(BLEU, "worse", 3, -1.0, minimum_detectable=0.5).short == "worse"
     assert (plain.minimum_detectable_text, plain.margin_text, plain.is_settled) == ("", "", True)
     assert Verdict(BLEU, "diverged", 0, None, diverged=1, ended=1).text == "diverged with its only seed"
     assert Verdict(BLEU, "diverged", 0, None, diverged=2, ended=3).text == "diverged with 2 of 3 seeds"
