@@ -134,6 +134,15 @@ def test_the_bootstrap_needs_resampled_scores_of_every_seed():
     assert verdicts(BLEU, [PairedScores(by_seed(-1.0, -2.0), {1: resampled(24, 25)})])[0].bootstrap is None
 
 
+def test_p_values_of_the_test_set_are_corrected_over_all_rows_of_the_study():
+    rows = [paired(-0.8, spread=0.3), paired(-0.6, spread=0.3)]
+    for family, factors in ((None, (2, 1)), (4, (4, 3)), (1, (1, 1))):
+        first, second = verdicts(BLEU, rows, family=family)
+        assert 0.005 < first.bootstrap.p < second.bootstrap.p < 0.1
+        assert first.p_bootstrap == pytest.approx(factors[0] * first.bootstrap.p)
+        assert second.p_bootstrap == pytest.approx(factors[1] * second.bootstrap.p)
+
+
 # --- one row is the paired t test ---
 
 
