@@ -183,8 +183,7 @@ def check(profile: Profile, study: Study, processes: int | None = 1, device: Dev
         needed_memory(profile, study)
         return
     require_slurm()
-    rows = (*study.rows, *(study.tuning.rows if study.tuning else ()))
-    needed = max(sizing_memory(row.config, study.data_of(row).vocab_size, SMALLEST_MICRO_BATCH) for row in rows)
+    needed = max(sizing_memory(run.config, run.data.vocab_size, SMALLEST_MICRO_BATCH) for run in study.all_runs())
     faults = refusals(profile, partitions(), needed)
     if faults:
         raise UsageError(*faults)

@@ -10,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from ablate.errors import did_you_mean
 from ablate.formatting import ellipsis, setting_text
 
+_GROUPED = re.compile(r"-?[1-9]\d{0,2}(?:,\d{3})+")  # not 1,5, which may also mean 1.5
+
 
 class Section(BaseModel):
     """A group of fields, frozen. Unknown names, wrong types, NaN and infinities are errors; nothing is converted."""
@@ -52,11 +54,15 @@ def _as_digits(error: Any) -> str:
     """`; write 100000` for an integer that YAML reads as text or as a decimal number, such as 100_000 or 1e5."""
     if error["type"] not in ("int_type", "int_parsing", "int_from_float"):
         return ""
+    text = str(error["input"])
+    if _GROUPED.fullmatch(text):
+        return f"; write {text.replace(',', '')}"
     try:
-        number = float(str(error["input"]).replace(",", ""))  # float() takes underscores between digits
+        number = float(text)  # which takes underscores between digits
     except ValueError:
         return ""
-    return f"; write {int(number)}" if number.is_integer() else ""
+    # Larger floats are not exact integers: the hint would have other digits than the file.
+    return f"; write {int(number)}" if number.is_integer() and abs(number) <= 2**53 else ""
 
 
 def value_text(value: Any, limit: int = 60) -> str:

@@ -64,10 +64,8 @@ def needed_memory(profile: Profile, study: Study) -> int | None:
 def _bytes_per_slot(study: Study, micro_batch_tokens: int) -> int:
     """Bytes of memory for any run of a study on a CPU, such that estimates fill the usual share of it."""
     peaks = (
-        sizing_memory(
-            row.config, study.data_of(row).vocab_size, min(micro_batch_tokens, PADDING * row.config.batch_tokens)
-        )
-        for row in study.rows
+        sizing_memory(run.config, run.data.vocab_size, min(micro_batch_tokens, PADDING * run.config.batch_tokens))
+        for run in study.all_runs()
     )
     return LIBRARY_BYTES + int(max(peaks) / CPU_MEMORY_SHARE)
 

@@ -194,6 +194,15 @@ def test_the_memory_of_a_pilot_follows_from_the_largest_run(here, monkeypatch):
     assert found["pilot"] == found["large"] == [8000] * len(configs)
 
 
+def test_the_memory_of_a_pilot_covers_the_tuning_runs(here):
+    """The largest candidate needs more than base, and any may be chosen."""
+    text, profile = (here / "dummy.yaml").read_text(), Profile(engine="ray")
+    (here / "tuned.yaml").write_text(f"{text}\ntune: {{grid: {{batch_tokens: [1000, 4000]}}, seeds: [101]}}\n")
+    tuned = read_study(here / "tuned.yaml")
+    largest = read_study(here / "dummy.yaml", Selection(("batch_tokens=4000",)))
+    assert ray_cluster.needed_memory(profile, tuned) == ray_cluster.needed_memory(profile, largest)
+
+
 NODES = [{"CPU": 16.0, "memory": 64e9}, {"CPU": 8.0, "GPU": 2.0, "memory": 32e9}]
 
 

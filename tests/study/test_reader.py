@@ -208,6 +208,8 @@ def test_set_can_replace_an_invalid_value(read):
         ("N=1.5", "n_layers: 1.5 is not allowed: must be a valid integer"),
         ("N=1_000", 'n_layers: "1_000" is not allowed: must be a valid integer; write 1000'),
         ("N='1,000'", 'n_layers: "1,000" is not allowed: must be a valid integer; write 1000'),
+        ("N='1,5'", 'n_layers: "1,5" is not allowed: must be a valid integer'),
+        ("N=1e300", "n_layers: 1e+300 is not allowed: must be a valid integer"),
         ("h=[1, 2]", '"h" takes a single value; got a list'),
         ("preset=bigg", 'unknown preset "bigg"; did you mean "big"?'),
         ("data.vocab_sise=3", 'unknown data field "vocab_sise"; did you mean "vocab_size"?'),
