@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Collection, Sequence
@@ -19,7 +20,7 @@ from ablate.config import RowConfig
 from ablate.config.cost import Lengths
 from ablate.config.gpu_time import GPUS, gpu_share
 from ablate.config.memory import peak_memory
-from ablate.errors import UsageError
+from ablate.errors import StoreError, UsageError
 from ablate.formatting import plural, size
 from ablate.launch.devices import CUDA_CONTEXT, GPU_MEMORY_SHARE
 from ablate.store import RunFolder
@@ -75,9 +76,15 @@ class RunOnGPU:
     @property
     def memory(self) -> int:
         """Bytes that it needs on a GPU: measured, or else estimated; with the CUDA context of its process."""
-        tokens = min(self.largest_batch, self.config.micro_batch_tokens or self.largest_batch)
-        needed = peak_memory(self.config, self.vocab_size, tokens, "cuda") if self.measured is None else self.measured
-        return needed + CUDA_CONTEXT
+        if self.measured is not None:
+            return self.measured + CUDA_CONTEXT
+        tokens = whole_micro_batch(self.config, self.largest_batch)
+        return peak_memory(self.config, self.vocab_size, tokens, "cuda") + CUDA_CONTEXT
+
+
+def whole_micro_batch(config: RowConfig, largest_batch: int) -> int:
+    """Padded tokens of a micro-batch where memory does not limit it."""
+    return min(largest_batch, config.micro_batch_tokens or largest_batch)
 
 
 @dataclass(frozen=True)
@@ -92,12 +99,21 @@ class SharedGPUs:
     reason: str
 
 
-def measured_memory(folder: RunFolder, names: Collection[str]) -> int | None:
-    """Bytes that a finished run has held on a GPU; None if it has not, or not on one of these products."""
+def measured_memory(folder: RunFolder, names: Collection[str], micro_batch_tokens: int) -> int | None:
+    """Bytes that a finished run has held on a GPU for micro-batches of this size.
+
+    None if it has not, or on another product, or with smaller micro-batches or parts of a batch, which need less.
+    """
     progress, provenance = read_progress(folder), read_provenance(folder)
     if progress is None or provenance is None or provenance.device not in names or not folder.result.exists():
         return None
-    return progress.peak_memory
+    try:
+        execution = folder.read_execution()
+    except StoreError:
+        return None
+    # A micro-batch that was halved began at its full size, so that the peak covers it.
+    is_whole = execution is not None and execution.parts == 1 and execution.micro_batch_tokens >= micro_batch_tokens
+    return progress.peak_memory if is_whole else None
 
 
 def share_gpus(gpus: Sequence[FreeGPU], runs: Sequence[RunOnGPU], total_runs: int, lengths: Lengths) -> SharedGPUs:
@@ -141,7 +157,8 @@ def share_gpus(gpus: Sequence[FreeGPU], runs: Sequence[RunOnGPU], total_runs: in
 
 def _model_of(gpu: FreeGPU) -> str | None:
     """The name of a product among GPUS; None if its speed is not known."""
-    return next((name for name in GPUS if name in gpu.name.lower()), None)
+    words = re.findall(r"[a-z0-9]+", gpu.name.lower())  # whole ones: an L40 is no L4, and an A1000 no A100
+    return next((name for name in GPUS if name in words), None)
 
 
 def mps() -> Literal["running", "installed"] | None:

@@ -22,7 +22,7 @@ from ablate.errors import Damaged, StoreError
 from ablate.formatting import size
 from ablate.launch.devices import micro_batch, runs_of_pilot, usable_gpus
 from ablate.launch.executor import Demand, Device, Executor, Slot
-from ablate.launch.gpu_sharing import RunOnGPU, SharedGPUs, free_gpus, measured_memory, share_gpus
+from ablate.launch.gpu_sharing import RunOnGPU, SharedGPUs, free_gpus, measured_memory, share_gpus, whole_micro_batch
 from ablate.launch.local import local_executor
 from ablate.launch.scheduler import Control, Scheduler, Watcher
 from ablate.report.looks import IsOver, has_ended, position_of
@@ -522,9 +522,10 @@ def _share_gpus(
     found: dict[tuple[RowConfig, CorpusConfig], RunOnGPU] = {}
     for run in runs:
         c = run.config
-        before, measured = found.get((c, run.data)), measured_memory(results.run(run.id), names)
+        largest = _largest_batch(corpora[run.data], c.batch_tokens, c.train_fraction)
+        measured = measured_memory(results.run(run.id), names, whole_micro_batch(c, largest))
+        before = found.get((c, run.data))
         if before is None:
-            largest = _largest_batch(corpora[run.data], c.batch_tokens, c.train_fraction)
             found[c, run.data] = RunOnGPU(c, run.data.vocab_size, largest, measured)
         elif measured is not None:
             found[c, run.data] = replace(before, measured=max(measured, before.measured or 0))

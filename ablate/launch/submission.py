@@ -162,7 +162,7 @@ def _nothing_left(missing: MissingRuns) -> str:
     """Why nothing is left to do."""
     if not missing.waiting:
         return "nothing is left to do"
-    return f"tuning runs have failed, and {plural(missing.waiting, 'run')} wait for them; see `ablate status`"
+    return f"tuning runs have failed, and {plural(missing.waiting, 'run')} cannot begin; see `ablate status`"
 
 
 def work_done(study: Study, results: Results) -> int:

@@ -208,10 +208,9 @@ def plan_of(study: Study, results: Results, device: str | None = None, processes
         StoreError: a result is damaged.
     """
     known = {data: known_lengths(data, results.corpora) for data in map(study.data_of, study.rows)}
-    kind = "cuda" if device in GPUS or _takes_gpu(device) else "cpu"
 
     def planned(of: Study, row: Row) -> PlanRow:
-        return _plan_row(of, row, results, known[of.data_of(row)], kind, processes)
+        return _plan_row(of, row, results, known[of.data_of(row)], device, processes)
 
     rows = tuple(planned(study, row) for row in study.rows)
     lengths = known[study.data_of(study.base)] if None not in known.values() else None
@@ -225,11 +224,14 @@ def plan_of(study: Study, results: Results, device: str | None = None, processes
 
 
 def _plan_row(
-    study: Study, row: Row, results: Results, lengths: Lengths | None, device: str, processes: int
+    study: Study, row: Row, results: Results, lengths: Lengths | None, device: str | None, processes: int
 ) -> PlanRow:
-    V = study.data_of(row).vocab_size
+    V, gpu = study.data_of(row).vocab_size, GPUS.get(device or "")
+    kind = "cuda" if gpu or _takes_gpu(device) else "cpu"
     part = -(-row.config.batch_tokens // processes)
-    tokens = min(part, row.config.micro_batch_tokens or (CPU_MICRO_BATCH if device == "cpu" else part))
+    tokens = min(part, row.config.micro_batch_tokens or (CPU_MICRO_BATCH if kind == "cpu" else part))
+    # A GPU without bf16 keeps tensors in fp32.
+    precision = row.config.precision if gpu is None else precision_on_gpu(row.config, gpu)
     return PlanRow(
         row=row,
         V=V,
@@ -238,10 +240,10 @@ def _plan_row(
         steps=cost.steps(row.config, lengths),
         checkpoint_bytes=cost.checkpoint_bytes(row.config, V),
         peak_memory=peak_memory(
-            row.config,
+            row.config.model_copy(update={"precision": precision}),
             V,
             tokens,
-            device,
+            kind,
             parts=processes,
             processes=processes,
             length=None if lengths is None or row.config.context else lengths.target_squares // lengths.target_tokens,

@@ -8,7 +8,7 @@ from contextlib import suppress
 import psutil
 import torch
 
-from ablate.kernels.device import on_gpu
+from ablate.kernels.device import on_gpu, release_cached_memory
 from ablate.store import RunFolder
 from ablate.store.machine import process_mark
 from ablate.store.records import Memory, Phase, Progress
@@ -39,7 +39,9 @@ class ProgressReporter:
         self.folder, self.device, self.interval = folder, device, interval
         self.started = time.monotonic()
         if on_gpu(device):
-            torch.cuda.reset_peak_memory_stats(device)  # of the run before in this process
+            # Of the run before in this process: its unused blocks would count as memory of this one.
+            release_cached_memory(device)
+            torch.cuda.reset_peak_memory_stats(device)
         before = read_progress(folder)
         self.seconds_before = before.seconds if before else 0.0
         # Until the first new step, a resumed run shows where the interrupted one ended.

@@ -1,5 +1,6 @@
 """Several runs on a GPU: their number, by fake programs on PATH in the place of NVIDIA's."""
 
+import math
 import stat
 
 import pytest
@@ -14,7 +15,7 @@ from ablate.launch.devices import CUDA_CONTEXT, GPU_MEMORY_SHARE
 from ablate.launch.gpu_sharing import FreeGPU, RunOnGPU, free_gpus, measured_memory, mps, mps_text, share_gpus
 from ablate.store import Results, RunFolder
 from ablate.study import Selection, read_study
-from tests.records import a_progress, a_provenance, a_result
+from tests.records import a_progress, a_provenance, a_result, an_execution
 
 GB = 10**9
 XS = resolve_row({"n_layers": 2, "d_model": 128, "d_ff": 512, "n_heads": 4, "batch_tokens": 4096})
@@ -121,16 +122,40 @@ def test_no_more_runs_share_a_known_gpu_than_occupy_it(program, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "finished", "expected"), [("L4", True, 5 * GB), ("T4", True, None), ("L4", False, None)]
+    ("name", "known"),
+    [("NVIDIA A100-SXM4-80GB", "a100"), ("Tesla V100-SXM2-32GB", "v100"), ("NVIDIA H100 80GB HBM3", "h100"),
+     ("NVIDIA L40S", None), ("NVIDIA RTX A1000 Laptop GPU", None), ("NVIDIA GH200 480GB", None)],
+)  # fmt: skip
+def test_a_product_is_known_by_its_whole_name(program, monkeypatch, name, known):
+    """The share of time limits the runs on a known GPU only; an L40 is no L4."""
+    reason = shared([FreeGPU(name, 1000 * GB, 1000 * GB)], [RunOnGPU(XS, 8000, 4096)], monkeypatch=monkeypatch)[1]
+    share = gpu_share(XS, 8000, LENGTHS, GPUS[known]) if known else None
+    assert f"{math.ceil(1 / share)} occupy it" in reason if share else "occupy" not in reason
+
+
+@pytest.mark.parametrize(
+    ("name", "finished", "execution", "expected"),
+    [
+        ("L4", True, {}, 5 * GB),
+        ("T4", True, {}, None),
+        ("L4", False, {}, None),
+        ("L4", True, {"micro_batch_tokens": 4095}, None),  # beside other runs, or on a GPU with less free memory
+        ("L4", True, {"parts": 2}, None),  # of which each GPU computes one
+        ("L4", True, {"halvings": 1}, 5 * GB),  # the peak is that of the try before
+    ],
 )
-def test_only_a_finished_run_on_such_a_gpu_is_a_measurement(tmp_path, name, finished, expected):
+def test_only_a_finished_run_on_such_a_gpu_with_whole_batches_is_a_measurement(
+    tmp_path, name, finished, execution, expected
+):
     folder = RunFolder(tmp_path)
-    assert measured_memory(folder, {"L4"}) is None
+    assert measured_memory(folder, {"L4"}, 4096) is None
     a_provenance(device=name).write(folder.provenance)
     a_progress(phase="left", device="cuda:0", peak_memory=5 * GB).write(folder.progress)
+    assert measured_memory(folder, {"L4"}, 4096) is None
+    an_execution(**{"device": "cuda", "micro_batch_tokens": 4096, **execution}).write(folder.execution)
     if finished:
         a_result().write(folder.result)
-    assert measured_memory(folder, {"L4"}) == expected
+    assert measured_memory(folder, {"L4"}, 4096) == expected
 
 
 STUDY = """\

@@ -286,6 +286,16 @@ def test_the_memory_is_that_of_the_device_and_of_a_part_of_the_batch(fake, monke
     assert asked == on_cpu
 
 
+def test_the_memory_of_a_gpu_without_bf16_is_that_of_fp32(fake):
+    study, results = fake(COSTS).study, fake(COSTS).results
+    for setting, (row, *_) in (
+        ("fp32", plan_of(study, results, "v100").rows),
+        ("bf16", plan_of(study, results, "h100").rows),
+    ):
+        config = row.row.config.model_copy(update={"precision": setting})
+        assert row.peak_memory == peak_memory(config, row.V, config.batch_tokens, "cuda")
+
+
 @pytest.mark.parametrize(("has_bf16", "note"), [(True, False), (False, True)])
 def test_a_plan_says_the_precision_and_that_a_processor_lacks_bf16(fake, monkeypatch, has_bf16, note):
     monkeypatch.setattr(plan_module, "visible_gpus", lambda: 0)

@@ -35,3 +35,16 @@ def test_the_most_memory_held_on_a_gpu_outlives_an_interruption(tmp_path, monkey
         ProgressReporter(folder, 1, device).leave()
         assert folder.read_progress().peak_memory == 7
     assert resets == [device] * 2  # a worker executes one run after another
+
+
+def test_blocks_that_the_run_before_has_left_are_no_memory_of_this_one(tmp_path, monkeypatch):
+    """The allocator keeps them, and a new peak begins at what it keeps."""
+    reserved, peak = [70], [70]
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10, 80))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: reserved.append(2))
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: peak.append(reserved[-1]))
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: peak[-1])
+    folder = RunFolder(tmp_path / "0123456789ab")
+    folder.path.mkdir()
+    ProgressReporter(folder, 1, torch.device("cuda", 0)).leave()
+    assert folder.read_progress().peak_memory == 2
