@@ -121,6 +121,13 @@ def test_rows_without_a_result_diverged_rows_and_equal_rows_have_other_words():
     assert one(-5.0, -5.1, -4.9, diverged=1).text == "worse; 1 of 4 seeds diverged"
 
 
+def test_seeds_that_have_ended_are_those_with_a_difference_or_a_divergence_unless_more_are_counted():
+    for ended, expected in ((0, 4), (6, 6)):
+        (verdict,) = verdicts(BLEU, [PairedScores(by_seed(-5.0, -5.1, -4.9), diverged=1, ended=ended)])
+        assert verdict.ended == expected
+        assert verdict.text.endswith(f"; 1 of {expected} seeds diverged")
+
+
 def test_one_seed_cannot_tell_and_reports_the_bootstrap_apart():
     assert one(-5.0).text == "cannot tell: one seed shows no spread"
     assert one(-5.0, spread=0.3).text == (
