@@ -484,11 +484,13 @@ def _holm_over_rows(
     """
     if family == 1:
         return [(min(1.0, p * LEVEL / level), level) for p in p_values]
-    left, stopped, highest = max(1, family - len(settled)), False, 0.0
+    first = max(1, family - len(settled))
+    left, stopped, highest = first, False, 0.0
     of_settled = level / max(1, family - len(settled) + 1)
     result = {index: (min(1.0, p_values[index] * LEVEL / of_settled), of_settled) for index in settled}
-    for index in sorted(set(range(len(p_values))) - settled, key=p_values.__getitem__):
-        highest = max(highest, min(1.0, p_values[index] * LEVEL * left / level))
+    ordered = sorted(set(range(len(p_values))) - settled, key=p_values.__getitem__)
+    for number, index in enumerate(ordered):
+        highest = max(highest, min(1.0, p_values[index] * LEVEL * max(1, first - number) / level))
         stopped = stopped or p_values[index] >= level / left
         result[index] = (highest, level / left)
         left = max(1, left - (not stopped))

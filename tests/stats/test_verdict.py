@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pytest
 from scipy import stats
+from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import ttost_paired
 
 from ablate.config.metrics import PPL, TRANSLATION_METRICS
@@ -367,8 +368,8 @@ def test_the_width_is_the_larger_one_of_both_tests_each_at_its_level():
         ([0.03], 1, 0.05, (), [(0.03, 0.05)]),
         ([0.03, 0.9], 1, 0.025, (), [(0.06, 0.025), (1.0, 0.025)]),
         ([0.9, 0.01, 0.02], 3, 0.05, (), [(0.9, 0.05), (0.03, 0.05 / 3), (0.04, 0.025)]),
-        ([0.025, 0.9], 2, 0.05, (), [(0.05, 0.025), (1.0, 0.025)]),  # equal to the level: the method stops
-        ([0.02, 0.021, 0.5], 3, 0.05, (), [(0.06, 0.05 / 3), (0.063, 0.05 / 3), (1.0, 0.05 / 3)]),
+        ([0.025, 0.9], 2, 0.05, (), [(0.05, 0.025), (0.9, 0.025)]),  # equal to the level: the method stops
+        ([0.02, 0.021, 0.5], 3, 0.05, (), [(0.06, 0.05 / 3), (0.06, 0.05 / 3), (0.5, 0.05 / 3)]),
         ([0.01, 0.04], 4, 0.05, (), [(0.04, 0.0125), (0.12, 0.05 / 3)]),  # two rows are still to come
         ([0.4, 0.01, 0.03], 3, 0.05, (0,), [(1.0, 0.05 / 3), (0.02, 0.025), (0.03, 0.05)]),
         ([0.04, 0.04], 2, 0.05, (0, 1), [(0.04, 0.05), (0.04, 0.05)]),
@@ -381,6 +382,8 @@ def test_holm_s_method_goes_down_from_the_smallest_p_value_and_stops_at_the_firs
     found = _holm_over_rows(p_values, family, level, frozenset(settled))
     assert np.array(found) == pytest.approx(np.array(expected))
     assert all(p <= 1 for p, _ in found)
+    if family == len(p_values) and level == 0.05 and not settled:
+        assert [p for p, _ in found] == pytest.approx(multipletests(p_values, method="holm")[1].tolist())
 
 
 NOW, BEFORE = Look(2, (3, 5)), Look(1, (3, 5))
