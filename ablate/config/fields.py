@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -47,22 +48,34 @@ def _message(error: Any, description: str | None) -> str:
         nearest = did_you_mean(error["input"], names) if isinstance(error["input"], str) else ""
         return f"{value} is not allowed: must be {error['ctx']['expected'].replace(chr(39), '')}{nearest}"
     allowed = error["msg"].replace("Input should be", "must be").replace("Value error, ", "")
-    return f"{value} is not allowed: {allowed}{_as_digits(error)}"
+    allowed = allowed.replace("must be a valid boolean", "must be true or false")
+    return f"{value} is not allowed: {allowed}{_hint(error['type'], str(error['input']).strip())}"
 
 
-def _as_digits(error: Any) -> str:
-    """`; write 100000` for an integer that YAML reads as text or as a decimal number, such as 100_000 or 1e5."""
-    if error["type"] not in ("int_type", "int_parsing", "int_from_float"):
+def _hint(kind: str, given: str) -> str:
+    """`; write 100000` for a value such as 100_000, 100k, 10% or yes, whose meaning is plain; else ""."""
+    if kind.startswith("bool"):
+        return f"; write {_BOOLEANS[given.lower()]}" if given.lower() in _BOOLEANS else ""
+    is_int = kind in ("int_type", "int_parsing", "int_from_float")
+    if not (is_int or kind.startswith("float")):
         return ""
-    text = str(error["input"])
-    if _GROUPED.fullmatch(text):
-        return f"; write {text.replace(',', '')}"
+    if is_int and _GROUPED.fullmatch(given):
+        return f"; write {given.replace(',', '')}"
+    unit = _UNITS.get(given[-1:].lower(), 1.0)
     try:
-        number = float(text)  # which takes underscores between digits
+        # float() takes underscores between digits.
+        digits = given[:-1] if unit != 1 else given
+        number = float(digits if is_int else digits.replace(",", ".")) * unit
     except ValueError:
         return ""
-    # Larger floats are not exact integers: the hint would have other digits than the file.
-    return f"; write {int(number)}" if number.is_integer() and abs(number) <= 2**53 else ""
+    if is_int:
+        # Larger floats are not exact integers: the hint would have other digits than the file.
+        return f"; write {int(number)}" if number.is_integer() and abs(number) <= 2**53 else ""
+    return f"; write {number:.12g}" if math.isfinite(number) else ""
+
+
+_BOOLEANS = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
+_UNITS = {"k": 1e3, "m": 1e6, "%": 0.01}
 
 
 def value_text(value: Any, limit: int = 60) -> str:

@@ -22,7 +22,7 @@ from ablate.config.identity import fold_vocab_size
 from ablate.config.inactive import InactiveSettings, check_active
 from ablate.config.metrics import PPL
 from ablate.config.plugins import Reference, parse_reference, pin_reference, plugin_fields
-from ablate.config.resolve import SYMBOL_OF, provisional
+from ablate.config.resolve import SYMBOL_OF, SYMBOLS, provisional
 from ablate.errors import StudyError, listed, unknown_name
 from ablate.formatting import plural
 from ablate.paths import home_path
@@ -47,6 +47,7 @@ MAX_NAMED = 6  # rows that a note names
 _SIZE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,19}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,39}")
+_FIELD_NAMES = re.compile(r'^"?(\w+)|(\w+)=')
 _RESERVED = ("runs", "corpora")  # folders of the results root
 
 
@@ -109,6 +110,8 @@ class _Reader:
         self.plugins = _PluginResolver(self.path.parent, self.report)
         self.defaults: Mapping[str, Any] = {}  # of the task
         self.unused: Mapping[str, str] = {}
+        self.symbols: dict[Mark, str] = {}  # of fields that the study writes by their symbol
+        self.written_fields: dict[str, Settings] = {}  # by a row's label; its fields by standard name
 
     def report(self, mark: Mark, message: str) -> None:
         """Record an error; reading goes on, so that all errors are reported at once."""
@@ -154,7 +157,7 @@ class _Reader:
             dropped += left_out
         rows = [rows[0], *(self.with_changes(row, rows[0]) for row in rows[1:])]
         if task and data and base_is_valid:
-            self.check_task(task, data, rows, sections["data"].mark)
+            self.check_task(task, data, rows, sections["data"])
         if not self.errors:
             if looks and all(row.is_base for row in rows):
                 self.report(looks.mark, "looks: the study has no row to judge; list the seeds instead, as in [1, 2, 3]")
@@ -193,13 +196,18 @@ class _Reader:
                 named = ", ".join(list(rows)[:MAX_NAMED]) + (", ..." if len(rows) > MAX_NAMED else "")
                 yield next(iter(rows.values())).error_line(f"{kind}: {named}")
 
-    def check_task(self, task: Task, data: CorpusConfig, rows: Sequence[Row], mark: Mark) -> None:
-        """Report the rows that do not fit the task and its data."""
+    def check_task(self, task: Task, data: CorpusConfig, rows: Sequence[Row], section: Node) -> None:
+        """Report the rows that do not fit the task and its data: at a field that the message names, if it is written.
+
+        A row differs from base by the fields that it writes, so these come first; then those of base and of `data`.
+        """
         found: dict[str, str] = {}  # message -> the first row with it: one setting of base concerns every row
         for row in rows:
             for message in task.check(data, row.config):
                 found.setdefault(message, row.label)
+        of_base, of_data = self.written_fields[rows[0].label], {key: node for key, _, node in section.items()}
         for message, label in found.items():
+            mark = named_mark(message, [self.written_fields[label], of_base, of_data], section.mark)
             self.report(mark, f'row "{label}": {message}')
 
     def read_sections(self, root: Node) -> dict[str, Node]:
@@ -280,9 +288,10 @@ class _Reader:
             folder = self.data_folder(settings["folder"]) if data.folder else None
             return data.model_copy(update={"folder": folder}) if data.folder else data
         except ValidationError as error:
-            self.report_fields(field_errors(error, task.data_config), settings, node.mark)
+            self.report_fields(field_errors(error, task.data_config), settings, node.mark, settings)
         except ValueError as error:
-            self.report(settings["corpus"].mark if "corpus" in settings else node.mark, str(error))
+            mark = settings["corpus"].mark if "corpus" in settings else node.mark
+            self.report(named_mark(str(error), [settings], mark), str(error))
         return None
 
     def data_folder(self, folder: Node) -> str:
@@ -308,7 +317,7 @@ class _Reader:
             self.report(node.mark, f"base must be a mapping of fields; got {node.kind}")
             return {}
         known = known_fields(node, self.report)
-        settings = _by_name({key: value for key, value in known.items() if is_single_value(key, value, self.report)})
+        settings = self.by_name({k: value for k, value in known.items() if is_single_value(k, value, self.report)})
         settings = self.plugins.resolve(settings)
         # Each field alone first: one invalid field of base would otherwise be reported again for every row.
         for name, value in list(settings.items()):
@@ -330,6 +339,7 @@ class _Reader:
             written: the fields that must have an effect.
         """
         values = {**self.defaults, **{name: node.value for name, node in settings.items()}}
+        own = {name: settings[name] for name in written if name in settings}
         try:
             check_active(values, written, self.unused)  # known before the values are valid
         except InactiveSettings as error:
@@ -338,24 +348,39 @@ class _Reader:
             return resolve_row(values, written, self.unused)
         except ValidationError as error:
             if not alone or any(name in settings for name, _ in field_errors(error)):
-                self.report_fields(field_errors(error), settings, mark)
+                self.report_fields(field_errors(error), settings, mark, own)
                 return None
         except InactiveSettings as error:
             self.report_fields(error.errors, settings, mark)
             return resolve_row(values)
         except ValueError as error:  # before any other check
             if not alone:
-                self.report(mark, str(error))
+                self.report(named_mark(str(error), [own], mark), str(error))
                 for name in written:
                     self.resolve({name: settings[name]}, mark, alone=True)
                 return None
         return resolve_row(self.defaults)
 
-    def report_fields(self, errors: Sequence[tuple[str, str]], settings: Mapping[str, Node], mark: Mark) -> None:
-        """Report (field, message) pairs: each at its field, or at `mark` if the study does not write the field."""
+    def report_fields(
+        self,
+        errors: Sequence[tuple[str, str]],
+        settings: Mapping[str, Node],
+        mark: Mark,
+        written: Mapping[str, Node] | None = None,
+    ) -> None:
+        """Report (field, message) pairs: each at its field, or at `mark` if the study does not write the field.
+
+        A message without a field is reported at the first of the fields in `written` that it names.
+        """
         for name, message in errors:
-            position = settings[name].mark if name in settings else mark
-            self.report(position, f"{name}: {message}" if name else message)
+            position = settings[name].mark if name in settings else named_mark(message, [written or {}], mark)
+            self.report(position, f"{self.symbols.get(position, name)}: {message}" if name else message)
+
+    def by_name(self, written: Mapping[str, Node]) -> Settings:
+        """Settings by standard name, with a preset first: the fields beside it override it wherever it is written."""
+        self.symbols |= {node.mark: key for key, node in written.items() if key in SYMBOLS}
+        ordered = sorted(written.items(), key=lambda item: item[0] != "preset")
+        return {standard_name(key) or key: node for key, node in ordered}
 
     def read_sizes(self, node: Node | None, base: dict[str, Node]) -> dict[str, dict[str, Node]]:
         """Base's settings at each size, by name; those of base alone, without a name, if there are no sizes."""
@@ -400,11 +425,12 @@ class _Reader:
         label = f"{prefix}base"
         tuning = self.tune_row(tune, label, base, {}, base_config, data)
         rows = {label: Row(label, "base", base_config, test, tuning=tuning, base=label, size=size)}
+        self.written_fields[label] = base
         dropped = 0
         for spec in self.expand_groups(node):
             if spec.design is not None:
                 self.designs[spec.design, size] = None
-            written = self.plugins.resolve(_by_name(spec.settings))
+            written = self.plugins.resolve(self.by_name(spec.settings))
             for name in written.keys() & self.size_fields:
                 self.report(written[name].mark, f"{name}: is set by sizes; a row must differ from base at every size")
             settings = _merge(base, written)
@@ -427,6 +453,7 @@ class _Reader:
                 row_tune = tune if spec.is_tuned else None
                 tuning = self.tune_row(row_tune, row_label, settings, written, config, data)
                 changed, group = changes(config, base_config), f"{prefix}{spec.group}"
+                self.written_fields[row_label] = written
                 rows[row_label] = Row(row_label, group, config, test, changed, matched, tuning, base=label, size=size)
                 # A design may need base among its rows, and a row that is not tuned may compare with one that is.
                 if not changed and spec.design is None and (tuning is None) == (rows[label].tuning is None):
@@ -704,10 +731,18 @@ def _with_symbols(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, **{symbol: values[name] for name, symbol in SYMBOL_OF.items()}}
 
 
-def _by_name(written: Mapping[str, Node]) -> dict[str, Node]:
-    """Settings by standard name, with a preset first: the fields beside it override it wherever it is written."""
-    ordered = sorted(written.items(), key=lambda item: item[0] != "preset")
-    return {standard_name(key) or key: node for key, node in ordered}
+def named_mark(message: str, places: Sequence[Mapping[str, Node]], mark: Mark) -> Mark:
+    """Position of the first field in `places` that a message names, as its first word or as FIELD=VALUE; else `mark`.
+
+    Args:
+        message: of an error that concerns several fields.
+        places: settings by standard name; all names of the message are looked up in the first, then in the next.
+        mark: position if the study writes none of the fields.
+    """
+    words = [first or later for first, later in _FIELD_NAMES.findall(message)]
+    names = [standard_name(word) or word for word in words]
+    found = (place[name].mark for place in places for name in names if name in place)
+    return next((position for position in found if position.line), mark)  # that of --set has no line
 
 
 def _merge(base: Mapping[str, Node], written: Mapping[str, Node]) -> dict[str, Node]:

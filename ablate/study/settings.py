@@ -9,6 +9,16 @@ from ablate.study.yaml_nodes import Node, Report
 
 MAX_SIZES = 10
 
+# Names of PyTorch, nanoGPT and Hugging Face -> names of ablate that are too different to be found by their letters.
+_ELSEWHERE = {
+    "lr": "learning_rate", "wd": "weight_decay", "clip": "gradient_clipping", "grad_norm": "gradient_clipping",
+    "bs": "batch_tokens", "batch": "batch_tokens", "grad_accum": "micro_batch_tokens",
+    "nhead": "n_heads", "dim_feedforward": "d_ff", "ffn_dim": "d_ff", "intermediate_size": "d_ff",
+    "hidden_size": "d_model", "hidden_dim": "d_model", "embed_dim": "d_model", "n_embd": "d_model", "dim": "d_model",
+    "block_size": "context", "max_iters": "train_steps",
+    "beam_size": "beam", "num_beams": "beam", "length_penalty": "alpha", "max_new_tokens": "generated_tokens",
+}  # fmt: skip
+
 Settings = dict[str, Node]  # field name or symbol, as the study writes it -> value
 
 
@@ -34,6 +44,8 @@ def _unknown_field(key: str) -> str:
         return f"{text}; a colon needs a space after it"
     if key.isdecimal():
         return f"{text}; a number has no comma: 1,000 is written 1000"
+    if key.lower() in _ELSEWHERE:
+        return f'{text}; did you mean "{_ELSEWHERE[key.lower()]}"?'
     return f"{text}{did_you_mean(key, names) or '; `ablate schema` lists the fields'}"
 
 

@@ -23,6 +23,7 @@ MAX_DEPTH = 12
 MAX_NODES = 200_000
 MAX_DIGITS = 18
 MAX_MESSAGE = 1000
+_NO_REUSE = "is not supported; write the value out: rows have the fields of base, and write only what they change"
 
 _Loader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -126,11 +127,23 @@ def parse_yaml(text: str, source: str) -> Node:
         mark = Mark(source, position.line + 1, position.column + 1) if position else Mark(source)
         if position and text[position.index : position.index + 1] == "\t":
             raise StudyError(mark.error_line("not valid YAML: a tab; indent with spaces")) from None
-        raise StudyError(mark.error_line(f"not valid YAML: {error.problem or error.context}")) from None
+        raise StudyError(_invalid(error, mark)) from None
     except (yaml.YAMLError, UnicodeError) as error:  # a character that YAML or UTF-8 does not allow
         before = text.encode(errors="replace")[: getattr(error, "position", 0)]
         mark = Mark(source, before.count(b"\n") + 1, 1)
         raise StudyError(mark.error_line(f"not valid YAML: {str(error).splitlines()[0]}")) from None
+
+
+def _invalid(error: yaml.MarkedYAMLError, mark: Mark) -> str:
+    """Error line for text that is not YAML: at a key without a colon, or with the line where its mapping begins."""
+    start = error.context_mark
+    if start and error.problem == "could not find expected ':'":
+        where = Mark(mark.source, start.line + 1, start.column + 1)
+        return where.error_line("not valid YAML: a key without a colon; write KEY: VALUE")
+    aligned = ""
+    if start and "expected key" in str(error.problem) and "block mapping" in str(error.context):
+        aligned = f"; the mapping begins on line {start.line + 1}, and all of its keys in column {start.column + 1}"
+    return mark.error_line(f"not valid YAML: {error.problem or error.context}{aligned}")
 
 
 class _Composer:
@@ -162,9 +175,9 @@ class _Composer:
         if depth > MAX_DEPTH:
             self.refuse(event, f"nested more than {MAX_DEPTH} levels deep")
         if isinstance(event, yaml.AliasEvent):
-            self.refuse(event, f'alias "*{event.anchor}" is not supported; write the value out')
+            self.refuse(event, f'alias "*{event.anchor}" {_NO_REUSE}')
         if event.anchor is not None:
-            self.refuse(event, f'anchor "&{event.anchor}" is not supported; write the value out')
+            self.refuse(event, f'anchor "&{event.anchor}" {_NO_REUSE}')
         if event.tag not in (None, "!"):
             self.refuse(event, f'tag "{event.tag}" is not supported')
         if isinstance(event, yaml.MappingStartEvent):
@@ -181,6 +194,8 @@ class _Composer:
             if isinstance(key.value, (dict, list)):
                 self.refuse(event, "a key must be a single word, not a list or a mapping")
             name = event.value
+            if name == "<<":
+                self.refuse(event, f'merge key "<<" {_NO_REUSE}')
             if name in result:
                 self.refuse(event, f'duplicate key "{name}"; first on line {result[name][0].line}')
             result[name] = (key.mark, self.node(depth + 1))

@@ -146,7 +146,7 @@ def test_without_a_command_help_is_shown():
 @pytest.mark.parametrize(
     ("words", "lines"),
     [
-        (["--set", "h=3"], ["--set h=3: h=3 does not divide d_model=64: set d_k, or change h or d_model (S:3:7)"]),
+        (["--set", "h=3"], ["--set h=3: h=3 does not divide d_model=64: set d_k, or change h or d_model (S:3:"]),
         (["--set", "d_model=60", "--set", "h=7"], ["--set d_model=60 --set h=7: h=7 does not divide d_model=60: "]),
         (["--set", "dropout=0.2", "--set", "h=3"], ["--set h=3: h=3 does not divide d_model=64"]),
         (["--set", "d_model=63"], [

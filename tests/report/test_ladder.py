@@ -152,7 +152,7 @@ rows:
         ("{small: {}}", ROWS, "4:8: sizes must be a mapping of 2 to 10 names to fields of base; got a mapping"),
         ("{small: {}, large: {d_modl: 64}}", ROWS, '4:28: unknown field "d_modl"; did you mean "d_model"?'),
         ("{small: {}, base: {d_model: 64}}", ROWS, '4:20: "base" is not a valid name of a size'),
-        ("{small: {}, large: {d_model: 66}}", ROWS, "4:27: h=4 does not divide d_model=66"),
+        ("{small: {}, large: {d_model: 66}}", ROWS, "4:37: h=4 does not divide d_model=66"),
         ("{small: {}, large: {d_model: 64}}", "rows: {A: {each: {d_model: [16]}}}\n", "5:29: d_model: is set by sizes"),
     ],
 )

@@ -51,8 +51,12 @@ def grid_of(lists, length):
         ("hello", f'table3.yaml:1:1: {MAPPING}; got "hello"'),
         (HEAD + "---\n" + HEAD, "table3.yaml:3:1: a study is a single YAML document; a second one starts here"),
         (HEAD + "study: u", 'table3.yaml:3:1: duplicate key "study"; first on line 1'),
-        (bomb(), 'table3.yaml:1:5: anchor "&a0" is not supported; write the value out'),
-        ("<<: *a", 'table3.yaml:1:5: alias "*a" is not supported; write the value out'),
+        (bomb(), 'table3.yaml:1:5: anchor "&a0" is not supported; write the value out: '
+         'rows have the fields of base, and write '
+         'only what they change'),
+        ("<<: *a", 'table3.yaml:1:1: merge key "<<" is not supported; write the value out: '
+         'rows have the fields of base, and write '
+         'only what they change'),
         (
             "study: !!python/object/apply:os.system [touch /tmp/no]",
             'table3.yaml:1:8: tag "tag:yaml.org,2002:python/object/apply:os.system" is not supported',

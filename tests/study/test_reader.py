@@ -203,13 +203,13 @@ def test_set_can_replace_an_invalid_value(read):
     ("override", "message"),
     [
         ("d_modle=3", 'unknown field "d_modle"; did you mean "d_model"?'),
-        ("h=many", 'n_heads: "many" is not allowed: must be a valid integer'),
-        ("N=1e1", "n_layers: 10.0 is not allowed: must be a valid integer; write 10"),
-        ("N=1.5", "n_layers: 1.5 is not allowed: must be a valid integer"),
-        ("N=1_000", 'n_layers: "1_000" is not allowed: must be a valid integer; write 1000'),
-        ("N='1,000'", 'n_layers: "1,000" is not allowed: must be a valid integer; write 1000'),
-        ("N='1,5'", 'n_layers: "1,5" is not allowed: must be a valid integer'),
-        ("N=1e300", "n_layers: 1e+300 is not allowed: must be a valid integer"),
+        ("h=many", 'h: "many" is not allowed: must be a valid integer'),
+        ("N=1e1", "N: 10.0 is not allowed: must be a valid integer; write 10"),
+        ("N=1.5", "N: 1.5 is not allowed: must be a valid integer"),
+        ("N=1_000", 'N: "1_000" is not allowed: must be a valid integer; write 1000'),
+        ("N='1,000'", 'N: "1,000" is not allowed: must be a valid integer; write 1000'),
+        ("N='1,5'", 'N: "1,5" is not allowed: must be a valid integer'),
+        ("N=1e300", "N: 1e+300 is not allowed: must be a valid integer"),
         ("h=[1, 2]", '"h" takes a single value; got a list'),
         ("preset=bigg", 'unknown preset "bigg"; did you mean "big"?'),
         ("data.vocab_sise=3", 'unknown data field "vocab_sise"; did you mean "vocab_size"?'),
@@ -346,7 +346,7 @@ def test_all_errors_are_reported_at_once_in_the_files_order(faults):
         "table3.yaml:2:56: max_length: 0 is not allowed: must be greater than or equal to 1",
         'table3.yaml:3:1: unknown section "bases"; did you mean "base"?',
         'table3.yaml:6:3: unknown field "drop_out"; did you mean "dropout"?',
-        'table3.yaml:7:6: n_heads: "eight" is not allowed: must be a valid integer',
+        'table3.yaml:7:6: h: "eight" is not allowed: must be a valid integer',
         'table3.yaml:8:3: "n_heads" and "h" are the same field',
         'table3.yaml:9:12: "dropout" takes a single value; got a list',
         "table3.yaml:10:20: label_smoothing: 1.0 is not allowed: must be less than 1",
@@ -395,17 +395,29 @@ def test_all_errors_are_reported_at_once_in_the_files_order(faults):
             ],
         ),
         (HEAD + "base: 3", ['table3.yaml:3:7: base must be a mapping of fields; got "3"']),
-        (HEAD + "base: {h: 3}", ["table3.yaml:3:7: h=3 does not divide d_model=512: set d_k, or change h or d_model"]),
+        (HEAD + "base: {h: 3}", ["table3.yaml:3:11: h=3 does not divide d_model=512: set d_k, or change h or d_model"]),
         (HEAD + "base: {d_model: 9999999}", [
             "table3.yaml:3:17: d_model: 9999999 is not allowed: must be less than or equal to 65536"]),
         (HEAD + "base: {train_steps: null}", [
             "table3.yaml:3:7: training has no end: set train_steps, epochs or patience"]),
         (HEAD + "base: {max_positions: 256}", [
-            "table3.yaml:2:7: row \"base\": data.max_length=256 needs 257 positions with begin and end tokens, "
+            "table3.yaml:3:23: row \"base\": data.max_length=256 needs 257 positions with begin and end tokens, "
             "more than max_positions=256"]),
         (HEAD + "rows: {A: {set: {architecture: decoder-only, max_positions: 513}}}", [
-            "table3.yaml:2:7: row \"A architecture=decoder-only max_positions=513\": data.max_length=256 needs "
+            "table3.yaml:3:61: row \"A architecture=decoder-only max_positions=513\": data.max_length=256 needs "
             "514 positions with begin and end tokens, more than max_positions=513"]),
+        (HEAD + "base: {lr: 1, dim_feedforward: 64}", [
+            'table3.yaml:3:8: unknown field "lr"; did you mean "learning_rate"?',
+            'table3.yaml:3:15: unknown field "dim_feedforward"; did you mean "d_ff"?']),
+        (HEAD + "base: {train_steps: 100k, dropout: 10%, residual: no, alpha: '0.6', label_smoothing: '0,1'}", [
+            'table3.yaml:3:21: train_steps: "100k" is not allowed: must be a valid integer; write 100000',
+            'table3.yaml:3:36: dropout: "10%" is not allowed: must be a valid number; write 0.1',
+            'table3.yaml:3:51: residual: "no" is not allowed: must be true or false; write false',
+            'table3.yaml:3:62: alpha: "0.6" is not allowed: must be a valid number; write 0.6',
+            'table3.yaml:3:86: label_smoothing: "0,1" is not allowed: must be a valid number; write 0.1']),
+        ("study: t\ntask: language-model\ndata: {corpus: toy, vocab_size: 350}", [
+            "table3.yaml:3:33: vocab_size=350 has no effect with tokenizer=bytes, whose vocabulary has 260 entries; "
+            "remove it, or set tokenizer to bpe or unigram"]),
         (HEAD + "rows: [1]", ["table3.yaml:3:7: rows must be a mapping of groups; got a list"]),
         (HEAD + "seeds: []", ["table3.yaml:3:8: a study has 1 to 1000 seeds; got 0"]),
         (HEAD + "seeds: [true]", [
@@ -518,7 +530,7 @@ rows:
     assert [line.removeprefix("table3.yaml:") for line in found] == [
         '2:7: unknown task "parsin"; did you mean "parsing"?',
         '3:21: unknown data field "vocab_sise"; did you mean "vocab_size"?',
-        "4:7: h=2 does not divide d_model=15: set d_k, or change h or d_model",
+        "4:11: h=2 does not divide d_model=15: set d_k, or change h or d_model",
         "4:38: mask_rate: 0.3 has no effect with task parsing; remove it",
         '4:43: unknown field "drop_out"; did you mean "dropout"?',
         '5:11: unknown metric "bleu"; allowed: f1, exact_match, well_formed',
@@ -536,9 +548,9 @@ def test_an_invalid_row_does_not_hide_that_another_one_does_not_fit_the_data(fau
     assert [line.partition(": ")[0] for line in found] == ["table3.yaml:3:26", "table3.yaml:4:44"]
     found = faults(f"{HEAD}rows: {{A: {{each: {{batch_tokens: [100], h: [x]}}}}}}\n")
     assert found == [
-        'table3.yaml:2:7: row "A batch_tokens=100": data.max_length=256 allows sequences that do not fit in '
+        'table3.yaml:3:34: row "A batch_tokens=100": data.max_length=256 allows sequences that do not fit in '
         "batch_tokens=100",
-        'table3.yaml:3:44: n_heads: "x" is not allowed: must be a valid integer',
+        'table3.yaml:3:44: h: "x" is not allowed: must be a valid integer',
     ]
 
 

@@ -119,6 +119,9 @@ def test_error_lines_are_limited_in_length():
     assert len(Mark("s.yaml", 1, 1).error_line("x" * 10**6)) < MAX_MESSAGE + 50
 
 
+NO_REUSE = "is not supported; write the value out: rows have the fields of base, and write only what they change"
+
+
 # --- unsupported YAML ----------------------------------------------------------------------------
 
 
@@ -129,8 +132,12 @@ def test_error_lines_are_limited_in_length():
         ("# only a comment\n", "s.yaml:1:1: is empty; `ablate init` writes a study to start from"),
         ("a: 1\nb:\n  a: 2\n  c: 3\n  a: 4\n", 's.yaml:5:3: duplicate key "a"; first on line 3'),
         ("{a: 1, 'a': 2}", 's.yaml:1:8: duplicate key "a"; first on line 1'),
-        ("a: &x [1]\nb: *x", 's.yaml:1:4: anchor "&x" is not supported; write the value out'),
-        ("a: *x", 's.yaml:1:4: alias "*x" is not supported; write the value out'),
+        ("a: &x [1]\nb: *x", f's.yaml:1:4: anchor "&x" {NO_REUSE}'),
+        ("a: *x", f's.yaml:1:4: alias "*x" {NO_REUSE}'),
+        ("a: {<<: {b: 1}}", f's.yaml:1:5: merge key "<<" {NO_REUSE}'),
+        ("a: 1\nb\nc: 2", "s.yaml:2:1: not valid YAML: a key without a colon; write KEY: VALUE"),
+        ("a:\n   b: 1\n c: 2", "s.yaml:3:2: not valid YAML: did not find expected key; "
+         "the mapping begins on line 1, and all of its keys in column 1"),
         ("a: !!python/object:os.system x",
          's.yaml:1:4: tag "tag:yaml.org,2002:python/object:os.system" is not supported'),
         ("a: !!int '3'", 's.yaml:1:4: tag "tag:yaml.org,2002:int" is not supported'),
