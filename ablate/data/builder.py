@@ -316,7 +316,8 @@ def later_settings(data: Mapping[str, Any], fields: Sequence[str]) -> dict[str, 
 
 def _preparation(data: Mapping[str, Any], fields: Sequence[str]) -> list[Any]:
     """The settings that determine how text is prepared."""
-    return [data["vocab_size"], data["max_length"], later_settings(data, fields)]
+    # A text of a language model has no max_length; its other settings differ from those of every other task.
+    return [data["vocab_size"], data.get("max_length"), later_settings(data, fields)]
 
 
 def _in_order(data: dict[str, Any]) -> dict[str, Any]:

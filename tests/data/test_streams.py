@@ -38,6 +38,15 @@ def corpus(tmp_path):
     return made
 
 
+def test_sentence_pairs_are_prepared_beside_the_text_of_a_language_model(corpus, files, tmp_path):
+    (tmp_path / "train.txt").write_text(TEXT)
+    text = corpus(train="train.txt")
+    pairs = files.write().prepare()
+    assert pairs.folder.parent == text.folder.parent
+    assert pairs.id != text.id
+    assert len(pairs.split("train")["source"]) == 200
+
+
 def decoded(corpus, split):
     """The documents of a split, as text."""
     sequences = corpus.split(split)["text"]
