@@ -140,10 +140,10 @@ def _invalid(error: yaml.MarkedYAMLError, mark: Mark) -> str:
     if start and error.problem == "could not find expected ':'":
         where = Mark(mark.source, start.line + 1, start.column + 1)
         return where.error_line("not valid YAML: a key without a colon; write KEY: VALUE")
-    aligned = ""
-    if start and "expected key" in str(error.problem) and "block mapping" in str(error.context):
-        aligned = f"; the mapping begins on line {start.line + 1}, and all of its keys in column {start.column + 1}"
-    return mark.error_line(f"not valid YAML: {error.problem or error.context}{aligned}")
+    if start and error.context == "while parsing a block mapping":  # each of PyYAML's loaders words the rest otherwise
+        keys = f"the mapping begins on line {start.line + 1}, and all of its keys in column {start.column + 1}"
+        return mark.error_line(f"not valid YAML: wrong indentation; {keys}")
+    return mark.error_line(f"not valid YAML: {error.problem or error.context}")
 
 
 class _Composer:

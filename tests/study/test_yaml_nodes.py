@@ -136,7 +136,7 @@ NO_REUSE = "is not supported; write the value out: rows have the fields of base,
         ("a: *x", f's.yaml:1:4: alias "*x" {NO_REUSE}'),
         ("a: {<<: {b: 1}}", f's.yaml:1:5: merge key "<<" {NO_REUSE}'),
         ("a: 1\nb\nc: 2", "s.yaml:2:1: not valid YAML: a key without a colon; write KEY: VALUE"),
-        ("a:\n   b: 1\n c: 2", "s.yaml:3:2: not valid YAML: did not find expected key; "
+        ("a:\n   b: 1\n c: 2", "s.yaml:3:2: not valid YAML: wrong indentation; "
          "the mapping begins on line 1, and all of its keys in column 1"),
         ("a: !!python/object:os.system x",
          's.yaml:1:4: tag "tag:yaml.org,2002:python/object:os.system" is not supported'),
