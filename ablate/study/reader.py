@@ -47,7 +47,7 @@ MAX_NAMED = 6  # rows that a note names
 _SIZE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,19}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,39}")
-_FIELD_NAMES = re.compile(r'^"?(\w+)|(\w+)=')
+_FIELD_NAMES = re.compile(r'^"?(\w{1,40})\b|\b(\w{1,40})=')  # bounded, because a value may be as long as the file
 _RESERVED = ("runs", "corpora")  # folders of the results root
 
 
