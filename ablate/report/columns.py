@@ -439,14 +439,26 @@ def _explained_differences(table: Table, form: _Form) -> Iterator[str]:
         several, without = [], []
         yield "Δ: difference from base with one seed."
     if several:
-        judged = "; it excludes 0 exactly if the verdict is worse or better" if table.main in several else ""
         text = "mean difference from base, paired by seed, with an interval of at least 95 % for each row alone"
+        judged = _judged_by_intervals(table) if table.main in several else ""
         yield f"{_heads(several) if without else 'Δ'}: {text}{judged}."
     if without:
         early = next((one.look for one in verdicts_of(table, table.main) if one.is_early and one.look), None)
         titles = " and ".join(metric.title for metric in without)
         why = f"{early.text} is not complete" if early else f"the seeds show no spread in {titles}"
         yield f"{_heads(without) if several else 'Δ'}: mean difference from base; no interval, because {why}."
+
+
+def _judged_by_intervals(table: Table) -> str:
+    """Relation of the main metric's intervals to the verdicts, with the rows that do not follow it."""
+    found = ((row.row.label, row.verdicts[table.main.name]) for row in table.rows if table.main.name in row.verdicts)
+    others = [
+        label
+        for label, verdict in found
+        if (test := verdict.seed_test) and verdict.is_different != (not test.low <= 0 <= test.high)
+    ]
+    rest = f", except for {', '.join(others)}, decided by diverged seeds or an earlier look" if others else ""
+    return f"; the interval of Δ{table.main.title} excludes 0 exactly if the verdict is worse or better{rest}"
 
 
 def _heads(metrics: Sequence[Metric]) -> str:

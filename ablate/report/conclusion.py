@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ablate.config.metrics import Metric
 from ablate.formatting import interval_text, number, percent, plural, signed
-from ablate.report.table import Table
+from ablate.report.table import Table, TableRow
 from ablate.stats.looks import Look
 from ablate.stats.significance import LEVEL
 from ablate.stats.verdict import Verdict, Word
@@ -30,7 +30,7 @@ def conclusion(table: Table) -> list[str]:
     unfinished = sum(any(state not in ("done", "diverged") for state in row.states.values()) for row in table.rows)
     looks = [table.position.text, *_spent(table.look)] if table.position else []
     return [
-        _base(table),
+        *(_base(table, row) for row in table.rows if row.row.is_base),
         *looks,
         *_sentences(table.main, rows, table.family, sizes),
         *_unfinished(unfinished, len(table.rows)),
@@ -70,16 +70,17 @@ def _sentences(metric: Metric, rows: Sequence[Judged], family: int, sizes: int =
     return sentences
 
 
-def _base(table: Table) -> str:
-    scores = {metric: table.rows[0].scores[metric.name] for metric in (table.main, table.perplexity)}
+def _base(table: Table, base: TableRow) -> str:
+    scores = {metric: base.scores[metric.name] for metric in (table.main, table.perplexity)}
+    name = f"Base of size {base.row.size}" if base.row.size else "Base"
     texts = []
     for metric, found in scores.items():
         if found.mean is not None:
             spread = f" ± {number(found.std, metric.digits)}" if found.std is not None else ""
             texts.append(f"{number(found.mean, metric.digits)}{spread} {metric.title} ({metric.side})")
     if not texts:
-        return "Base has no score yet."
-    return f"Base reaches {' and '.join(texts)} with {plural(scores[table.main].n, 'seed')}."
+        return f"{name} has no score yet."
+    return f"{name} reaches {' and '.join(texts)} with {plural(scores[table.main].n, 'seed')}."
 
 
 def _spent(look: Look | None) -> list[str]:

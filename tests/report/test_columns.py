@@ -126,6 +126,27 @@ def test_differences_without_an_interval_name_their_metric_and_the_reason(fake, 
     assert ("ΔPPL [95 %]" in heads) == bool(ppl and not looks)
 
 
+def test_only_the_intervals_of_the_main_metric_agree_with_the_verdicts_and_other_rows_are_named(fake):
+    results = fake()
+    for index, row in enumerate(results.study.rows):
+        for seed in (1, 2, 3):
+            noise = 0.01 * (index * seed % 3)
+            results.done(row.label, seed, 5.0 + index + noise, 25.0 + 5 * noise)
+    table = results.table()
+    assert not any(row.verdicts["bleu"].is_different for row in table.rows[1:])
+    assert any(row.verdicts["ppl"].is_different for row in table.rows[1:])  # outside of its interval, but no verdict
+    rule = "; the interval of ΔBLEU excludes 0 exactly if the verdict is worse or better"
+    assert f"{rule}." in legend(table)
+    for seed in (1, 2):
+        results.done("A h=1", seed, 5.0, 60.0 + seed / 100)
+    results.folder("A h=1", 3).result.unlink()
+    results.diverged("A h=1", 3, 50, "loss is nan")
+    table = results.table()
+    (test,) = [row.verdicts["bleu"].seed_test for row in table.rows if row.row.label == "A h=1"]
+    assert test.low > 0
+    assert f"{rule}, except for A h=1, decided by diverged seeds or an earlier look." in legend(table)
+
+
 def test_single_row_is_not_marked_nor_explained(fake):
     results = fake(seeds="1")
     results.done("base", 1, 5.0, 25.0)

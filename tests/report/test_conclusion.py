@@ -11,6 +11,7 @@ from ablate.config.metrics import PPL, TRANSLATION_METRICS
 from ablate.report import conclusion as words
 from ablate.report.conclusion import MOST_NAMED, Judged, conclusion
 from ablate.stats.verdict import PairedScores, Verdict, Word, verdicts
+from tests.report.fakes import SMALL
 
 BLEU = TRANSLATION_METRICS[0]
 
@@ -130,6 +131,16 @@ def test_a_table_begins_with_base_and_ends_with_the_unfinished_rows(fake):
     sentences = conclusion(results.table())
     assert sentences[0].startswith("Base reaches 25.0 ± 0.0 BLEU (test) and 5.0")
     assert sentences[-1] == "1 of 5 rows is not finished."
+
+
+def test_each_size_has_a_sentence_about_its_base(fake):
+    results = fake(SMALL + "sizes: {small: {}, large: {d_model: 128}}\n")
+    for seed in (1, 2, 3):
+        results.done("small base", seed, 5.0, 20.0)
+    assert conclusion(results.table())[:2] == [
+        "Base of size small reaches 20.0 ± 0.0 BLEU (test) and 5.00 ± 0.00 PPL (dev) with 3 seeds.",
+        "Base of size large has no score yet.",
+    ]
 
 
 def test_a_verdict_in_perplexity_has_its_own_direction_and_digits():
