@@ -170,23 +170,27 @@ def test_rows_are_found_by_any_text_of_the_table(text, tmp_path):
     assert acted(tmp_path, text, script) == [["A h=1"], 1, [], 0, 5, True]
 
 
-def test_groups_have_headings_that_are_hidden_while_rows_are_sorted(text, tmp_path):
+def test_sorted_rows_have_the_names_of_their_groups_in_the_place_of_headings(text, tmp_path):
     script = (
         HELP
         + """
     const shown = () => [...document.querySelectorAll(".scores tr.group")]
       .filter((row) => getComputedStyle(row).display !== "none").map((row) => row.textContent.trim());
+    const names = () => [...document.querySelectorAll(".scores .prefix")]
+      .filter((part) => getComputedStyle(part).display !== "none").map((part) => part.textContent.trim());
     const all = () => [...document.querySelectorAll(".scores tbody tr")];
     const order = () => all().map((row) => row.textContent.trim().slice(0, 9));
-    const seen = {plain: shown()}, before = order();
-    click(head("PPL")); seen.sorted = shown();
+    const seen = {plain: shown(), names: names()}, before = order();
+    click(head("PPL")); seen.sorted = shown(); seen.sorted_names = names().sort();
     click(head("PPL")); click(head("PPL")); seen.back = shown();
     seen.same = JSON.stringify(order()) === JSON.stringify(before);
     return seen;
     """
     )
     headings = ["A", "D", "decoding"]
-    assert acted(tmp_path, text, script) == {"plain": headings, "sorted": [], "back": headings, "same": True}
+    assert acted(tmp_path, text, script) == {
+        "plain": headings, "names": [], "sorted": [], "sorted_names": ["A", *headings], "back": headings, "same": True
+    }  # fmt: skip
 
 
 def test_values_are_shown_beside_the_pointer(text, tmp_path):

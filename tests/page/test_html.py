@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablate.page.html import table_html, word_differences
-from ablate.report.columns import paper_layout
+from ablate.page.html import Best, environment, table_context, table_html, word_differences
+from ablate.report.columns import by_labels, paper_layout
 from ablate.report.conclusion import conclusion
 from ablate.report.designs import design_effects, effects_layout
 from tests.report.fakes import SMALL
@@ -55,6 +55,19 @@ def test_every_row_and_cell_is_shown_and_heads_are_marked_as_such(fake):
     assert [attributes["data-row"] for attributes, _ in tags.all("tr")[1:]] == [row.row.label for row in table.rows]
     assert len(tags.all("tbody")) == 4  # base, A, D, decoding
     assert [text for _, text in tags.all("li")] == [line.replace("* best", "bold: best") for line in layout.legend]
+
+
+def test_a_label_under_a_heading_has_the_name_of_its_group_as_a_part_that_can_be_hidden(fake):
+    table = fake().all_done().table()
+    links = {row.row.label: f"run-{index}" for index, row in enumerate(table.rows) if index % 2}
+    context = table_context(table, by_labels(table, Best), is_page=True, links=links)
+    tags = Tags(environment().get_template("table.html").render(context))
+    names = [text for attributes, text in tags.all("th") if attributes["scope"] == "row"]
+    assert names == [row.row.label for row in table.rows]  # whole, for sorting, searching and without a style
+    assert [text for attributes, text in tags.all("span") if attributes["class"] == "prefix"] == [
+        f"{row.row.group} " for row in table.rows[1:]
+    ]
+    assert "prefix" not in table_html(table)  # which brings no style
 
 
 def test_best_values_are_strong_and_verdicts_have_their_class(fake):
