@@ -16,7 +16,7 @@ from ablate.config.cost import Lengths
 from ablate.config.gpu_time import GPU, GPUS, precision_on_gpu, seconds_per_step
 from ablate.config.memory import CPU_MICRO_BATCH, peak_memory
 from ablate.config.plugins import parse_reference, references
-from ablate.config.training import precision_note, resolve_precision
+from ablate.config.training import graphs_note, precision_note, resolve_precision
 from ablate.errors import StoreError
 from ablate.formatting import duration, plural, scaled, size, thousands, visible
 from ablate.report.terminal import STYLES, counted, plain_table, print_wide
@@ -410,7 +410,7 @@ def print_plan(plan: Plan) -> None:
         console.print(f"params, FLOPs and memory do not include the custom classes of: {', '.join(custom)}.")
     for line in _custom_classes(plan.study):
         console.print(line)
-    for line in precision_lines(plan):
+    for line in (*precision_lines(plan), *graphs_lines(plan)):
         console.print(line)
     console.print(memory_line(plan))
 
@@ -442,6 +442,15 @@ def precision_lines(plan: Plan) -> list[str]:
     by_device = "" if gpu or None not in settings else " on this CPU; bf16 on a GPU that has it"
     notes = (precision_note(setting, device, has_bf16) for setting in settings)
     return [f"Precision: {', '.join(chosen)}{by_device}.", *(f"{note}." for note in notes if note is not None)]
+
+
+def graphs_lines(plan: Plan) -> list[str]:
+    """Remarks on rows that ask for CUDA graphs without effect."""
+    device = "cuda" if plan.gpu is not None or _takes_gpu(plan.device) else "cpu"
+    custom_task = parse_reference(plan.study.task_name) is not None
+    configs = (row.row.config for row in plan.rows if row.row.config.cuda_graphs)
+    notes = (graphs_note(device, plan.processes, c.mixer, custom_task or bool(references(c))) for c in configs)
+    return [f"{note}." for note in dict.fromkeys(notes) if note is not None]
 
 
 def memory_line(plan: Plan) -> str:

@@ -51,7 +51,7 @@ DECODING = {
     "eval_context": 512, "eval_stride": 64, "temperature": 0.5, "top_k": 40, "generated_tokens": 10,
     "eval_mask_rate": 0.3, "eval_whole_word": True, "eval_mask_seed": 2,
 }  # fmt: skip
-MACHINE = {"checkpoint_minutes": 1.0, "micro_batch_tokens": 1000, "deterministic": True}
+MACHINE = {"checkpoint_minutes": 1.0, "micro_batch_tokens": 1000, "deterministic": True, "cuda_graphs": True}
 CORPUS = {
     "corpus": "files", "direction": "de-en", "vocab_size": 8000,
     "train": "train2", "dev": "newstest2012", "max_length": 100,

@@ -132,7 +132,13 @@ def head_for(name):
 
 @pytest.mark.parametrize("name", [*ModelConfig.model_fields, *TrainingConfig.model_fields])
 def test_every_model_and_training_field_can_be_set_by_a_row(read, name):
-    value = {**TRAINING, "checkpoint_minutes": 1.0, "micro_batch_tokens": 1000, "deterministic": True}[name]
+    value = {
+        **TRAINING,
+        "checkpoint_minutes": 1.0,
+        "micro_batch_tokens": 1000,
+        "deterministic": True,
+        "cuda_graphs": True,
+    }[name]
     settings = {**BESIDE.get(name, {}), name: value}
     study = read(f"{head_for(name)}rows: {{A: {{set: {flow(settings)}}}}}")
     assert getattr(study.rows[1].config, name) == value
@@ -141,7 +147,13 @@ def test_every_model_and_training_field_can_be_set_by_a_row(read, name):
 
 @pytest.mark.parametrize("name", [*ModelConfig.model_fields, *TrainingConfig.model_fields])
 def test_every_model_and_training_field_can_be_set_in_base_and_by_set(read, name):
-    value = {**TRAINING, "checkpoint_minutes": 1.0, "micro_batch_tokens": 1000, "deterministic": True}[name]
+    value = {
+        **TRAINING,
+        "checkpoint_minutes": 1.0,
+        "micro_batch_tokens": 1000,
+        "deterministic": True,
+        "cuda_graphs": True,
+    }[name]
     settings = {**BESIDE.get(name, {}), name: value}
     in_base = read(f"{head_for(name)}base: {flow(settings)}")
     by_set = read(head_for(name), overrides=tuple(f"{key}={flow(item)}" for key, item in settings.items()))
