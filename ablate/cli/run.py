@@ -100,6 +100,7 @@ def command(
     from ablate.loggers import Mirror, select_loggers
     from ablate.report import render
     from ablate.report.budget import Budget
+    from ablate.report.looks import record_judgment
     from ablate.report.table import table_of
     from ablate.store.machine import visible_gpus
     from ablate.study import Selection, settle
@@ -201,6 +202,7 @@ def command(
     else:
         render.claim(content, root)
         render.publish(table, root)
+        record_judgment(content, root)
     if not outcome.complete:
         raise typer.Exit(EXIT_RUN_FAILED)
 

@@ -76,6 +76,7 @@ def _close(folder: JobFolder) -> None:
     """Print and publish the table, then submit again if runs are missing."""
     from ablate.launch.submission import open_job, submit_again
     from ablate.report import render
+    from ablate.report.looks import record_judgment
     from ablate.report.plan import plan_of
     from ablate.report.table import table_of
 
@@ -85,6 +86,7 @@ def _close(folder: JobFolder) -> None:
     render.print_rich(table, new_console(width=160), against_paper=False)
     if not study.is_modified:
         render.publish(table, folder.results)
+        record_judgment(study, folder.results)
     submit_again(folder, _log)
     if any(state != "done" for _, state in plan_of(table.study, folder.results).runs.values()):
         raise typer.Exit(EXIT_RUN_FAILED)

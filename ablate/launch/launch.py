@@ -25,7 +25,7 @@ from ablate.launch.executor import Demand, Device, Executor, Slot
 from ablate.launch.gpu_sharing import RunOnGPU, SharedGPUs, free_gpus, measured_memory, share_gpus, whole_micro_batch
 from ablate.launch.local import local_executor
 from ablate.launch.scheduler import Control, Scheduler, Watcher
-from ablate.report.looks import IsOver, has_ended, position_of
+from ablate.report.looks import IsOver, has_ended, position_of, record_judgment
 from ablate.report.scoring import score_missing
 from ablate.run.job import Job, RunRequest
 from ablate.store import Results, RunFolder, State, state_of
@@ -228,6 +228,7 @@ def launch_looks(
         for fault in faults:
             log(fault)
         after = position_of(study, results, is_over)
+        record_judgment(study, results)
         # A missing score could let another launcher see another verdict.
         if faults or len(after.study.seeds) <= len(before.study.seeds):
             return outcome

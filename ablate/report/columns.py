@@ -473,8 +473,8 @@ def _look_legend(table: Table) -> list[str]:
     kept = [row.row.label for row, one in rows if one.is_different and one.p is not None and one.p >= LEVEL]
     earlier = f" The verdict of an earlier look stays: {', '.join(kept)}." if kept else ""
     return [
-        f"Judged at {table.look.text}, at the level {table.look.level:.3g}; all looks together spend {LEVEL:g}. "
-        f"p values are multiplied by {LEVEL / table.look.level:.3g}.{earlier}"
+        f"Judged at {table.look.text}, at the level {table.look.level:.3g}; all looks together spend {table.error:.3g}."
+        f" p values are multiplied by {LEVEL / table.look.level:.3g}.{earlier}"
     ]
 
 

@@ -28,16 +28,16 @@ def conclusion(table: Table) -> list[str]:
     rows = [Judged(row.row.label, row.verdicts[table.main.name]) for row in table.rows if not row.row.is_base]
     sizes = sum(row.row.is_base for row in table.rows)
     unfinished = sum(any(state not in ("done", "diverged") for state in row.states.values()) for row in table.rows)
-    looks = [table.position.text, *_spent(table.look)] if table.position else []
+    looks = [table.position.text, *_spent(table.look, table.error)] if table.position else []
     return [
         *(_base(table, row) for row in table.rows if row.row.is_base),
         *looks,
-        *_sentences(table.main, rows, table.family, sizes),
+        *_sentences(table.main, rows, table.family, sizes, table.error),
         *_unfinished(unfinished, len(table.rows)),
     ]
 
 
-def _sentences(metric: Metric, rows: Sequence[Judged], family: int, sizes: int = 1) -> list[str]:
+def _sentences(metric: Metric, rows: Sequence[Judged], family: int, sizes: int = 1, error: float = LEVEL) -> list[str]:
     """A sentence for each kind of verdict among the rows.
 
     Args:
@@ -45,6 +45,7 @@ def _sentences(metric: Metric, rows: Sequence[Judged], family: int, sizes: int =
         rows: all rows but base.
         family: number of rows that Holm's correction covers.
         sizes: number of bases; each has a family of its own.
+        error: bound of the error of all verdicts.
     """
     if not rows:
         return []
@@ -53,7 +54,7 @@ def _sentences(metric: Metric, rows: Sequence[Judged], family: int, sizes: int =
         by_word.setdefault(row.verdict.word, []).append(row)
     sentences = [
         *(_different(metric, word, by_word[word]) for word in ("worse", "better") if word in by_word),
-        *_doubt(len(by_word.get("worse", [])) + len(by_word.get("better", [])), family, sizes),
+        *_doubt(len(by_word.get("worse", [])) + len(by_word.get("better", [])), family, sizes, error),
     ]
     if not sentences and any(row.verdict.seed_test for row in rows):
         sentences.append("No row is shown to be worse or better than base.")
@@ -83,11 +84,11 @@ def _base(table: Table, base: TableRow) -> str:
     return f"{name} reaches {' and '.join(texts)} with {plural(scores[table.main].n, 'seed')}."
 
 
-def _spent(look: Look | None) -> list[str]:
-    """The error that the looks so far have spent."""
+def _spent(look: Look | None, error: float) -> list[str]:
+    """The error that the looks so far have spent, of that of all looks."""
     if look is None:
         return []
-    return [f"Error spent: {percent(look.spent)} of {percent(LEVEL)}, of which {percent(look.level)} at this look."]
+    return [f"Error spent: {percent(look.spent)} of {percent(error)}, of which {percent(look.level)} at this look."]
 
 
 def _different(metric: Metric, word: Word, rows: list[Judged]) -> str:
@@ -121,15 +122,15 @@ def _named(metric: Metric, row: Judged) -> str:
     return f"{row.label} ({text})"
 
 
-def _doubt(named: int, family: int, sizes: int) -> list[str]:
+def _doubt(named: int, family: int, sizes: int, error: float) -> list[str]:
     """Probability that a row is called worse or better by chance."""
     if not named:
         return []
     if sizes > 1:
-        return [f"For each size, the probability that any row is named by chance is below {LEVEL:.0%}."]
+        return [f"For each size, the probability that any row is named by chance is below {percent(error)}."]
     which = "it" if named == 1 else "one of them"
     over = f", corrected for the {family} rows of the study" if family > 1 else ""
-    return [f"The probability that {which} is named by chance is below {LEVEL:.0%}{over}."]
+    return [f"The probability that {which} is named by chance is below {percent(error)}{over}."]
 
 
 def _unknown(metric: Metric, rows: list[Judged]) -> list[str]:

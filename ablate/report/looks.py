@@ -1,7 +1,7 @@
 """Current look of a study: the runs that it needs, and the verdicts of earlier looks.
 
-A pure function of the results on disk. Every process that works on a study finds the same look, and nothing about it is
-stored.
+A pure function of the results on disk, so that every process that works on a study finds the same look. Stored are only
+the numbers of seeds at which the study was judged, so that a table can tell if they were changed afterwards.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ablate.errors import StoreError
 from ablate.formatting import plural
 from ablate.report.results import RunResult, paired_scores, read_runs
 from ablate.stats.looks import Look, looks_of
 from ablate.stats.verdict import Verdict, verdicts, verdicts_before, verdicts_over_looks
 from ablate.store import Results
+from ablate.store.files import quarantine
+from ablate.store.records import JudgedSeeds, Judgments
 from ablate.study import Study
 
 MOST_NAMED = 4  # rows that are named one by one
@@ -157,6 +160,53 @@ def verdicts_of_rows(
         return verdicts_before(measured, pairs, looks_of(study.looks.plan)[0])
     at_each = [(look, [paired_scores(metric, row, base, study.seeds[: look.seeds]) for row in rows]) for look in looks]
     return verdicts_over_looks(measured, at_each, family=family, margin=margin)[-1]
+
+
+def earlier_plans(study: Study, results: Results) -> list[tuple[int, ...]]:
+    """Other numbers of seeds at which the study was judged before, if it has a run of base in common with that version.
+
+    Raises:
+        StoreError: the record is damaged.
+    """
+    record = Judgments.read(results.judged(study.name)) or Judgments()
+    present = _judged_seeds(study)
+    plans = dict.fromkeys(one.plan for one in record.versions if {*one.base_runs} & {*present.base_runs})
+    return [plan for plan in plans if plan != present.plan]
+
+
+def record_judgment(study: Study, results: Results) -> None:
+    """Record the numbers of seeds at which the study is judged, once it has been judged at one of them.
+
+    A part of a study is not recorded.
+    """
+    if study.is_modified or not _is_judged(study, results):
+        return
+    path, present = results.judged(study.name), _judged_seeds(study)
+    try:
+        record = Judgments.read(path) or Judgments()
+    except StoreError:
+        quarantine(path)
+        record = Judgments()
+    if present not in record.versions:
+        Judgments(versions=(*record.versions, present)).write(path)
+
+
+def _is_judged(study: Study, results: Results) -> bool:
+    if all(row.is_base for row in study.rows):
+        return False
+    runs = read_runs(study, results)
+    if study.looks is not None:
+        return bool(position_of_runs(study, runs).judged)
+    return len(study.seeds) > 1 and all(has_ended(run) for run in runs)
+
+
+def plan_of_seeds(study: Study) -> tuple[int, ...]:
+    """Numbers of seeds at which a study is judged: at its looks, or once with all seeds of a list."""
+    return (len(study.seeds),) if study.looks is None else study.looks.plan
+
+
+def _judged_seeds(study: Study) -> JudgedSeeds:
+    return JudgedSeeds(plan=plan_of_seeds(study), base_runs=tuple(run.id for run in study.runs_of(study.base)))
 
 
 def _capital(text: str) -> str:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from ablate.config import cost
 from ablate.config.cost import ASSUMED_LENGTH, Lengths
 from ablate.config.metrics import PPL, PPL_CHAR, Metric
-from ablate.formatting import number, plural, shares_text
+from ablate.errors import StoreError
+from ablate.formatting import number, percent, plural, shares_text
 from ablate.paper import PaperRow, PaperTable
-from ablate.report.looks import Position, position_of_runs, verdicts_of_rows
+from ablate.report.looks import Position, earlier_plans, plan_of_seeds, position_of_runs, verdicts_of_rows
 from ablate.report.provenance_diff import ProvenanceDiff
 from ablate.report.results import (
     RunResult,
@@ -25,7 +26,7 @@ from ablate.report.results import (
     vocabularies_of,
 )
 from ablate.report.scores import Scores, verdict_json
-from ablate.stats.looks import Look
+from ablate.stats.looks import Look, error_of_plans
 from ablate.stats.significance import LEVEL
 from ablate.stats.verdict import Verdict
 from ablate.store import Results, State
@@ -133,6 +134,7 @@ class Table:
     remarks: differences in how the runs were made, and test text that occurs in the training data.
     faults: files that cannot be used, and what heals them.
     position: of a study with looks; its `study` is that of the table.
+    error: bound of the error of all verdicts, over all looks; above 0.05 if seeds were changed after a verdict.
     """
 
     study: Study
@@ -143,6 +145,7 @@ class Table:
     remarks: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
     position: Position | None = None
+    error: float = LEVEL
 
     @property
     def look(self) -> Look | None:
@@ -151,7 +154,7 @@ class Table:
 
     @property
     def level(self) -> float:
-        """The error of all verdicts of this table: 0.05, or the part of its look."""
+        """The level of the verdicts of this table: 0.05, or the part of its look."""
         return self.look.level if self.look else LEVEL
 
     @property
@@ -220,6 +223,7 @@ class Table:
         return {
             "study": self.study.name,
             **({"looks": self.position.as_json()} if self.position else {}),
+            **({"error": self.error} if self.error > LEVEL else {}),
             "metrics": [metric.name for metric in self.metrics],
             "rows": [_row_json(row, self.study, timed) for row in self.rows],
             "signatures": self.signatures,
@@ -237,6 +241,9 @@ def table_of(study: Study, results: Results, faults: Sequence[str] = ()) -> Tabl
         faults: lines about scores that could not be computed, for the remarks.
     """
     runs = read_runs(study, results)
+    before, damage = _earlier_plans(study, results)
+    error = error_of_plans([*before, plan_of_seeds(study)]) if before else LEVEL
+    changed = _changed_seeds(before, error) if before else []
     position = position_of_runs(study, runs) if study.looks else None
     if position is not None:
         study, runs = position.study, [run for run in runs if run.run.seed in position.study.seeds]
@@ -250,9 +257,14 @@ def table_of(study: Study, results: Results, faults: Sequence[str] = ()) -> Tabl
         frame,
         signatures(study, runs),
         corpora,
-        (*_remarks(study, runs), *_overlaps(results, corpora)),
-        tuple(dict.fromkeys([*(line for run in runs for line in run.faults), *_corpus_faults(runs, results), *faults])),
+        (*_remarks(study, runs), *changed, *_overlaps(results, corpora)),
+        tuple(
+            dict.fromkeys(
+                [*(line for run in runs for line in run.faults), *_corpus_faults(runs, results), *damage, *faults]
+            )
+        ),
         position,
+        error,
     )
 
 
@@ -321,6 +333,24 @@ def _remarks(study: Study, runs: Sequence[RunResult]) -> list[str]:
     archived = sum(not run.has_predictions for run in runs)
     lines = [f"{plural(archived, 'run')} from an archive of records: scores as stored, without predictions."]
     return [*provenance.remarks(), *(lines if archived else [])]
+
+
+def _earlier_plans(study: Study, results: Results) -> tuple[list[tuple[int, ...]], list[str]]:
+    """Other numbers of seeds at which the study was judged before, and a line if they cannot be read."""
+    try:
+        return earlier_plans(study, results), []
+    except StoreError as error:
+        return [], [f"{error}; it is not known whether seeds were changed after a verdict"]
+
+
+def _changed_seeds(before: Sequence[Sequence[int]], error: float) -> list[str]:
+    """A line on the error of verdicts at numbers of seeds that were not all stated beforehand."""
+    numbers = [str(count) for count in sorted({count for plan in before for count in plan})]
+    several = f"{', '.join(numbers[:-1])} and {numbers[-1]}" if len(numbers) > 1 else numbers[0]
+    return [
+        f"The seeds were changed after verdicts with {several} seeds: the error of all verdicts is at most "
+        f"{percent(error)}, not {percent(LEVEL)}."
+    ]
 
 
 def _corpus_faults(runs: Iterable[RunResult], results: Results) -> Iterator[str]:

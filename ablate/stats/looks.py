@@ -15,7 +15,8 @@ Source: Lan and DeMets, "Discrete Sequential Boundaries for Clinical Trials", Bi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ablate.stats.significance import LEVEL
@@ -53,6 +54,22 @@ class Look:
     def text(self) -> str:
         """`look 1 of 3 (3 of 8 seeds)`."""
         return f"look {self.number} of {len(self.plan)} ({self.seeds} of {self.plan[-1]} seeds)"
+
+
+def error_of_plans(plans: Iterable[Sequence[int]]) -> float:
+    """Bound of the error of a study whose looks were changed after some of its results were seen.
+
+    Each number of seeds counts once, with the highest level that it has in any of the plans. It counts even if no look
+    was made there, because with other results the study would have kept to that plan (Bonferroni's inequality). One
+    plan has the bound LEVEL.
+
+    Args:
+        plans: numbers of seeds at the looks, for each version of the study.
+    """
+    levels: dict[int, float] = {}
+    for look in (look for plan in plans for look in looks_of(plan)):
+        levels[look.seeds] = max(look.level, levels.get(look.seeds, 0.0))
+    return min(1.0, math.fsum(levels.values()))
 
 
 def looks_of(plan: Sequence[int]) -> tuple[Look, ...]:

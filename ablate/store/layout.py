@@ -19,6 +19,7 @@ results/
   corpora/downloads/     resolved revisions of data sets on the Hub
   <study>/               the published table of a study
   .origins/<study>       path of the study file, from the results root: one name belongs to one file
+  .judged/<study>        numbers of seeds at which the study was judged, so that a later change of them is noticed
 
 Every JSON file of a run or a corpus ends with its own hash. A damaged one is renamed to `<name>.damaged`.
 """
@@ -214,6 +215,10 @@ class Results:
     def origin(self, name: str) -> Path:
         """The file that holds the path of the study file with this name; no study's name begins with a dot."""
         return self.root / ".origins" / name
+
+    def judged(self, name: str) -> Path:
+        """The numbers of seeds at which a study was judged: a `Judgments`."""
+        return self.root / ".judged" / name
 
     def origins(self) -> list[Path]:
         """The files with paths of study files, each with the study's name."""

@@ -583,6 +583,23 @@ class HubRevision(Record):
     files: dict[str, HubFile]
 
 
+class JudgedSeeds(Record):
+    """Numbers of seeds at which a study was judged.
+
+    plan: those of its looks; with a list of seeds, their number.
+    base_runs: ids of base's runs.
+    """
+
+    plan: tuple[int, ...]
+    base_runs: tuple[str, ...]
+
+
+class Judgments(Record):
+    """.judged/<study>: the numbers of seeds at which each version of a study was judged, in order of time."""
+
+    versions: tuple[JudgedSeeds, ...] = ()
+
+
 class MetricsLine(Record):
     """A line of metrics.jsonl."""
 

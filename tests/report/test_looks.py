@@ -10,11 +10,12 @@ from ablate.launch.launch import Launch, launch_looks
 from ablate.launch.pilot import has_ended_everywhere
 from ablate.report.budget import fit
 from ablate.report.conclusion import conclusion
-from ablate.report.looks import position_of
+from ablate.report.looks import earlier_plans, position_of, record_judgment
 from ablate.report.plan import plan_of
 from ablate.report.power import power_of
 from ablate.stats.looks import looks_of
 from ablate.stats.power import detectable
+from ablate.stats.significance import LEVEL
 from tests.cli.inside import inside
 from tests.records import a_failure
 from tests.report.fakes import SMALL, Fake
@@ -297,3 +298,80 @@ def test_effects_of_a_factorial_are_judged_at_the_look_with_its_level(fake):
         assert one.value == pytest.approx(other.value)  # the fourth seed is not looked at
         assert one.high - one.low > 1.1 * (other.high - other.low)
         assert one.p == pytest.approx(min(1.0, 2 * other.p))
+
+
+def listed(count):
+    return LOOKS.replace("{looks: [3, 4, 6]}", str(list(range(1, count + 1))))
+
+
+def test_looks_that_are_changed_after_one_was_judged_raise_the_error_of_the_table(fake):
+    results = fake(LOOKS)
+    simulated(results, (-60, -60, 0.0))  # to the last look
+    table = results.table()
+    assert table.error == LEVEL
+    assert not table.remarks
+    changed = fake(LOOKS.replace("[3, 4, 6]", "[3, 6]")).table()
+    assert changed.error == pytest.approx(0.025 + 0.05 / 6 + 0.025)  # 6 seeds had 1/3 of the level, and have 1/2 now
+    (remark,) = changed.remarks
+    assert remark == (
+        "The seeds were changed after verdicts with 3, 4 and 6 seeds: "
+        "the error of all verdicts is at most 5.83%, not 5%."
+    )
+    words = " ".join(conclusion(changed))
+    assert "Error spent: 5% of 5.83%" in words
+    assert "named by chance is below 5.83%" in words
+    assert fake(LOOKS).table().error == LEVEL
+
+
+def test_seeds_that_are_added_to_a_list_after_a_verdict_raise_the_error(fake):
+    first = fake(listed(3))
+    finish(first, [1, 2, 3], offset=-60.0)
+    record_judgment(first.study, first.results)
+    assert first.table().error == LEVEL
+    more = fake(listed(4))
+    assert earlier_plans(more.study, more.results) == [(3,)]
+    assert more.table().error == pytest.approx(0.1)
+    record_judgment(more.study, more.results)  # seed 4 is missing: nothing is judged with four seeds yet
+    assert fake(listed(3)).table().error == LEVEL
+    finish(more, [4], offset=-60.0)
+    record_judgment(more.study, more.results)
+    assert earlier_plans(fake(listed(5)).study, more.results) == [(3,), (4,)]
+    content = json.loads(
+        inside("table", str(more.study.path), "--results", str(more.results.root), "--format", "json").out
+    )
+    assert content["error"] == pytest.approx(0.15)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("d_ff: 128", "d_ff: 256"),  # other runs
+        lambda text: text.replace("study: small", "study: other"),
+    ],
+)
+def test_another_study_has_no_part_in_the_error(fake, change):
+    first = fake(listed(3))
+    finish(first, [1, 2, 3])
+    record_judgment(first.study, first.results)
+    other = fake(change(listed(4)))
+    assert earlier_plans(other.study, other.results) == []
+
+
+def test_neither_one_seed_nor_a_part_of_a_study_nor_base_alone_is_a_judgment(fake):
+    for results in (fake(listed(1)), fake(listed(3), seeds="1-2"), fake(listed(3).partition("rows:")[0])):
+        finish(results, results.study.seeds)
+        record_judgment(results.study, results.results)
+    assert not results.results.judged("small").exists()
+
+
+def test_a_damaged_record_is_a_remark_and_is_made_anew(fake):
+    results = fake(listed(3))
+    finish(results, [1, 2, 3])
+    path = results.results.judged("small")
+    path.parent.mkdir()
+    path.write_text('{"versions": []}')
+    (fault,) = results.table().faults
+    assert fault.startswith(f"{path}: ")
+    assert fault.endswith("it is not known whether seeds were changed after a verdict")
+    record_judgment(results.study, results.results)
+    assert results.table().faults == ()
