@@ -62,7 +62,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "stats/noise": ("tests/stats/test_noise.py", "tests/stats/test_verdict.py"),
     "stats/power": ("tests/stats/test_power.py",),
     "stats/significance": ("tests/stats/test_significance.py",),
-    "stats/verdict": ("tests/stats/test_verdict.py", "tests/stats/test_looks.py"),
+    "stats/verdict": ("tests/stats/test_verdict.py", "tests/stats/test_power.py", "tests/stats/test_looks.py"),
     "store/audit": ("tests/store/test_cleaning.py", "tests/cli/test_stored.py"),
     "store/checkpoints": ("tests/store/test_checkpoints.py", "tests/training/test_checkpointing.py"),
     "store/cleaning": ("tests/store/test_cleaning.py",),
@@ -93,6 +93,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "training/optimizer": ("tests/training/test_optimizer.py",),
     "training/schedule": ("tests/training/test_schedule.py",),
     "training/step_batches": ("tests/training/test_beside.py", "tests/training/test_trainer.py"),
+    "training/step_graphs": ("tests/training/test_step_graphs.py",),
     "training/trainer": ("tests/training/test_trainer.py", "tests/training/test_resume.py",
                          "tests/training/test_checkpointing.py", "tests/training/test_ranks.py"),
 }  # fmt: skip
@@ -106,6 +107,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
      "zip(row, base, strict=True) -> (zip(base, row, strict=True))"): "deviations from the mean count by their size",
     ("stats/distributions", "_MOST_TERMS = 10_000", "10_000 -> (10001)"): "the fraction has converged long before",
     ("stats/distributions", "_MOST_STEPS = 100", "100 -> (101)"): "Newton's method has converged long before",
+    ("training/gradient_tree", "return int(np.random.SeedSequence([seed, step, part]).generate_state(1)[0])",
+     "1 -> (2)"): "the first word of a state does not depend on their number",
     ("training/gradient_tree", "height = 0", "0 -> (1)"): "heights are compared with each other only",
     ("tasks/task_check", 'small = config.model_copy(update={"n_layers": 1, "encoder_layers": None, '
      '"decoder_layers": None})', "1 -> (2)"): "a model of any size serves",
@@ -115,6 +118,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
      "zip(x, y, strict=True) -> (zip(y, x, strict=True))"): "Kendall's tau is symmetric",
     ("stats/distributions", "if abs(c * d - 1) < _PRECISION:", "abs(c * d - 1) < _PRECISION -> "
      "(abs(c * d - 1) <= _PRECISION)"): "a factor differs from 1 by 0 or by more than the limit",
+    ("stats/distributions", "return value if abs(value) > _TINY else _TINY", "abs(value) > _TINY -> "
+     "(abs(value) >= _TINY)"): "any number as small serves in the place of a zero",
     ("stats/power", "draw, n = random.Random(0), seeds", "0 -> (1)"): "any seed of the draws serves",
     ("stats/verdict", "return 1.0 if self.own is None else self.own.p(distance, self.n)", "1.0 -> (2.0)"):
         "a p value above every level",
@@ -122,6 +127,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("stats/verdict", "return holm([*p_values, *[1.0] * (family - len(p_values))])[: len(p_values)]",
      "1.0 -> (2.0)"): "Holm's method counts p values above 1 as 1",
     ("store/filesystem", "ROUNDS = 50", "50 -> (51)"): "any number of rounds serves",
+    ("training/trainer", "self.stop_agreed = False", "False -> (True)"):
+        "several ranks set it in each step before it is read",
     ("training/metrics_log", "self._size = 0", "0 -> (1)"): "a log is cut before its first line, which sets the size",
     ("training/metrics_log", "if self._file >= 0:", "self._file >= 0 -> (self._file > 0)"):
         "a process keeps descriptor 0 for its standard input",

@@ -180,7 +180,7 @@ def publish(table: Table, results: Results, folder: Path | None = None) -> list[
         folder: to write to; None for the study's folder in the results root.
 
     Raises:
-        StoreError: the folder is a symbolic link.
+        StoreError: the folder is a symbolic link, or has a folder in the place of a file.
     """
     study = table.study
     folder = folder or results.study(study.name)
@@ -193,6 +193,9 @@ def publish(table: Table, results: Results, folder: Path | None = None) -> list[
         "study.yaml": study.text,
         "provenance.json": json.dumps(provenance(table, results).as_json(), indent=1) + "\n",
     }
+    for path in (folder / name for name in files):
+        if path.is_dir():  # before any file is written: all of them belong to one table
+            raise StoreError(f"{path}: is a folder, where the published study has a file; move it away")
     for name, content in files.items():
         write_bytes(folder / name, content.encode())
     return list(files)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ablate.errors import StudyError
+from ablate.errors import StoreError, StudyError
 from ablate.report.render import as_json, claim, comma_separated, markdown, publish
 from ablate.store import Results
 from ablate.store.records import Provenance
@@ -56,6 +56,19 @@ def test_publishing_again_replaces_the_files(fake):
     folder = results.results.root / "small"
     assert json.loads((folder / "table.json").read_text())["rows"][0]["state"] == "done"
     assert not list(folder.glob(".*"))
+
+
+def test_a_folder_in_the_place_of_one_file_is_named_before_any_file_is_replaced(fake):
+    results = fake(seeds="1")
+    publish(results.table(), results.results)
+    folder = results.results.root / "small"
+    (folder / "provenance.json").unlink()
+    (folder / "provenance.json").mkdir()
+    before = (folder / "table.md").read_text()
+    results.all_done()
+    with pytest.raises(StoreError, match=r"small/provenance\.json: is a folder, where .* move it away"):
+        publish(results.table(), results.results)
+    assert (folder / "table.md").read_text() == before
 
 
 # --- one name, one file

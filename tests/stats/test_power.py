@@ -8,6 +8,7 @@ from scipy import stats
 from statsmodels.stats.power import TTestPower
 
 from ablate.stats.power import POWER, detectable, seeds_to_see
+from ablate.study.select import MAX_SEEDS
 from benchmarks import verdicts as simulation
 
 
@@ -59,3 +60,10 @@ def test_the_smallest_number_of_seeds_is_found():
     assert [seeds_to_see(detectable(n, 5, 1.0), 5, 1.0) for n in (3, 6, 7, 15)] == [3, 6, 7, 15]
     assert seeds_to_see(0.5, 1, 0.01, sentences=5.0) is None
     assert detectable(5, 4, 3.0, 1.5) == pytest.approx(3 * detectable(5, 4, 1.0, 0.5))
+
+
+def test_no_study_can_have_the_seeds_that_a_smaller_difference_would_take():
+    smallest = detectable(MAX_SEEDS, 1, 1.0)
+    assert detectable(MAX_SEEDS + 1, 1, 1.0) < smallest
+    assert seeds_to_see(smallest, 1, 1.0) == MAX_SEEDS
+    assert seeds_to_see(smallest * (1 - 1e-9), 1, 1.0) is None

@@ -5,7 +5,7 @@ import os
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
@@ -35,6 +35,7 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
 @given(st.integers(1, 12), st.integers(1, 12), st.none() | st.integers(1, 9), st.integers(1, 60), st.integers(1, 9))
+@example(1, 1, None, 3, 5)  # step 1 is the first of fewer checkpoints than asked for
 def test_due_checkpoints_are_those_found_by_looking_at_every_step(every, evaluations, patience, last, count):
     config = resolve_row({"checkpoint_every": every, "eval_every": evaluations, "patience": patience})
     due = [step for step in range(1, last + 1) if step % every == 0 or (patience and step % evaluations == 0)]
