@@ -23,6 +23,7 @@ CPU_MEMORY_SHARE = 0.4
 PADDING = 2  # a batch of batch_tokens real tokens has fewer than this many times as many padded ones
 CUDA_CONTEXT = 600_000_000  # bytes of a GPU that each process takes for itself; assumed, not measured
 SMALLEST_MICRO_BATCH = 256
+BF16_CAPABILITY = 8  # major compute capability of the first GPUs with bf16
 
 
 def local_slots(demand: Demand) -> list[Slot]:
@@ -87,13 +88,14 @@ def _gpu_slots(gpus: Sequence[int], demand: Demand) -> list[Slot]:
         raise UsageError(
             f"--jobs {count} with --gpus-per-run {each} needs {count * each} GPUs, and there {_are(len(gpus))} here"
         )
-    threads = max(1, cores() // (count * each))
+    threads, has_bf16 = max(1, cores() // (count * each)), _gpus_have_bf16()
     slots = []
     for i in range(count):
         first, *rest = range(i % groups * each, i % groups * each + each)
         # All processes of a run use micro-batches of one size, so the smallest GPU decides.
         memory = min(_gpu_slot_memory(gpus[gpu], -(-count // groups)) for gpu in (first, *rest))
-        slots.append(Slot(f"{i}", f"cuda:{first}", threads, memory, tuple(f"cuda:{gpu}" for gpu in rest)))
+        peers = tuple(f"cuda:{gpu}" for gpu in rest)
+        slots.append(Slot(f"{i}", f"cuda:{first}", threads, memory, peers, has_bf16))
     return slots
 
 
@@ -131,12 +133,17 @@ def micro_batch(config: RowConfig, vocab_size: int, slot: Slot, largest_batch: i
     def needed() -> int:
         if kind == "cpu":
             return sizing_memory(config, vocab_size, tokens)
-        processes = len(slot.devices)
-        return peak_memory(config, vocab_size, tokens, kind, parts=processes, processes=processes)
+        processes, computed = len(slot.devices), with_precision(config, slot.has_bf16)
+        return peak_memory(computed, vocab_size, tokens, kind, parts=processes, processes=processes)
 
     while tokens > SMALLEST_MICRO_BATCH and needed() > slot.memory:
         tokens = -(-tokens // 2)
     return tokens
+
+
+def with_precision(config: RowConfig, has_bf16: bool) -> RowConfig:
+    """The configuration with the precision that a GPU gives it. Without bf16, it keeps tensors in fp32."""
+    return config.model_copy(update={"precision": resolve_precision(config.precision, "cuda", has_bf16)})
 
 
 def sizing_memory(config: RowConfig, vocab_size: int, micro_batch_tokens: int) -> int:
@@ -220,3 +227,10 @@ def _gpu_memory() -> list[int]:
     import torch
 
     return [torch.cuda.get_device_properties(i).total_memory for i in range(torch.cuda.device_count())]
+
+
+def _gpus_have_bf16() -> bool:
+    """Whether every GPU that torch sees has bf16: those of the Ampere architecture (compute capability 8) and later."""
+    import torch
+
+    return all(torch.cuda.get_device_properties(i).major >= BF16_CAPABILITY for i in range(torch.cuda.device_count()))

@@ -41,6 +41,7 @@ class Slot:
     threads: of torch, in each process.
     memory: of each device for weights, optimizer state and activations, in bytes.
     peers: devices of further processes that work on the same job.
+    has_bf16: whether its GPUs compute products in bf16.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Slot:
     threads: int
     memory: float
     peers: tuple[str, ...] = ()
+    has_bf16: bool = True
 
     @property
     def devices(self) -> tuple[str, ...]:

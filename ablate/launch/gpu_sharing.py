@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ablate.config import RowConfig
@@ -22,7 +22,7 @@ from ablate.config.gpu_time import GPUS, gpu_share
 from ablate.config.memory import peak_memory
 from ablate.errors import StoreError, UsageError
 from ablate.formatting import plural, size
-from ablate.launch.devices import CUDA_CONTEXT, GPU_MEMORY_SHARE
+from ablate.launch.devices import CUDA_CONTEXT, GPU_MEMORY_SHARE, with_precision
 from ablate.store import RunFolder
 from ablate.store.machine import cores
 from ablate.store.status import read_progress, read_provenance
@@ -66,12 +66,14 @@ class RunOnGPU:
     vocab_size: V.
     largest_batch: padded tokens of its largest batch.
     measured: bytes that a process has held on a GPU for a run of this configuration; None if none has run.
+    has_bf16: whether the GPU computes products in bf16.
     """
 
     config: RowConfig
     vocab_size: int
     largest_batch: int
     measured: int | None = None
+    has_bf16: bool = True
 
     @property
     def memory(self) -> int:
@@ -79,7 +81,8 @@ class RunOnGPU:
         if self.measured is not None:
             return self.measured + CUDA_CONTEXT
         tokens = whole_micro_batch(self.config, self.largest_batch)
-        return peak_memory(self.config, self.vocab_size, tokens, "cuda") + CUDA_CONTEXT
+        computed = with_precision(self.config, self.has_bf16)
+        return peak_memory(computed, self.vocab_size, tokens, "cuda") + CUDA_CONTEXT
 
 
 def whole_micro_batch(config: RowConfig, largest_batch: int) -> int:
@@ -130,7 +133,9 @@ def share_gpus(gpus: Sequence[FreeGPU], runs: Sequence[RunOnGPU], total_runs: in
     """
     if not gpus:
         raise UsageError("--jobs auto: nvidia-smi does not say how much memory is free; give a number")
-    largest = max(runs, key=lambda run: run.memory)
+    known = [GPUS[name] for name in map(_model_of, gpus) if name is not None]
+    has_bf16 = all("bf16" in gpu.tflops for gpu in known)
+    largest = max((replace(run, has_bf16=has_bf16) for run in runs), key=lambda run: run.memory)
     free = min(gpu.free for gpu in gpus)
     usable = GPU_MEMORY_SHARE * free
     limits = {
@@ -138,7 +143,6 @@ def share_gpus(gpus: Sequence[FreeGPU], runs: Sequence[RunOnGPU], total_runs: in
         "runs": math.ceil(total_runs / len(gpus)),
         "cores": cores() // len(gpus),
     }
-    known = [GPUS[name] for name in (_model_of(gpu) for gpu in gpus) if name is not None]
     if len(known) == len(gpus):
         shares = (gpu_share(run.config, run.vocab_size, lengths, gpu) for run in runs for gpu in known)
         limits["time"] = math.ceil(1 / max(shares))

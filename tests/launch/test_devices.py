@@ -2,6 +2,7 @@
 
 import os
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -167,6 +168,24 @@ def test_a_micro_batch_is_halved_until_it_fits():
     halves = [25_000, 12_500, 6250, 3125, 1563, 782, 391]
     assert tokens in halves[1:]
     assert peak_memory(BIG, 37_000, tokens, "cuda") <= slot.memory < peak_memory(BIG, 37_000, 2 * tokens, "cuda")
+
+
+def test_a_gpu_without_bf16_gets_the_micro_batch_of_fp32(monkeypatch):
+    in_fp32 = BIG.model_copy(update={"precision": "fp32"})
+    needed = [peak_memory(config, 37_000, 50_000, "cuda") for config in (BIG, in_fp32)]
+    assert needed[1] > 1.5 * needed[0]
+    for has_bf16, fits in ((True, needed[0]), (False, needed[1])):
+        for memory, expected in ((fits, 50_000), (fits - 1, 25_000)):
+            assert micro_batch(BIG, 37_000, Slot("0", "cuda:0", 1, memory, has_bf16=has_bf16)) == expected
+
+
+@pytest.mark.parametrize(("major", "has_bf16"), [((7, 7), False), ((8, 7), False), ((8, 9), True)])
+def test_slots_have_bf16_if_every_gpu_has_it(monkeypatch, major, has_bf16):
+    found = [SimpleNamespace(major=number, total_memory=16 * GB) for number in major]
+    monkeypatch.setattr(devices, "_has_driver", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: len(found))
+    monkeypatch.setattr("torch.cuda.get_device_properties", found.__getitem__)
+    assert [slot.has_bf16 for slot in local_slots(demand("auto"))] == [has_bf16] * 2
 
 
 def test_a_cpu_gets_micro_batches_of_a_limited_size():

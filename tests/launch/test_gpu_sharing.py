@@ -73,6 +73,14 @@ def shared(gpus, runs, total=100, cores=64, monkeypatch=None):
     return found.jobs, found.reason
 
 
+@pytest.mark.parametrize(("name", "precision"), [("Tesla V100-SXM2-32GB", "fp32"), ("NVIDIA H100 80GB HBM3", "bf16")])
+def test_runs_on_a_gpu_without_bf16_need_the_memory_of_fp32(program, monkeypatch, name, precision):
+    computed = BASE.model_copy(update={"precision": precision})
+    free = math.ceil(10 * (peak_memory(computed, 37_000, 30_000, "cuda") + CUDA_CONTEXT) / GPU_MEMORY_SHARE) + 9
+    _, reason = shared([FreeGPU(name, free, free)], [RunOnGPU(BASE, 37_000, 30_000)], monkeypatch=monkeypatch)
+    assert ": 10 fit into" in reason
+
+
 def test_as_many_runs_share_a_gpu_as_fit_into_the_free_memory(program, monkeypatch):
     run = RunOnGPU(BASE, 37_000, 30_000)
     need = peak_memory(BASE, 37_000, 30_000, "cuda") + CUDA_CONTEXT
