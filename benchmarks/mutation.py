@@ -94,8 +94,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     "training/schedule": ("tests/training/test_schedule.py",),
     "training/step_batches": ("tests/training/test_beside.py", "tests/training/test_trainer.py"),
     "training/step_graphs": ("tests/training/test_step_graphs.py",),
-    "training/trainer": ("tests/training/test_trainer.py", "tests/training/test_resume.py",
-                         "tests/training/test_checkpointing.py", "tests/training/test_ranks.py"),
+    "training/trainer": ("tests/training/test_context.py", "tests/training/test_trainer.py",
+                         "tests/training/test_resume.py",
+                         "tests/training/test_checkpointing.py", "tests/training/test_ranks.py",
+                         "tests/training/test_step_graphs.py"),
 }  # fmt: skip
 
 # Mutants without an effect that a test could see: (file, its line, the mutant as it is printed) and the reason.
@@ -129,6 +131,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("store/filesystem", "ROUNDS = 50", "50 -> (51)"): "any number of rounds serves",
     ("training/trainer", "self.stop_agreed = False", "False -> (True)"):
         "several ranks set it in each step before it is read",
+    ("training/trainer", "stop = self.ranks.size > 1 and self.context.stop_requested()",
+     "self.ranks.size > 1 -> (self.ranks.size >= 1)"): "one process alone does not read what is agreed on",
     ("training/metrics_log", "self._size = 0", "0 -> (1)"): "a log is cut before its first line, which sets the size",
     ("training/metrics_log", "if self._file >= 0:", "self._file >= 0 -> (self._file > 0)"):
         "a process keeps descriptor 0 for its standard input",

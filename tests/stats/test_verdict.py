@@ -149,6 +149,11 @@ def test_p_values_of_the_test_set_are_corrected_over_all_rows_of_the_study():
         assert 0.005 < first.bootstrap.p < second.bootstrap.p < 0.1
         assert first.p_bootstrap == pytest.approx(factors[0] * first.bootstrap.p)
         assert second.p_bootstrap == pytest.approx(factors[1] * second.bootstrap.p)
+        for verdict in (first, second):
+            noise = "beyond" if verdict.p_bootstrap < LEVEL else "within"
+            assert f"{noise} the noise of the test sentences" in verdict.text
+    assert first.bootstrap.p < LEVEL <= verdicts(BLEU, rows, family=40)[0].p_bootstrap
+    assert "within the noise of the test sentences" in verdicts(BLEU, rows, family=40)[0].text
 
 
 # --- one row is the paired t test ---

@@ -13,7 +13,7 @@ from ablate.config import resolve_row
 from ablate.errors import Interrupted, StoreError
 from ablate.kernels.device import is_out_of_memory
 from ablate.store import RunFolder, checkpoints
-from ablate.training import RunContext, checkpointing
+from ablate.training import RunContext, checkpointing, trainer
 from ablate.training.checkpointing import (
     CheckpointSaver,
     Snapshot,
@@ -375,12 +375,15 @@ def test_out_of_memory_repeats_the_step_in_smaller_micro_batches(training, error
     assert run.outcome() == expected.outcome()
 
 
-def test_micro_batches_are_halved_as_often_as_needed_and_no_token_is_lost(training):
+def test_micro_batches_are_halved_as_often_as_needed_and_no_token_is_lost(training, monkeypatch):
+    released = []
+    monkeypatch.setattr(trainer, "release_cached_memory", lambda device: released.append(list(run.smaller)))
     run, expected = training("scarce", micro_batch_tokens=192), training("expected", micro_batch_tokens=24)
     scarce(run, step=1, tokens=24, error=ERRORS[0], fitting=0)
     run.fit()
     expected.fit()
     assert run.smaller == [96, 48, 24]
+    assert released == [[], [96], [96, 48]]  # the memory of a failed micro-batch, before a smaller one is made
     assert run.reports[-1].tokens == expected.reports[-1].tokens
     assert run.outcome() == expected.outcome()
 

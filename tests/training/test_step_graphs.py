@@ -12,6 +12,7 @@ from ablate.kernels import device
 from ablate.kernels.cross_entropy import smoothed_cross_entropy
 from ablate.model import build
 from ablate.training import step_graphs
+from ablate.training import trainer as trainer_module
 from tests.training.conftest import Training
 from tests.training.in_memory import corpus_of
 
@@ -248,6 +249,24 @@ def test_a_run_on_a_cpu_says_that_the_setting_has_no_effect(small, plain):
     assert run.outcome() == plain()
 
 
+@pytest.mark.parametrize("parts", [1, 2])
+def test_the_parts_of_a_batch_and_custom_classes_are_asked_about(small, monkeypatch, parts):
+    monkeypatch.setattr(trainer_module, "graphs_note", lambda *arguments: str(arguments))
+    run = small(cuda_graphs=True, parts=parts)
+    run.prepare()
+    assert run.log_lines == [str(("cpu", parts, "attention", True))]  # the task of these tests is a custom class
+
+
+def test_a_run_that_can_use_graphs_records_with_its_device_and_its_dropout_masks(small, plain, monkeypatch):
+    monkeypatch.setattr(trainer_module, "graphs_note", lambda *arguments: None)
+    monkeypatch.setattr(trainer_module, "CudaGraphRecorder", lambda device, random: {"cpu": Rerun}[device.type](random))
+    run = small(cuda_graphs=True)
+    run.fit()
+    assert run.trainer.graphs.replayed > STEPS // 2
+    assert run.log_lines == [run.trainer.graphs.summary]
+    assert run.outcome() == plain()
+
+
 # --- memory ---
 
 
@@ -270,10 +289,11 @@ def test_a_shape_without_memory_for_its_graph_goes_on_without_one(small, plain):
     assert run.outcome() == plain()
 
 
-def test_a_step_out_of_memory_is_repeated_without_graphs_before_it_is_divided(small, plain):
-    run = small()
+def test_a_step_out_of_memory_is_repeated_without_graphs_before_it_is_divided(small, plain, monkeypatch):
+    run, released = small(), []
     trainer, _ = by_graphs(run)
     graphs = trainer.graphs
+    monkeypatch.setattr(trainer_module, "release_cached_memory", lambda device: released.append(trainer.graphs))
 
     def fail_once():
         if graphs.replayed == 9 and trainer.graphs is not None:
@@ -282,6 +302,7 @@ def test_a_step_out_of_memory_is_repeated_without_graphs_before_it_is_divided(sm
     run.before_loss = fail_once
     trainer.fit()
     assert trainer.graphs is None
+    assert released == [None]  # once, after the graphs and their pool are dropped
     assert run.smaller == []
     assert len(run.log_lines) == 1
     assert run.log_lines[0].startswith("out of memory: no CUDA graphs from step ")

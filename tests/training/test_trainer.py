@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 
 import pytest
 import torch
@@ -213,6 +214,15 @@ def test_a_finished_training_makes_no_further_step(training):
     assert run.reports[-1].step == 12
     assert len(run.reports) == 12
     assert run.outcome() == before
+
+
+def test_a_finished_training_has_closed_its_log(training):
+    trainer = training().prepare()
+    file = trainer.metrics._file
+    os.fstat(file)
+    trainer.fit()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(file)
 
 
 # --- evaluation ---
