@@ -97,8 +97,7 @@ def ours(folder: Path, vocab_size: int) -> dict[str, float]:
 
 def first_batch(folder: Path) -> dict[str, float]:
     """Seconds from opening a prepared corpus to its first batch of 25,000 tokens, imports left out."""
-    from ablate.data.batches import BatchOrder
-    from ablate.data.seq2seq import collate
+    from ablate.data.batches import BatchOrder, collate
 
     (folder_of_corpus,) = (path.parent for path in (folder / "corpora").glob("*/corpus.json"))
     began = time.monotonic()

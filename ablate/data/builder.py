@@ -24,8 +24,7 @@ from ablate.config import DataConfig
 from ablate.config.identity import INTRODUCED_DATA, NOT_IDENTITY_DATA
 from ablate.data.corpus import FORMAT, OFFSETS, TOKENIZER, Corpus, LengthSums, SequenceWriter
 from ablate.data.encoding import IDS, EncoderPool, TextEncoder, load_encoders
-from ablate.data.filters import CorpusWarnings, complete_records, fits, refuse_long, training_records
-from ablate.data.overlap import count_overlap
+from ablate.data.filters import CorpusWarnings, complete_records, count_overlap, fits, refuse_long, training_records
 from ablate.data.readers import Record
 from ablate.data.sources import TextSource
 from ablate.data.tokenizer import ReservoirSample, train_tokenizer

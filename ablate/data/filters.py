@@ -1,4 +1,4 @@
-"""Filters for training records, and warnings about text that looks tokenized or HTML-escaped.
+"""Filters and checks of a corpus: dropped training records, suspicious text, test text that occurs in training.
 
 Dropped records are counted by reason. Invalid records in dev and test are errors instead.
 """
@@ -9,14 +9,18 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import islice, pairwise
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ablate.config import DataConfig
+from ablate.data.corpus import TokenSequences, open_sequences
 from ablate.data.readers import Record
 from ablate.data.sources import TextSource
 from ablate.errors import DataError
+from ablate.store.records import Overlap
 
 EMPTY, IDENTICAL, DUPLICATE = "empty", "identical sides", "duplicate"  # names in the manifest
 LONG, UNEVEN = "too long", "uneven"
@@ -146,3 +150,39 @@ class CorpusWarnings:
     def lines(self) -> list[str]:
         """All warnings, in the order in which they were found."""
         return list(self._lines)
+
+
+OVERLAP_CHUNK = 10_000  # training records that are compared at once
+
+
+def count_overlap(folder: Path, fields: Sequence[str]) -> Overlap:
+    """Count the test records whose text occurs in the training split, by text field and as whole records.
+
+    The training split is read once, in chunks. Memory holds the test split and one chunk.
+
+    Args:
+        folder: with the token ids of both splits.
+        fields: the text fields.
+    """
+    test = list(zip(*(_texts(open_sequences(folder, "test", field)) for field in fields), strict=True))
+    # One set for each field, and one of whole records.
+    wanted = [*(set(texts) for texts in zip(*test, strict=True)), set(test)]
+    found: list[set[bytes | tuple[bytes, ...]]] = [set() for _ in wanted]
+    train = zip(*(_texts(open_sequences(folder, "train", field)) for field in fields), strict=True)
+    while chunk := list(islice(train, OVERLAP_CHUNK)):
+        for known, texts, hits in zip(wanted, [*zip(*chunk, strict=True), chunk], found, strict=True):
+            hits.update(known.intersection(texts))
+    *by_field, records = (
+        sum(text in hits for text in texts) for texts, hits in zip([*zip(*test, strict=True), test], found, strict=True)
+    )
+    return Overlap(fields=dict(zip(fields, by_field, strict=True)), records=records)
+
+
+def _texts(sequences: TokenSequences) -> Iterator[bytes]:
+    """Yield each sequence's ids as bytes: equal texts have equal bytes."""
+    for start in range(0, len(sequences), OVERLAP_CHUNK):
+        # One read for each chunk: slicing bytes is much faster than slicing a memory map.
+        ends = sequences.offsets[start : start + OVERLAP_CHUNK + 1].tolist()
+        ids, size = sequences.ids[ends[0] : ends[-1]].tobytes(), sequences.ids.itemsize
+        for begin, end in pairwise(ends):
+            yield ids[(begin - ends[0]) * size : (end - ends[0]) * size]

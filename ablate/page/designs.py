@@ -1,4 +1,4 @@
-"""Sections of the page for designs: effects of factorials and paths, tuning, and effective speed-up."""
+"""Sections of the page for designs: sizes, effects of factorials and paths, tuning, and effective speed-up."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from ablate.page.figures import (
     draw_sizes,
     effect_label,
 )
-from ablate.page.inline_svg import inline_svg
 from ablate.page.points import COSTS, Interval, contrasts, ratios_by_axis
+from ablate.plotting import inline_svg
 from ablate.report.columns import one_line_heads
-from ablate.report.curves import AXES, Curve
+from ablate.report.curves import AXES, Curve, SpeedUp, all_speed_ups
 from ablate.report.designs import DesignEffects, design_effects, effects_layout, metrics_of
 from ablate.report.ladder import Ladder, ladder_layout, ladders
-from ablate.report.speedup import SpeedUp, all_speed_ups
 from ablate.report.table import Table
 from ablate.study.tuning import Tuning
 

@@ -13,9 +13,8 @@ from ablate.formatting import duration, number, plural, setting_text, signed
 from ablate.page.designs import Drawing, Listing, design_sections
 from ablate.page.figures import draw_curves, draw_intervals, draw_points
 from ablate.page.html import Best, environment, table_context
-from ablate.page.inline_svg import inline_svg
 from ablate.page.points import COSTS, Interval, Panel, Point, equal_costs, intervals, panels, points
-from ablate.plotting import PALETTE, ShortNumbers
+from ablate.plotting import PALETTE, ShortNumbers, inline_svg
 from ablate.report.columns import by_labels
 from ablate.report.conclusion import conclusion
 from ablate.report.curves import AXES, Curve

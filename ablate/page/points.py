@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from ablate.config.metrics import Metric
 from ablate.plotting import SERIES
-from ablate.report.curves import Curve
+from ablate.report.curves import Curve, all_speed_ups
 from ablate.report.designs import DesignEffects
-from ablate.report.speedup import all_speed_ups
 from ablate.report.table import Table, TableRow
 
 COSTS = {"flops": "training FLOPs", "seconds": "training time (s)", "params": "parameters"}

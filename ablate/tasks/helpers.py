@@ -3,9 +3,8 @@
 Import this module inside a task's methods: the module of a task is loaded to read studies, which needs no torch.
 """
 
-from ablate.data.batches import pad
-from ablate.data.seq2seq import Batch as PairBatch
-from ablate.data.seq2seq import collate
+from ablate.data.batches import Batch as PairBatch
+from ablate.data.batches import collate, pad
 from ablate.decoding import translate
 from ablate.metrics.resampling import measure
 

@@ -12,8 +12,8 @@ from ablate.tasks.base import OutputTerms, Sample, Task
 if TYPE_CHECKING:
     import torch
 
+    from ablate.data.batches import Batch
     from ablate.data.corpus import Corpus, Split
-    from ablate.data.seq2seq import Batch
     from ablate.decoding.translate import Constrain
     from ablate.model import Transformer
     from ablate.tasks.base import Indices
@@ -59,7 +59,7 @@ class SequenceToSequence(Task):
 
     def collate(self, split: Split, items: Indices) -> Batch:
         """Pad source and target."""
-        from ablate.data.seq2seq import collate
+        from ablate.data.batches import collate
 
         return collate(split, items, self.source, self.target)
 

@@ -21,8 +21,8 @@ from ablate.config.cost import (
     parameters,
     steps,
 )
+from ablate.data.batches import collate
 from ablate.data.corpus import LengthSums
-from ablate.data.seq2seq import collate
 from ablate.kernels.cross_entropy import smoothed_cross_entropy
 from ablate.model import build
 from ablate.store import checkpoints

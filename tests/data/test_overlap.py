@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from ablate.config import resolve_data
-from ablate.data import overlap
+from ablate.data import filters
 from ablate.data.corpus import SequenceWriter
 from ablate.data.encoding import Encoded
-from ablate.data.overlap import count_overlap
+from ablate.data.filters import count_overlap
 from ablate.data.prepare import prepare
 from ablate.store.corpora import overlap_in
 from ablate.store.files import write_json
@@ -47,7 +47,7 @@ def test_a_part_of_a_sentence_does_not_count(files):
 @pytest.mark.parametrize("vocabulary", ["joint", "separate"])
 @pytest.mark.parametrize("chunk", [1, 7, 200, 10_000])
 def test_the_counts_are_those_of_comparing_all_text_at_once(files, monkeypatch, chunk, vocabulary):
-    monkeypatch.setattr(overlap, "CHUNK", chunk)
+    monkeypatch.setattr(filters, "OVERLAP_CHUNK", chunk)
     rng = random.Random(chunk)
     test = [(rng.choice(TRAIN + NEW)[0], rng.choice(TRAIN + NEW)[1]) for _ in range(40)] + rng.sample(TRAIN, 20)
     counted = files.write(test=test).prepare(vocabulary=vocabulary).manifest.overlap

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ablate.data.seq2seq import Batch, collate
+from ablate.data.batches import Batch, collate
 from ablate.data.tokenizer import BOS, EOS, PAD
 from tests.data.small import split_of, split_of_lengths
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from ablate.config import resolve_row
-from ablate.data.seq2seq import collate
+from ablate.data.batches import collate
 from ablate.decoding import beam_search
-from ablate.kernels import device, dropout_add_norm, fused_loss
+from ablate.kernels import cross_entropy, device, dropout_add_norm
 from ablate.kernels.cross_entropy import smoothed_cross_entropy
 from ablate.metrics.perplexity import perplexity_of
 from ablate.model import build
@@ -71,8 +71,8 @@ def test_compiled_functions_give_the_values_of_their_references(rows):
     args = residual, x, words, 6554, weight, bias, 1e-6
     torch.testing.assert_close(dropout_add_norm.fused_dropout_add_norm(*args), dropout_add_norm.dropout_add_norm(*args))
     logits, targets = torch.randn(rows * 10, 512, device=GPU).bfloat16(), torch.randint(500, (rows * 10,), device=GPU)
-    found = fused_loss.fused_loss_and_gradient(logits, targets, 500, 0.1)
-    expected = fused_loss.loss_and_gradient(logits, targets, 500, 0.1)
+    found = cross_entropy.fused_loss_and_gradient(logits, targets, 500, 0.1)
+    expected = cross_entropy.loss_and_gradient(logits, targets, 500, 0.1)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-4)
 

@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 
 from ablate.kernels import cross_entropy, device, dropout_add_norm
+from ablate.kernels.cross_entropy import loss_and_gradient
 from ablate.kernels.dropout_add import dropout_add as dropout_add_of_cpu
-from ablate.kernels.fused_loss import loss_and_gradient
 from ablate.model import layers, norms
 from ablate.model.layers import Dropout
 from ablate.model.norms import LayerNorm, PostNorm, PreNorm

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ablate.kernels.fused_loss import loss_and_gradient, padded_matrix, smoothed_cross_entropy_with_gradients
+from ablate.kernels.cross_entropy import loss_and_gradient, padded_matrix, smoothed_cross_entropy_with_gradients
 
 D = 5
 

@@ -20,7 +20,6 @@ from ablate.page.figures import (
     draw_sizes,
     write_figures,
 )
-from ablate.page.inline_svg import inline_svg
 from ablate.page.points import (
     COSTS,
     Interval,
@@ -32,7 +31,7 @@ from ablate.page.points import (
     points,
     ratios_by_axis,
 )
-from ablate.plotting import FORMATS, PALETTE, SERIES
+from ablate.plotting import FORMATS, PALETTE, SERIES, inline_svg
 from ablate.report.curves import Curve, curves_of
 from ablate.report.ladder import Ladder, RowOverSizes, Rung
 from ablate.report.scores import Scores

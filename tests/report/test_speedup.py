@@ -5,8 +5,7 @@ import math
 import pytest
 from scipy import stats
 
-from ablate.report.curves import Curve
-from ablate.report.speedup import SpeedUp, cost_at, speed_up, speed_ups
+from ablate.report.curves import Curve, SpeedUp, cost_at, speed_up, speed_ups
 
 
 def falling(rate, *, steps=(100, 200, 300, 400), start=6.0):

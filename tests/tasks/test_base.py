@@ -194,11 +194,11 @@ def test_new_texts_are_decoded_with_the_task_s_defaults():
 
 
 def test_helpers_of_own_tasks_are_the_functions_of_translation():
-    from ablate.data import batches, seq2seq
+    from ablate.data import batches
     from ablate.decoding import translate as of_translation
     from ablate.metrics import resampling
 
-    assert (PairBatch, collate, pad) == (seq2seq.Batch, seq2seq.collate, batches.pad)
+    assert (PairBatch, collate, pad) == (batches.Batch, batches.collate, batches.pad)
     assert (translate, measure) == (of_translation, resampling.measure)
 
 

@@ -8,8 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ablate.data.batches import BatchOrder
-from ablate.data.seq2seq import collate
+from ablate.data.batches import BatchOrder, collate
 from ablate.decoding import beam_search
 from ablate.model import build
 from ablate.store import checkpoints
