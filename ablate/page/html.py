@@ -76,7 +76,7 @@ def table_html(table: Table, against_paper: bool = False, with_cost: bool = Fals
     context = table_context(table, layout)
     further = [(title, one_line_heads(found)) for title, found in further_tables(table)]
     template = environment().get_template("table.html")
-    return template.render(context | {"conclusion": " ".join(conclusion(table)), "further": further})
+    return template.render(context | {"conclusion": conclusion(table), "further": further})
 
 
 def table_context(
@@ -105,7 +105,7 @@ def table_context(
         "legend": legend,
         "warnings": [line for line in legend if line.startswith("WARNING")],
         "is_page": is_page,
-        "conclusion": "",  # the page has its own, and its own sections for designs
+        "conclusion": [],  # the page has its own, and its own sections for designs
         "further": [],
         "links": links or {},
     }

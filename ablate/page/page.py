@@ -56,7 +56,7 @@ def page(
     differences = [drawing for metric in (table.main, table.perplexity) for drawing in _differences(table, metric)]
     return environment().get_template("page.html").render(
         study=table.study,
-        summary=" ".join(conclusion(table)),
+        summary=conclusion(table),
         **table_context(table, by_labels(table, Best), is_page=True, links=links),
         csv=base64.b64encode(comma_separated(table).encode()).decode(),
         differences=differences,

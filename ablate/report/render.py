@@ -57,9 +57,9 @@ def print_rich(
 
 
 def markdown(table: Table, against_paper: bool, with_cost: bool = False) -> str:
-    """A Markdown table with its legend as a list."""
+    """A Markdown table, with the conclusion above it and its legend below it as lists."""
     layout = paper_layout(table, lambda text: f"**{text}**", against_paper, with_cost)
-    parts = [" ".join(conclusion(table)) + "\n", _markdown_table(layout)]
+    parts = ["".join(f"- {sentence}\n" for sentence in conclusion(table)), _markdown_table(layout)]
     parts += [f"### {title}\n\n{_markdown_table(further)}" for title, further in further_tables(table)]
     return "\n".join(parts)
 

@@ -378,7 +378,9 @@ def test_narrow_terminal_lists_unfinished_rows_below_the_table(fake):
 
 def markdown_table(text):
     """Rows of cells as a Markdown parser splits them, and the lines after the table."""
-    lines = text.splitlines()[2:]  # below the conclusion
+    above, _, text = text.partition("\n\n")
+    assert all(line.startswith("- ") for line in above.splitlines())  # the conclusion
+    lines = text.splitlines()
     end = lines.index("")
     rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines[:end]]
     return [[cell.replace("\\|", "|") for cell in row] for row in rows], lines[end + 1 :]
