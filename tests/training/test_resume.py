@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from ablate.errors import Interrupted
 from ablate.store import checkpoints
@@ -174,6 +175,48 @@ def test_without_a_valid_checkpoint_the_run_starts_over(training, undisturbed):
     assert len(run.log_lines) == 2
     assert [report.step for report in run.reports[9:]] == [*range(1, STEPS + 1)]
     assert run.outcome() == undisturbed
+
+
+def test_only_a_process_with_the_lease_sets_a_damaged_checkpoint_aside(training):
+    class Lost(Exception):
+        pass
+
+    def lost():
+        raise Lost
+
+    run = training(evaluate=evaluate)
+    interrupted(run, 7)
+    for file in run.checkpoints.glob("*.safetensors"):
+        file.write_bytes(b"damaged")
+    before = sorted(run.checkpoints.iterdir())
+    run.check_lease = lost
+    with pytest.raises(Lost):
+        run.prepare()
+    assert sorted(run.checkpoints.iterdir()) == before
+
+
+def test_a_finished_run_resumes_with_its_weights_while_its_state_is_there(training, undisturbed):
+    run = training(evaluate=evaluate)
+    run.fit()
+    trainer = run.prepare()
+    assert run.log_lines == [f"resumed at step {STEPS}"]
+    final = load_file(checkpoints.newest(run.checkpoints)[0].weights)
+    assert all(torch.equal(value, final[name]) for name, value in trainer.model.state_dict().items())
+
+
+@pytest.mark.parametrize(("damaged", "line"), [
+    (8, f"training had ended at step {STEPS}"),
+    (STEPS, "(its SHA-256 is not the one written); the run starts over"),
+])  # fmt: skip
+def test_without_a_state_only_the_weights_of_the_last_step_decide_whether_training_had_ended(training, damaged, line):
+    run = training(evaluate=evaluate)
+    run.fit()
+    checkpoints.prune(run.checkpoints, {8, STEPS}, finished=True)
+    (weights,) = run.checkpoints.glob(f"*{damaged}.weights.safetensors")
+    weights.write_bytes(b"damaged")
+    run.prepare()
+    assert len(run.log_lines) == 1
+    assert run.log_lines[0].endswith(line)
 
 
 def test_files_without_a_manifest_do_not_count(training, undisturbed):
