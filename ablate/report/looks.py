@@ -179,7 +179,7 @@ def record_judgment(study: Study, results: Results) -> None:
 
     A part of a study is not recorded.
     """
-    if study.is_modified or not _is_judged(study, results):
+    if study.is_modified:
         return
     path, present = results.judged(study.name), _judged_seeds(study)
     try:
@@ -187,7 +187,7 @@ def record_judgment(study: Study, results: Results) -> None:
     except StoreError:
         quarantine(path)
         record = Judgments()
-    if present not in record.versions:
+    if present not in record.versions and _is_judged(study, results):
         Judgments(versions=(*record.versions, present)).write(path)
 
 
