@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import re
 import shlex
@@ -231,6 +232,31 @@ def test_the_gallery_has_a_page_for_every_table_in_results():
         assert f"{len(seconds)} runs, {sum(seconds) / 3600:.1f} hours of work in all, on " in page
         for figure in (ROOT / "results" / name).glob("learning-curves.svg"):
             assert f"![Learning curves of all runs]({name}/{figure.name})" in page
+
+
+DERIVED = {
+    "factorial": lambda value: 2 * value,  # the sum of two gains against both together is twice the interaction
+    "shakespeare": lambda value: value * math.log(2),  # nats
+}  # study -> a quantity in its comment that is computed from one in its table
+SIGNED_OR_DECIMAL = re.compile(r"(?<![\w.-])[-+]?\d+\.\d+(?![\w.])|(?<![\w.])[-+]\d+(?![\w.])")
+
+
+@pytest.mark.parametrize("name", sorted(path.parent.name for path in ROOT.glob("results/*/records.zip")))
+def test_the_numbers_in_the_results_of_a_studys_comment_are_those_of_its_table(name):
+    numbers = list(numbers_in(json.loads(published(name, "table.json"))))
+    pool = numbers + [DERIVED[name](value) for value in numbers if name in DERIVED]
+    for text in SIGNED_OR_DECIMAL.findall(hooks().read_header(ROOT / f"studies/{name}.yaml").shows):
+        half_a_digit = 0.5 * 10.0 ** -len(text.partition(".")[2])
+        assert any(abs(abs(value) - abs(float(text))) <= 1.000001 * half_a_digit for value in pool), text
+
+
+def numbers_in(content):
+    """Every number in parsed JSON."""
+    if isinstance(content, dict | list):
+        for each in content.values() if isinstance(content, dict) else content:
+            yield from numbers_in(each)
+    elif isinstance(content, int | float):
+        yield float(content)
 
 
 def test_the_site_builds_without_warnings_and_without_a_network(tmp_path):
