@@ -14,7 +14,7 @@ from ablate.config.training import LOGIT_CHUNK_TOKENS, resolve_precision
 from ablate.config.variants import ACTIVATIONS, POSITIONAL_ENCODINGS, Activation, PositionalEncoding
 from ablate.errors import UsageError
 from ablate.launch.executor import Demand, Device, Slot
-from ablate.store.machine import DETERMINISTIC_CUBLAS, PASSIVE_THREADS, cores, memory
+from ablate.store.machine import LIBRARY_SETTINGS, cores, memory
 
 # The share of memory that estimates may fill. The rest is for the system, libraries and allocators: on a CPU, an
 # allocator that keeps freed memory (see `allocator`) was measured at up to 1.8 times the estimate.
@@ -184,8 +184,7 @@ def worker_environment(threads: int, devices: Sequence[str] = ("cpu",)) -> dict[
         devices: of the worker's slot. A worker sees no other GPU, so it takes no memory there.
     """
     return {
-        **PASSIVE_THREADS,
-        **DETERMINISTIC_CUBLAS,
+        **LIBRARY_SETTINGS,
         **os.environ,
         **_visible_gpus(devices),
         **allocator(),

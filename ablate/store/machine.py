@@ -24,16 +24,21 @@ CPUS_VARIABLE, MEMORY_VARIABLE = "ABLATE_CPUS", "ABLATE_MEMORY"
 HEARTBEAT_SECONDS = 120.0
 CLOCK_SECONDS = 2.0  # tolerance for start times: the system derives them from a clock that may be set
 
-# Idle threads of OpenMP sleep rather than spin. On an older Xeon, two spinning threads lost three quarters of their
-# speed beside a busy neighbor, and were slower without one, too (benchmarks/LOG.md, 2026-11-22, threads that sleep).
-PASSIVE_THREADS = {"OMP_WAIT_POLICY": "passive"}
-# With a workspace of fixed size, cuBLAS sums in a fixed order, which `deterministic: true` needs.
-DETERMINISTIC_CUBLAS = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+LIBRARY_SETTINGS = {
+    # Idle threads of OpenMP sleep rather than spin. On an older Xeon, two spinning threads lost three quarters of their
+    # speed beside a busy neighbor, and were slower without one, too (benchmarks/LOG.md, 2026-11-22, threads that
+    # sleep).
+    "OMP_WAIT_POLICY": "passive",
+    # With a workspace of fixed size, cuBLAS sums in a fixed order, which `deterministic: true` needs.
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    # GPUs have the numbers that nvidia-smi shows. By default, CUDA puts the fastest one first.
+    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+}  # variables that libraries read when they are loaded
 
 
 def set_default_environment() -> None:
     """Set variables that libraries read when they are loaded; those of the user take precedence."""
-    for name, value in {**PASSIVE_THREADS, **DETERMINISTIC_CUBLAS}.items():
+    for name, value in LIBRARY_SETTINGS.items():
         os.environ.setdefault(name, value)
 
 

@@ -246,13 +246,19 @@ def test_a_worker_sees_the_gpus_of_its_slot_only(monkeypatch, visible, given, ex
     assert worker_environment(1, given).get("CUDA_VISIBLE_DEVICES") == expected
 
 
-def test_idle_threads_sleep_unless_the_user_says_otherwise(monkeypatch):
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    assert worker_environment(2)["OMP_WAIT_POLICY"] == "passive"
+@pytest.mark.parametrize(
+    ("name", "ours", "theirs"),
+    [("OMP_WAIT_POLICY", "passive", "active"), ("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "FASTEST_FIRST")],
+)
+def test_idle_threads_sleep_and_gpus_are_counted_as_nvidia_smi_does_unless_the_user_says_otherwise(
+    monkeypatch, name, ours, theirs
+):
+    monkeypatch.delenv(name, raising=False)
+    assert worker_environment(2)[name] == ours
     set_default_environment()
-    assert os.environ["OMP_WAIT_POLICY"] == "passive"
-    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
-    assert worker_environment(2)["OMP_WAIT_POLICY"] == "active"
+    assert os.environ[name] == ours
+    monkeypatch.setenv(name, theirs)
+    assert worker_environment(2)[name] == theirs
 
 
 @pytest.mark.parametrize(("theirs", "expected"), [
