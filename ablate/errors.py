@@ -5,7 +5,7 @@ AblateError             base class of errors that the user can fix; printed as o
 |- UsageError           an invalid option, row, seed or run on the command line
 |- DataError            a missing or malformed corpus, with file and line
 |- StoreError           results on disk that cannot be read, are damaged, or belong to other data
-|  |- Damaged           a file whose content does not match its hash, or whose name something else has
+|  |- Damaged           a file whose content does not match its hash, or whose path is not a file
 Interrupted             a signal has stopped the process; all progress is saved and can be resumed
 
 `ValueError` and `assert` signal errors of the caller and broken invariants. They show a traceback.
@@ -52,7 +52,7 @@ class StoreError(AblateError):
 
 
 class Damaged(StoreError):  # noqa: N818
-    """A file whose content does not match its hash, or whose name something else has."""
+    """A file whose content does not match its hash, or whose path is not a file."""
 
 
 class Interrupted(Exception):  # noqa: N818

@@ -1,6 +1,6 @@
 """Standard streams: messages and tables for people, data for programs. Everything that is printed goes through here.
 
-Text may come from a stranger: sentences of a corpus, file names, messages in results. No control character and no
+Text may be untrusted: sentences of a corpus, file names, messages in results. No control character and no
 bidirectional mark in it reaches a terminal, and rich takes nothing in it for markup or an emoji.
 
 - `echo` and `new_console` print for people, in the encoding of the stream; what it cannot represent is escaped.
@@ -25,8 +25,8 @@ def prepare() -> None:
     """Make the standard streams safe to use, at the start of a process.
 
     A closed stream is replaced by the null device, so that no file which is opened later takes its number and receives
-    what this process or its children print. `sys.stdin` stays None then. What a stream cannot encode is escaped, and an
-    error of writing names the stream.
+    what this process or its children print. `sys.stdin` stays None then. Characters that a stream cannot encode are
+    escaped. An error of writing names the stream.
     """
     for number, mode in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
         try:
@@ -68,7 +68,7 @@ class _Descriptor(io.FileIO):
 
 
 def finish() -> None:
-    """Write what the streams hold; discard what cannot be written, which Python would report once more at exit."""
+    """Flush the streams; discard text that cannot be written, which Python would report once more at exit."""
     for number, stream in ((1, sys.stdout), (2, sys.stderr)):
         try:
             stream.flush()

@@ -74,7 +74,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "store/lease": ("tests/store/test_lease.py",),
     "store/machine": ("tests/store/test_machine.py", "tests/store/test_status.py"),
     "store/records": ("tests/store/test_records.py", "tests/store/test_files.py", "tests/launch/test_pilot.py"),
-    "store/score_cache": ("tests/report/test_scoring.py",),
+    "store/score_cache": ("tests/report/test_missing_scores.py",),
     "store/status": ("tests/store/test_status.py",),
     "tasks/__init__": ("tests/tasks/test_base.py", *TASKS),
     "tasks/base": ("tests/tasks/test_base.py", *TASKS, "tests/metrics/test_perplexity.py"),

@@ -114,7 +114,7 @@ def test_the_worked_example_of_a_verdict_follows_from_the_published_scores():
 
     variances = (noise.own[dropout + 1].value, noise.own[0].value)
     t, z = critical_t(0.05 / 3, 4), critical_t(0.05 / 3, inf)
-    half = rows[dropout]["against_base"]["bleu"]["least_told"]
+    half = rows[dropout]["against_base"]["bleu"]["minimum_detectable"]
     sentences = (half**2 - t**2 * sum(variances) / n) / z**2
     shared = noise.of_difference(dropout + 1)
     first = sqrt(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -126,14 +127,12 @@ def _weights(
         from ablate.analysis.figures import draw_weights
 
         _save(draw_weights(weights, run), out)
-    if format is Format.json:
-        print_data(formats.weights_json(weights, run))
-    elif format is Format.csv:
-        print_data(formats.weights_csv(weights))
-    else:
-        from ablate.analysis.formats import print_weights
-
-        print_weights(weights, new_console())
+    _print(
+        format,
+        lambda: formats.weights_json(weights, run),
+        lambda: formats.weights_csv(weights),
+        lambda: formats.print_weights(weights, new_console()),
+    )
 
 
 def _save(figure: Figure, paths: list[Path]) -> None:
@@ -153,14 +152,20 @@ def _importance(run: str, importances: Importances, format: Format, out: list[Pa
         from ablate.analysis.figures import draw_importances
 
         _save(draw_importances(importances, run), out)
-    if format is Format.json:
-        print_data(formats.importances_json(importances, run))
-    elif format is Format.csv:
-        print_data(formats.importances_csv(importances))
-    else:
-        from ablate.analysis.formats import print_importances
+    _print(
+        format,
+        lambda: formats.importances_json(importances, run),
+        lambda: formats.importances_csv(importances),
+        lambda: formats.print_importances(importances, new_console()),
+    )
 
-        print_importances(importances, new_console())
+
+def _print(format: Format, json: Callable[[], str], csv: Callable[[], str], rich: Callable[[], None]) -> None:
+    """Print in one of the formats; only this one is made."""
+    if format is Format.rich:
+        rich()
+    else:
+        print_data(json() if format is Format.json else csv())
 
 
 def _measure(opened: LoadedRun, among: list[AttentionLayer], pairs: int | None) -> Importances:

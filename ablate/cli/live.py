@@ -96,14 +96,13 @@ class LiveView:
             reason: of a failure that left no message in the run's folder.
         """
         self.running.discard(run)
-        standing = self._look()
+        current = self._look()
         if self.frame is not None and outcome == "done":
             return  # the table shows it
         result = self._scores(run) if outcome == "done" else self._reason(run, reason)
         progress = read_progress(self.results.run(run))
         seconds = progress.seconds if progress else None
-        left = f", about {duration(standing.seconds_left)} left" if standing.seconds_left is not None else ""
-        count = f"{standing.ended} of {len(standing.states)}{left}"
+        count = f"{current.ended} of {len(current.states)}{_left(current)}"
         self.log(f"{outcome:8} {self.labels[run]}{result} ({duration(seconds)}; {count})")
 
     def tick(self) -> None:
@@ -111,11 +110,10 @@ class LiveView:
         if self.frame is not None:
             self._draw(self.frame)
         elif time.monotonic() - self.last_line >= LINE_EVERY_SECONDS:
-            standing = self._look()
-            left = f", about {duration(standing.seconds_left)} left" if standing.seconds_left is not None else ""
-            for run, state in standing.states.items():
+            current = self._look()
+            for run, state in current.states.items():
                 if state == "running":
-                    self.log(f"running  {self.labels[run]}: {self._progress(run)}{left}")
+                    self.log(f"running  {self.labels[run]}: {self._progress(run)}{_left(current)}")
 
     def _draw(self, frame: Frame) -> None:
         """Draw the table; less often for a study of thousands of runs, which takes long to look through."""
@@ -194,6 +192,11 @@ class LiveView:
     def _progress(self, run: str) -> str:
         progress = read_progress(self.results.run(run))
         return progress_line(progress) if progress else "starting"
+
+
+def _left(progress: StudyProgress) -> str:
+    """`, about 2 min left`; empty if it is not known."""
+    return "" if progress.seconds_left is None else f", about {duration(progress.seconds_left)} left"
 
 
 class Frame:

@@ -275,7 +275,7 @@ def score_missing(study: Study, results: Results) -> list[str]:
     Returns:
         A line for each fault on account of which scores are missing, for the table.
     """
-    from ablate.report import scoring
+    from ablate.report import missing_scores
 
     bar: list[tuple[Progress, TaskID]] = []
 
@@ -290,7 +290,7 @@ def score_missing(study: Study, results: Results) -> list[str]:
         bar[0][0].update(bar[0][1], completed=done)
 
     try:
-        return scoring.score_missing(study, results, report)
+        return missing_scores.score_missing(study, results, report)
     finally:
         for progress, _ in bar:
             progress.stop()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -43,7 +44,9 @@ from ablate.streams import echo, print_json
 
 if TYPE_CHECKING:
     from ablate.report.budget import Budget, Fit
+    from ablate.report.looks import Position
     from ablate.report.plan import Plan
+    from ablate.report.power import Power
 
 DeviceName = Enum("DeviceName", {name: name for name in ("cpu", *GPUS)}, type=str)  # type: ignore[misc]
 
@@ -133,32 +136,11 @@ def command(
     faults = source_faults(content.data, content.data_folder, root.corpora)
     for fault in faults:
         echo(f"data: {fault}", err=True)
+    shown = _Output(plan, position, power, to_see, limit, fitting, together, submission)
     if format is OutputFormat.json:
-        output = plan.as_json()
-        if position is not None:
-            output["looks"] = position.as_json()
-        output["power"] = {one.metric.name: one.as_json() for one in power}
-        if to_see is not None:
-            output["to_see"] = {"difference": to_see, "seeds": power[0].seeds_to_see(to_see)}
-        if limit is not None:
-            output["budget"] = {"seconds": limit.seconds, "fits": None if fitting is None else fitting.as_json()}
-        if together is not None:
-            output["devices"] = together
-        if submission is not None:
-            output["submission"] = submission
-        print_json(output)
+        print_json(shown.as_json())
     else:
-        _print(plan, limit, fitting)
-        if position is not None:
-            whole = "The plan is for all looks. " if position.next else ""
-            echo(f"{whole}{position.text}")
-        for one in power:
-            echo(one.text)
-        if to_see is not None:
-            echo(power[0].seeds_text(to_see))
-        for line in (together, submission):
-            if line is not None:
-                echo(line)
+        shown.print()
         if gpus and profile is None and plan.gpu is None:
             from ablate.launch.gpu_sharing import mps_text
 
@@ -167,15 +149,62 @@ def command(
         raise typer.Exit(EXIT_BAD_INPUT)
 
 
-def _print(plan: Plan, limit: Budget | None, fitting: Fit | None) -> None:
-    """Print the plan, and the part of it that fits the budget."""
-    from ablate.report.plan import print_plan
+@dataclass(frozen=True)
+class _Output:
+    """Everything that the command shows; None for parts that were not asked for.
 
-    print_plan(plan)
-    if fitting is not None and limit is not None:
-        echo(fitting.summary(limit))
-    elif limit is not None:
-        echo(
-            f"--budget {limit.text}: the runs that fit are unknown until one has finished on this machine; "
-            "`ablate run` trains base first and measures its time."
-        )
+    position: of a study with looks.
+    to_see: the difference of `--to-see`.
+    limit, fitting: the budget, and the part of the study that fits; None also if the time is not known.
+    devices: a line on the devices of each run.
+    submission: a line on the submission to a cluster.
+    """
+
+    plan: Plan
+    position: Position | None
+    power: list[Power]
+    to_see: float | None
+    limit: Budget | None
+    fitting: Fit | None
+    devices: str | None
+    submission: str | None
+
+    def as_json(self) -> dict[str, Any]:
+        """The output for scripts."""
+        output = self.plan.as_json()
+        if self.position is not None:
+            output["looks"] = self.position.as_json()
+        output["power"] = {one.metric.name: one.as_json() for one in self.power}
+        if self.to_see is not None:
+            output["to_see"] = {"difference": self.to_see, "seeds": self.power[0].seeds_to_see(self.to_see)}
+        if self.limit is not None:
+            fits = None if self.fitting is None else self.fitting.as_json()
+            output["budget"] = {"seconds": self.limit.seconds, "fits": fits}
+        if self.devices is not None:
+            output["devices"] = self.devices
+        if self.submission is not None:
+            output["submission"] = self.submission
+        return output
+
+    def print(self) -> None:
+        """Print the output for people."""
+        from ablate.report.plan import print_plan
+
+        print_plan(self.plan)
+        if self.fitting is not None and self.limit is not None:
+            echo(self.fitting.summary(self.limit))
+        elif self.limit is not None:
+            echo(
+                f"--budget {self.limit.text}: the runs that fit are unknown until one has finished on this machine; "
+                "`ablate run` trains base first and measures its time."
+            )
+        if self.position is not None:
+            whole = "The plan is for all looks. " if self.position.next else ""
+            echo(f"{whole}{self.position.text}")
+        for one in self.power:
+            echo(one.text)
+        if self.to_see is not None:
+            echo(self.power[0].seeds_text(self.to_see))
+        for line in (self.devices, self.submission):
+            if line is not None:
+                echo(line)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -45,11 +47,15 @@ from ablate.formatting import plural
 from ablate.streams import echo, new_console
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ablate.cli.live import LiveView
     from ablate.launch import Launch
     from ablate.launch.profiles import Profile
+    from ablate.loggers import Logger
     from ablate.report.budget import Budget
     from ablate.store import Results
-    from ablate.study import Study
+    from ablate.study import Selection, Study
 
 MAX_JOBS = 1024
 EXAMPLE = "ablate run study.yaml --budget 8h --log tensorboard"
@@ -94,10 +100,7 @@ def command(
     detach: Annotated[bool, typer.Option("--detach", help="With --on: return after the submission.")] = False,
 ) -> None:
     """Train missing runs, resume interrupted ones, and print the table."""
-    from ablate.cli.live import LiveView
-    from ablate.launch import launch, launch_stages, launched
-    from ablate.launch.devices import gpus_for_run
-    from ablate.loggers import Mirror, select_loggers
+    from ablate.loggers import select_loggers
     from ablate.report import render
     from ablate.report.budget import Budget
     from ablate.report.looks import record_judgment
@@ -123,73 +126,17 @@ def command(
     if content.custom_classes:
         named = ", ".join(f"{one.module}:{one.name} ({one.digest})" for one in content.custom_classes)
         echo(f"Executing the custom classes of the study: {named}")
-
-    def execute(part: Study) -> Launch:
-        with LiveView(part, root, console) as view, Mirror(part, root, loggers, view.log):
-            return launch(
-                part,
-                root,
-                view,
-                device=used,
-                jobs=at_once,
-                processes=processes,
-                retry_failed=retry_failed,
-                announce=view.announce,
-                log=view.log,
-            )
-
-    def train(part: Study) -> Launch:
-        """Execute the tuning runs, if some are missing, and then the runs of the chosen configurations."""
-        if part.pending_tuning is not None:
-            runs, rows = part.pending_tuning.total_runs, sum(row.tuning is not None for row in part.rows)
-            console.print(f"{plural(runs, 'tuning run')} for {plural(rows, 'row')}, then the runs themselves.")
-        return launch_stages(part, root, execute, lambda line: console.print(line, soft_wrap=True))
-
-    def submit_and_watch(settings: Profile) -> Launch:
-        render.claim(content, root)  # the closing job publishes
-        first = content.pending_tuning or content
-        with LiveView(first, root, console) as view, Mirror(first, root, loggers, view.log):
-            job = submit_study(
-                content,
-                root,
-                Selection(set or (), rows or (), seeds),
-                cluster,
-                settings,
-                device=used,
-                jobs=None if at_once == "auto" else at_once,
-                processes=processes,
-                retry_failed=retry_failed,
-                log=view.log,
-            )
-            if detach:
-                raise typer.Exit
-            if job is not None:
-                view.watch(until=lambda: job.is_closed)
-        chosen = settle(content, root)
-        if job is not None and first is not content:
-            with LiveView(chosen, root, console) as view, Mirror(chosen, root, loggers, view.log):
-                view.watch(until=lambda: job.is_closed)
-        return launched(study_so_far(chosen, root), root)
-
+    launcher = _Launcher(content, root, console, loggers, used, at_once, processes, retry_failed)
     try:
         if profile is not None:
-            outcome = submit_and_watch(profile)
+            selection = Selection(set or (), rows or (), seeds)
+            outcome = launcher.submit_and_watch(cluster, profile, selection, detach)
         elif limit is None:
-            outcome = train(content)
+            outcome = launcher.train(content)
         else:
-            gpus = 0 if used == "cpu" else visible_gpus()
-            if isinstance(at_once, int):  # which may leave some GPUs unused
-                gpus = min(gpus, at_once * gpus_for_run(processes, gpus, content.total_runs))
-            outcome = _train_within(limit, gpus, content, root, train)
+            outcome = _train_within(limit, launcher.gpus, content, root, launcher.train)
     except Interrupted:
-        from ablate.report.progress import saved_line
-
-        if profile is not None:
-            console.print(f"The job goes on without this command; `ablate stop {study}` ends it.", soft_wrap=True)
-            raise typer.Exit(EXIT_INTERRUPTED) from None
-        content = settle(content, root)
-        saved = saved_line(content.pending_tuning or study_so_far(content, root), root)
-        console.print(f"Interrupted: {saved}. The same command resumes.", soft_wrap=True)
+        console.print(_interrupted_line(content, root, on_cluster=profile is not None), soft_wrap=True)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     content = settle(content, root)
     faults = score_missing(content, root)
@@ -205,6 +152,112 @@ def command(
         record_judgment(content, root)
     if not outcome.complete:
         raise typer.Exit(EXIT_RUN_FAILED)
+
+
+@dataclass(frozen=True)
+class _Launcher:
+    """Executes parts of a study on this machine, or submits the study to a cluster, with live progress.
+
+    at_once: number of jobs at once; None for the executor's default.
+    processes: for each run; None for as many as leave no GPU idle.
+    """
+
+    study: Study
+    root: Results
+    console: Console
+    loggers: Mapping[str, Callable[[Path], Logger]]
+    device: Literal["auto", "cpu", "cuda"]
+    at_once: int | Literal["auto"] | None
+    processes: int | None
+    retry_failed: bool
+
+    @property
+    def gpus(self) -> int:
+        """Number of GPUs of this machine that runs occupy at the same time."""
+        from ablate.launch.devices import gpus_for_run
+        from ablate.store.machine import visible_gpus
+
+        gpus = 0 if self.device == "cpu" else visible_gpus()
+        if isinstance(self.at_once, int):  # which may leave some GPUs unused
+            gpus = min(gpus, self.at_once * gpus_for_run(self.processes, gpus, self.study.total_runs))
+        return gpus
+
+    def train(self, part: Study) -> Launch:
+        """Execute the tuning runs, if some are missing, and then the runs of the chosen configurations."""
+        from ablate.launch import launch_stages
+
+        if part.pending_tuning is not None:
+            runs, rows = part.pending_tuning.total_runs, sum(row.tuning is not None for row in part.rows)
+            self.console.print(f"{plural(runs, 'tuning run')} for {plural(rows, 'row')}, then the runs themselves.")
+        return launch_stages(part, self.root, self._execute, lambda line: self.console.print(line, soft_wrap=True))
+
+    def _execute(self, part: Study) -> Launch:
+        from ablate.launch import launch
+
+        with self._view(part) as view:
+            return launch(
+                part,
+                self.root,
+                view,
+                device=self.device,
+                jobs=self.at_once,
+                processes=self.processes,
+                retry_failed=self.retry_failed,
+                announce=view.announce,
+                log=view.log,
+            )
+
+    def submit_and_watch(self, cluster: ClusterOptions, profile: Profile, selection: Selection, detach: bool) -> Launch:
+        """Submit the study to a cluster and follow its job to the end; with `detach`, exit after the submission."""
+        from ablate.launch import outcome_of_launch
+        from ablate.report import render
+        from ablate.study import settle
+
+        render.claim(self.study, self.root)  # the closing job publishes
+        first = self.study.pending_tuning or self.study
+        with self._view(first) as view:
+            job = submit_study(
+                self.study,
+                self.root,
+                selection,
+                cluster,
+                profile,
+                device=self.device,
+                jobs=None if self.at_once == "auto" else self.at_once,
+                processes=self.processes,
+                retry_failed=self.retry_failed,
+                log=view.log,
+            )
+            if detach:
+                raise typer.Exit
+            if job is not None:
+                view.watch(until=lambda: job.is_closed)
+        chosen = settle(self.study, self.root)
+        if job is not None and first is not self.study:
+            with self._view(chosen) as view:
+                view.watch(until=lambda: job.is_closed)
+        return outcome_of_launch(study_so_far(chosen, self.root), self.root)
+
+    @contextmanager
+    def _view(self, part: Study) -> Iterator[LiveView]:
+        """Live progress of a part of the study, whose metrics are copied to the loggers meanwhile."""
+        from ablate.cli.live import LiveView
+        from ablate.loggers import Mirror
+
+        with LiveView(part, self.root, self.console) as view, Mirror(part, self.root, self.loggers, view.log):
+            yield view
+
+
+def _interrupted_line(study: Study, root: Results, on_cluster: bool) -> str:
+    """The last line of an interrupted command: what is saved, and how to go on."""
+    from ablate.report.progress import saved_line
+    from ablate.study import settle
+
+    if on_cluster:
+        return f"The job goes on without this command; `ablate stop {study.path}` ends it."
+    study = settle(study, root)
+    saved = saved_line(study.pending_tuning or study_so_far(study, root), root)
+    return f"Interrupted: {saved}. The same command resumes."
 
 
 def parse_jobs(text: str | None, processes: int | None, on_cluster: bool) -> int | Literal["auto"] | None:

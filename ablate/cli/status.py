@@ -77,16 +77,21 @@ def command(
             raise UsageError("--watch has no effect on one run; give the study's file")
         _show_run(find_run(Results(results), str(study), None, seed), format)
         return
-    from ablate.report.looks import position_of
-    from ablate.report.plan import Plan, RunStatus, plan_of
-
     content, root = study_and_results(study, results, set, rows, seeds)
     if watch:
         _watch(content, root, format)
-        return
-    warn_of_changed_data(content, root)
-    position = position_of(content, root) if content.looks else None
-    plan: Plan = plan_of(position.study if position else content, root)
+    else:
+        warn_of_changed_data(content, root)
+        _show_runs(content, root, format)
+
+
+def _show_runs(study: Study, root: Results, format: OutputFormat) -> None:
+    """Show the state of every run, the jobs on clusters, and the end of the log of each failed run."""
+    from ablate.report.looks import position_of
+    from ablate.report.plan import Plan, RunStatus, plan_of, print_status
+
+    position = position_of(study, root) if study.looks else None
+    plan: Plan = plan_of(position.study if position else study, root)
     details = [
         RunStatus(row.row.label, run.seed, "" if run.awaits_tuning else run.id, state, _detail(root, run, state))
         for row in (*plan.tuning, *plan.rows)
@@ -99,12 +104,10 @@ def command(
         looks = {} if position is None else {"looks": position.as_json()}
         print_json({"study": plan.study.name, **looks, "runs": runs, "seconds_left": plan.seconds})
         return
-    from ablate.report.plan import print_status
-
     print_status(plan, details)
     if position is not None:
         echo(position.text)
-    for line in job_lines(root, content.name):
+    for line in job_lines(root, study.name):
         echo(line)
     for label, seed, id, state, _ in details:
         lines = _log_of_failure(root, id, state)

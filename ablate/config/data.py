@@ -114,7 +114,7 @@ class CorpusConfig(Section):
 
     @property
     def is_stream(self) -> bool:
-        """Whether the text is a stream of documents (`data/streams.py`), rather than records of texts."""
+        """Whether the text is a stream of documents (`data/stream_sources.py`), rather than records of texts."""
         return False
 
     @property

@@ -40,7 +40,7 @@ class NamedText:
 
 
 def _wikitext(configuration: str) -> NamedText:
-    """WikiText with rare words in the place of `<unk>` (Merity et al., 2016); a row of its files is a line."""
+    """WikiText with rare words in place of `<unk>` (Merity et al., 2016); a row of its files is a line."""
     files = {split: f"{configuration}/{split}" for split in ("train", "validation", "test")}
     return NamedText(repository="Salesforce/wikitext", files=files, rows="pieces")
 

@@ -13,7 +13,7 @@ from ablate.config.data import FILES, HUB, DataConfig
 from ablate.errors import did_you_mean, listed
 
 SENTENCE, TREE = "sentence", "tree"
-WORD_SYMBOL = "XX"  # the symbol of every word, in the place of its part-of-speech tag; with its tag: `XX/NN`
+WORD_SYMBOL = "XX"  # the symbol of every word, in place of its part-of-speech tag; with its tag: `XX/NN`
 Leaves = Literal["XX", "tags", "words"]
 WSJ = "wsj"
 WSJ_SECTIONS = re.compile(r"(\d\d)(?:-(\d\d))?")  # of the WSJ, as splits: `22`, `02-21`
@@ -124,12 +124,12 @@ def resolve_parsing_data(settings: Mapping[str, Any]) -> ParsingData:
 
 
 def is_symbol(part: str) -> bool:
-    """Whether a part of a linearized tree is a symbol: a bracket, or the symbol in the place of a word."""
+    """Whether a part of a linearized tree is a symbol: a bracket, or the symbol in place of a word."""
     return part[0] in "()" or is_word_symbol(part)
 
 
 def is_word_symbol(part: str) -> bool:
-    """Whether a part of a linearized tree is the symbol in the place of a word."""
+    """Whether a part of a linearized tree is the symbol in place of a word."""
     return part == WORD_SYMBOL or part.startswith(f"{WORD_SYMBOL}/")
 
 

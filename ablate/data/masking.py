@@ -1,9 +1,9 @@
-"""Masks of masked language models: which tokens of a context are predicted, and what the model reads instead of them.
+"""Masks of masked language models: the tokens of a context that are predicted, and the tokens read instead of them.
 
-A mask is a pure function of a key and of the token's place in the stream: of (seed, step) in training, so that every
-step has other masks and a resumed run the same ones; and of a fixed seed in evaluation, so that rows with the same
-vocabulary predict the same tokens, however the stream is cut into contexts. (Only words that a border cuts, and a token
-of a context that would have none, depend on it.)
+A mask is a pure function of a key and of the token's place in the stream. In training the key is (seed, step): every
+step has other masks, and a resumed run has the same ones. In evaluation the key is a fixed seed: rows with the same
+vocabulary predict the same tokens, however the stream is cut into contexts. There are two exceptions: words that the
+border of a context cuts, and the token that is added to a context without any chosen one.
 """
 
 from __future__ import annotations

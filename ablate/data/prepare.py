@@ -22,7 +22,7 @@ from ablate.data.corpus import FORMAT, Corpus
 from ablate.data.resolve_sources import SPLITS, resolve_sources
 from ablate.data.sources import TextSource
 from ablate.data.stream_builder import StreamBuilder, stream_settings
-from ablate.data.streams import StreamSource, resolve_streams
+from ablate.data.stream_sources import StreamSource, resolve_streams
 from ablate.errors import Damaged, DataError
 from ablate.store.corpora import is_prepared, remember, remembered
 from ablate.store.files import sync_folder

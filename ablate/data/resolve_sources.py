@@ -15,7 +15,7 @@ from ablate.data.io import files_in, is_address, is_file, joined, missing
 from ablate.data.readers import SUFFIXES, suffix_of
 from ablate.data.remote import SACREBLEU, HubSplit, SacrebleuSet
 from ablate.data.sources import Aligned, Generated, Tables, TextSource, Treebank
-from ablate.data.streams import StreamSource, resolve_streams
+from ablate.data.stream_sources import StreamSource, resolve_streams
 from ablate.errors import DataError, did_you_mean
 from ablate.store.corpora import remembered
 

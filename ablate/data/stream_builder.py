@@ -16,7 +16,7 @@ import numpy as np
 from ablate.config.language_data import BYTES, LanguageData
 from ablate.data.corpus import FORMAT, OFFSETS, TOKENIZER, LengthSums, SequenceWriter
 from ablate.data.encoding import IDS
-from ablate.data.streams import StreamSource
+from ablate.data.stream_sources import StreamSource
 from ablate.data.tokenizer import EOS, ByteTokenizer, ReservoirSample, Tokenizer, train_tokenizer
 from ablate.errors import DataError
 from ablate.formatting import plural

@@ -27,7 +27,7 @@ class Candidate:
 class FilledText:
     """A text whose masks are filled.
 
-    text: with the most likely token in the place of each mask; each is chosen by itself.
+    text: with the most likely token in place of each mask; each is chosen by itself.
     masks: the likeliest candidates of each mask, best first.
     """
 

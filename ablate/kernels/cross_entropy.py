@@ -1,8 +1,8 @@
 """Label-smoothed cross-entropy over a large vocabulary (section 5.4; Szegedy et al., 2016).
 
 The logits (n, V) are the largest tensor of a training step. They are made a few hundred rows at a time, used for the
-loss and its gradient, and freed; and the softmax is never divided by its sum, which the far smaller gradient of the
-states is instead.
+loss and its gradient, and freed. The exponentials are not divided by their sum: the gradient of the states, which is
+far smaller, is divided instead.
 
 On a GPU in bf16, the loss and its gradient are made from the logits in one pass: eager torch makes a tensor of fp32
 logits for each operation, 42 bytes of traffic for each logit, counted from the operators. Compiled, the logits are read
@@ -148,10 +148,10 @@ def loss_and_gradient(logits: Tensor, targets: Tensor, V: int, smoothing: float)
     x = torch.where(real, x, float("-inf"))
     Z = x.logsumexp(1, keepdim=True)  # (n, 1)
     hit = columns == targets[:, None]
-    goal = (1 - smoothing) * hit.to(x.dtype) + smoothing / V  # on the real columns
-    loss = Z[:, 0] - torch.where(real, x * goal, 0.0).sum(1)  # the goals of a token add up to 1
-    # In the padding the goal would be eps / V.
-    gradient = torch.where(real, (x - Z).exp() - goal, 0.0)
+    target = (1 - smoothing) * hit.to(x.dtype) + smoothing / V  # on the real columns
+    loss = Z[:, 0] - torch.where(real, x * target, 0.0).sum(1)  # the smoothed target adds up to 1
+    # In the padding the smoothed target would be eps / V.
+    gradient = torch.where(real, (x - Z).exp() - target, 0.0)
     return loss.sum(), gradient.to(logits.dtype)
 
 

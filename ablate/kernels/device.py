@@ -1,6 +1,6 @@
 """Devices: which kernels a tensor gets, the settings of torch for a GPU, precision, and memory.
 
-`on_gpu` is the only rule that tells the kernels of a GPU from those of a CPU.
+`on_gpu` alone decides between the kernels for GPUs and those for CPUs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OUT_OF_MEMORY = (
 
 
 def on_gpu(where: Tensor | torch.device) -> bool:
-    """Whether a tensor or a device is a GPU's."""
+    """Whether a tensor is on a GPU, or a device is one."""
     device = where if isinstance(where, torch.device) else where.device
     return device.type == "cuda"
 
@@ -94,7 +94,7 @@ def prepare_thread(device: torch.device) -> None:
 def to_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Tensors on the host: copies of those on a GPU, by way of pinned memory and with a single wait for all.
 
-    Those of a CPU are not copied.
+    Tensors of the CPU are returned as they are.
     """
     out = {}
     for name, tensor in tensors.items():

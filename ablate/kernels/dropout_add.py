@@ -1,6 +1,6 @@
 """Dropout and residual sum in one step of the graph.
 
-Gain: 0.34 ms in the place of 0.70 for each residual of 4096 x 512 on two threads, and one node of the graph in the
+Gain: 0.34 ms in place of 0.70 for each residual of 4096 x 512 on two threads, and one node of the graph in the
 place of three; the same bits (benchmarks/LOG.md, 2026-11-22, padding).
 """
 

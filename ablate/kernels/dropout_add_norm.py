@@ -1,8 +1,8 @@
-"""Dropout, residual sum and layer normalization, each way in one kernel; for GPUs.
+"""Dropout, residual sum and layer normalization in one kernel forward and one backward; for GPUs.
 
 Eager torch makes a pass over memory for each of the operations: 86 bytes of traffic for each entry, counted from the
-operators, in the place of 28. The compiled functions have not run on a GPU yet; the functions themselves are their
-references. Random words are arguments, so that a mask is the same compiled and not.
+operators, in place of 28. The compiled functions have not run on a GPU yet; the functions themselves are their
+references. Random words are arguments, so that compiled and eager calls have the same mask.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def dropout_add(residual: Tensor, x: Tensor, words: Tensor, dropped: int) -> Ten
         residual: any shape.
         x: the same shape, of any type.
         words: the same shape; random 16-bit integers.
-        dropped: of 65536 words, those that drop an entry.
+        dropped: number of the 65536 words that drop an entry.
 
     Returns:
         The same shape.

@@ -7,7 +7,7 @@ and the output has the type of the input.
 
 Gain: S bf16 +14 to +18 % (benchmarks/LOG.md, 2026-11-21, bf16 on a CPU, once more); with the projections of one input
 in one product another +7 % (2026-11-22, padding, measured together with padding). In fp32 it makes the products of
-`cpu_matmul`, and returns a tensor that ReLU may overwrite: 45 us in the place of 143 for 4096 x 128 (2026-11-21).
+`cpu_matmul`, and returns a tensor that ReLU may overwrite: 45 us in place of 143 for 4096 x 128 (2026-11-21).
 """
 
 from __future__ import annotations

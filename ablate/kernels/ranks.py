@@ -139,7 +139,7 @@ def current_ranks() -> Ranks:
 
 
 @contextmanager
-def among(ranks: Ranks) -> Iterator[Ranks]:
+def use_ranks(ranks: Ranks) -> Iterator[Ranks]:
     """Share training, evaluation and decoding with these ranks in this context. All of them must do the same."""
     token = _RANKS.set(ranks)
     try:

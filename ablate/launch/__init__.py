@@ -1,7 +1,7 @@
 """Launching: the executor interface, the scheduler, and worker processes on this machine."""
 
 from ablate.launch.executor import Demand, Executor, Lost, Slot
-from ablate.launch.launch import Launch, launch, launch_stages, launched
+from ablate.launch.launch import Launch, launch, launch_stages, outcome_of_launch
 from ablate.launch.scheduler import Watcher
 
-__all__ = ["Demand", "Executor", "Launch", "Lost", "Slot", "Watcher", "launch", "launch_stages", "launched"]
+__all__ = ["Demand", "Executor", "Launch", "Lost", "Slot", "Watcher", "launch", "launch_stages", "outcome_of_launch"]

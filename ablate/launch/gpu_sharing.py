@@ -183,7 +183,7 @@ def mps_text() -> str:
 
 
 def _output(command: Sequence[str], given: str = "") -> str | None:
-    """What a program prints; None if it does not start, fails, or takes too long."""
+    """The standard output of a program; None if it does not start, fails, or takes too long."""
     try:
         done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -26,7 +26,7 @@ from ablate.launch.gpu_sharing import RunOnGPU, SharedGPUs, free_gpus, measured_
 from ablate.launch.local import local_executor
 from ablate.launch.scheduler import Control, Scheduler, Watcher
 from ablate.report.looks import IsOver, has_ended, position_of, record_judgment
-from ablate.report.scoring import score_missing
+from ablate.report.missing_scores import score_missing
 from ablate.run.job import Job, RunRequest
 from ablate.store import Results, RunFolder, State, state_of
 from ablate.store.checkpoints import RESUMABLE
@@ -108,7 +108,7 @@ def launch(
     results = Results(results.root.absolute())  # workers may have another working directory
     runs = {run.id: run for run in study.runs() if not run.awaits_tuning}
     if not runs:  # tuning runs have failed, or others hold them
-        return launched(study, results)
+        return outcome_of_launch(study, results)
     largest = max(run.data.vocab_size for run in runs.values())
     total = runs_of_pilot(study.total_runs, share.of) if share else study.total_runs
     shares_gpus = jobs == "auto" and bool(usable_gpus(device))
@@ -149,7 +149,7 @@ def launch(
             return None if is_missing else run_state(study, results, id)
 
         Scheduler(executor, job_for, results.run, outcome_of, watcher, control).run(missing)
-    return launched(study, results)
+    return outcome_of_launch(study, results)
 
 
 def launch_stages(
@@ -236,8 +236,8 @@ def launch_looks(
         before = after
 
 
-def launched(study: Study, results: Results) -> Launch:
-    """The states of a study's runs now."""
+def outcome_of_launch(study: Study, results: Results) -> Launch:
+    """The outcome of a launch as the files show it now: the number of runs in each state."""
     ids = [run.id for run in study.runs()]
     return Launch(len(ids), Counter(_healed_state(study, results, id) for id in ids))
 
@@ -270,7 +270,7 @@ def prepare(study: Study, results: Results, log: Callable[[str], None]) -> dict[
             continue
         folder = results.run(run.id)
         for path in folder.make_room():
-            log(f"{path}: is a folder in the place of a file, or the reverse; renamed to {path.name}.damaged")
+            log(f"{path}: is a folder in place of a file, or the reverse; renamed to {path.name}.damaged")
         fault = _unusable(folder)
         if fault is not None:
             log(fault)

@@ -31,7 +31,7 @@ CONNECTED = "connected"  # a line of a driver, once it has found a cluster that 
 SYSTEM_RETRIES = 3  # of a task whose worker or node has died; a pilot that has ended is not started again
 WAIT_SECONDS = 1.0
 LIBRARY_BYTES = 500_000_000  # of the interpreter and its libraries in a process; assumed, not measured
-KNOCK_SECONDS = 10.0
+CONNECT_SECONDS = 10.0
 
 
 def require_ray() -> None:
@@ -45,7 +45,7 @@ def require_ray() -> None:
 
 
 def needed_memory(profile: Profile, study: Study) -> int | None:
-    """Bytes of memory of a pilot: those of the profile, or what runs on all of its cores need; None with GPUs.
+    """Bytes of memory to request for a pilot: the profile's, else the need of runs on all its cores; None with GPUs.
 
     Raises:
         UsageError: the profile's are fewer than the largest run needs.
@@ -126,7 +126,7 @@ def drive(folder: JobFolder, pilots: int, log: Callable[[str], None]) -> bool:
             signal.signal(number, on_signal)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         echo(CONNECTED)
-        os.dup2(2, 1)  # nobody reads the pipe any more
+        os.dup2(2, 1)  # the submitting process has closed the pipe
         log(f"{plural(pilots, 'pilot')} on Ray at {job.address}")
         waiting = _submit(ray, folder, job, pilots)  # which is what an autoscaler starts nodes for
         has_node, deadline, is_cancelled = not job.node_wait, time.monotonic() + job.node_wait, False
@@ -177,7 +177,7 @@ def _connect(address: str) -> Any:
     import ray
 
     try:
-        _knock(address)
+        _check_reachable(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, RuntimeError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
@@ -185,7 +185,7 @@ def _connect(address: str) -> Any:
     return ray
 
 
-def _knock(address: str) -> None:
+def _check_reachable(address: str) -> None:
     """Connect to an address such as `node1:6379` once: Ray itself would try for minutes.
 
     Raises:
@@ -193,11 +193,11 @@ def _knock(address: str) -> None:
     """
     host, colon, port = address.rpartition(":")
     if colon and port.isdecimal() and "/" not in host:
-        socket.create_connection((host, int(port)), timeout=KNOCK_SECONDS).close()
+        socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
 
 
 def refuse_too_large(job: ClusterJob, nodes: Sequence[Mapping[str, float]]) -> None:
-    """Check that a pilot fits a node, because Ray would let its task wait without an end.
+    """Check that a pilot fits a node, because Ray would let its task wait forever.
 
     Args:
         job: whose pilots are to run.

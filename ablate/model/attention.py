@@ -32,8 +32,8 @@ class AttentionMechanism(nn.Module):
         supports_bias: whether it adds `context.bias` to its scores and `context.values` to its heads. Positional
             encodings that have these are refused beside a mechanism that does not.
         supports_bf16: whether Q, K and V may be in bf16 on a GPU; else they are converted to fp32.
-        supports_query_masks: whether it leaves out all that `context.mask` leaves out, for each query by itself. The
-            hypotheses of a sentence are then decoded as queries side by side, else each as a row of the batch.
+        supports_query_masks: whether it applies all of `context.mask`, which may differ between queries. The hypotheses
+            of a sentence are then decoded as queries side by side; otherwise each is a row of the batch.
     """
 
     supports_bias = False
@@ -98,7 +98,7 @@ class LinearAttention(AttentionMechanism):
         return sums[..., :-1] / (sums[..., -1:] + EPS)
 
     def _by_weights(self, Q: Tensor, K: Tensor, V: Tensor, context: AttentionContext) -> Tensor:
-        """Heads by way of the weights (B, h, T, S), which `forward` otherwise never forms."""
+        """Heads computed from the weights (B, h, T, S), which `forward` otherwise never forms."""
         weights, mask = Q @ K.transpose(-1, -2), context.mask()
         weights = weights if mask is None else weights * mask
         return context.drop(weights / (weights.sum(-1, keepdim=True) + EPS)) @ V

@@ -27,7 +27,7 @@ class AttentionContext:
         positional_encoding: that of the stack, which may act inside attention; None in attention over another sequence.
         layer: index of the layer in its stack.
         scale: factor of the scores.
-        dropout: of the attention weights; None for none.
+        dropout: of the attention weights; None for no dropout.
         on_weights: called with the weights (B, h, T, S) before dropout; None to leave them unformed where possible.
     """
 

@@ -50,7 +50,7 @@ class DecoderOnlyCache(DecodingCache):
         return AttentionContext(keys[:, -1:], keys, key_mask[:, None, None, :])
 
     def select_sentences(self, sentences: Tensor) -> None:
-        """Go on with some sentences."""
+        """Keep these sentences: indices into the batch (B')."""
         self.source_lengths = self.source_lengths.index_select(0, sentences)
 
     def _source_mask(self, lengths: Tensor) -> Tensor:
@@ -73,10 +73,10 @@ class DecoderOnly(Transformer):
         columns = lengths[:, None] + torch.arange(target.shape[1], device=target.device)  # (B, T): of target tokens
         sequence = F.pad(source, (0, target.shape[1]))  # (B, S + T)
         sequence = sequence.scatter(1, columns, target)
-        if not on_gpu(sequence):  # the question would stop a GPU's queue, and the common padding is short
+        if not on_gpu(sequence):  # reading the length would stall a GPU, and the common padding is short
             sequence = sequence[:, : int((lengths + (target != 0).sum(1)).max())]  # (B, L): without common padding
         states, _ = self._apply_stack(sequence)
-        columns = columns.clamp(max=sequence.shape[1] - 1)  # those of padding may be beyond
+        columns = columns.clamp(max=sequence.shape[1] - 1)  # columns of padding may be beyond the end
         return states.gather(1, columns[:, :, None].expand(-1, -1, states.shape[2]))
 
     def read(self, tokens: Tensor) -> Tensor:

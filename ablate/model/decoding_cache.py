@@ -96,7 +96,7 @@ class DecodingCache:
         return AttentionContext(positions[-1:], positions)
 
     def select(self, sentences: Tensor, origins: Tensor) -> None:
-        """Go on with some sentences, and in each with some of its hypotheses.
+        """Keep some sentences, and some hypotheses of each.
 
         Args:
             sentences: indices of the sentences that go on (B').
@@ -114,4 +114,4 @@ class DecodingCache:
             self.select_sentences(sentences)
 
     def select_sentences(self, sentences: Tensor) -> None:
-        """Go on with some sentences, in all that a subclass keeps of them."""
+        """Keep these sentences, indices into the batch (B'), in the state that a subclass adds."""

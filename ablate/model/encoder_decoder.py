@@ -47,7 +47,7 @@ class EncoderDecoderCache(DecodingCache):
         self.memory = memory
 
     def select_sentences(self, sentences: Tensor) -> None:
-        """Go on with some sentences."""
+        """Keep these sentences: indices into the batch (B')."""
         self.memory = self.memory.select(sentences)
 
 

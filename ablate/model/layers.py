@@ -83,7 +83,7 @@ class Dropout(nn.Module):
 
     @property
     def dropped(self) -> int:
-        """Number of 16-bit words, of 65536, that drop an entry."""
+        """Number of the 65536 16-bit words that drop an entry."""
         return min(round(self.rate * 65536), 65535)
 
     def draw(self, x: Tensor) -> Tensor:

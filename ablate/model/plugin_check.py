@@ -262,7 +262,7 @@ def _check_tokens(part: nn.Module, width: int) -> None:
 
 
 def _check_encoding(part: PositionalEncoding, config: ModelConfig) -> None:
-    """Refuse an encoding that computes a token from others, or from its index in the place of its position.
+    """Refuse an encoding that computes a token from others, or from its index in place of its position.
 
     Each method must give the same for some tokens alone, with their positions, as for these tokens among all.
     """

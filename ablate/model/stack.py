@@ -28,7 +28,11 @@ class Layer(nn.Module):
         self.around_feed_forward = builder.residual()
 
     def _add_sublayers(self, builder: ModelBuilder) -> None:
-        """Make the sub-layers of a subclass; called between the two, which fixes the order of their initial draws."""
+        """Make further sub-layers of a subclass.
+
+        Called after the mixer and before the feed-forward network are made, since this order is that of the draws of
+        initial weights.
+        """
 
     def apply_mixer(self, x: Tensor, past: Any, context: AttentionContext) -> tuple[Tensor, Any]:
         """The token mixer and its residual: (B, T, d_model) -> (B, T, d_model), and the mixer's state."""
@@ -73,10 +77,10 @@ def encoder_context(source: Tensor, layers: Stack[Layer]) -> AttentionContext:
     """Context of self-attention in an encoder: token ids (B, S), padded with 0 at the end."""
     tokens = source != 0
     positions = torch.arange(source.shape[1], device=source.device)
-    # A batch without padding needs no mask. On a GPU the question would stop the queue, and gains little.
+    # A batch without padding needs no mask. On a GPU this is not checked: reading the answer would stall the device.
     unpadded = not on_gpu(tokens) and bool(tokens.all())
     key_mask = None if unpadded else tokens[:, None, None, :]
-    # Once for all layers, because a GPU has to stop for it.
+    # Computed once for all layers, because copying lengths to the host stalls a GPU.
     with_lengths = key_mask is not None and any(layer.mixer.needs_lengths for layer in layers)
     lengths = tokens.sum(1).cpu() if with_lengths else None
     return AttentionContext(positions, positions, key_mask, lengths=lengths)

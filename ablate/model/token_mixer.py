@@ -13,11 +13,11 @@ from ablate.model.attention_context import AttentionContext
 
 
 class TokenMixer(nn.Module):
-    """Base of the sub-layers that see a whole sequence, or, going on from a past, the positions after it.
+    """Base of the sub-layers that mix the positions of a sequence, or the positions that follow a past.
 
     Attributes:
         supports_query_masks: whether a position is mixed only with those that `context.query_mask` allows. The
-            hypotheses of a sentence are then decoded side by side, else each as a row of the batch.
+            hypotheses of a sentence are then decoded side by side; otherwise each is a row of the batch.
         needs_lengths: whether it reads `context.lengths` where sentences are padded.
     """
 
@@ -51,7 +51,7 @@ class RecurrentState:
 
 
 class LSTM(TokenMixer):
-    """Long short-term memory of width d_model (Hochreiter and Schmidhuber, 1997), in the place of self-attention.
+    """Long short-term memory of width d_model (Hochreiter and Schmidhuber, 1997), in place of self-attention.
 
     The baseline that the paper left behind (sections 1 and 4). In an encoder it runs in both directions, each of half
     the width. Its products are never in bf16: on a CPU torch's bf16 kernel takes no fp32 weights, and on a GPU cuDNN

@@ -198,7 +198,7 @@ class Sample:
     """One item of the test set.
 
     number: of the item, from 1.
-    given: (name, text) of what the model reads and of what it should predict.
+    given: (name, text) of the input and of the reference.
     predictions: (row label, text) of each row.
     scores: of each prediction alone, in `metric`; empty if the task has none.
     """

@@ -341,7 +341,7 @@ def _scores(table: Table, metric: Metric, mark: Mark) -> Column:
         scores = row.scores[metric.name]
         text = spread(scores, metric.digits, seeds)
         can_be_best = best is not None and scores.n == seeds
-        # Equal to the last digit that is printed: two equal numbers, one of them bold, would be a riddle.
+        # Equal to the last digit that is printed: two equal numbers, only one of them bold, would confuse.
         is_best = can_be_best and number(scores.mean, metric.digits) == number(best, metric.digits)
         cells.append(mark(text) if is_best else text)
     priority = SCORE if metric == table.main else OTHER_SCORE

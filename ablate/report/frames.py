@@ -72,8 +72,8 @@ def load(
         raise ValueError(f'per={per!r} is not one of "row", "run" and "step"')
     if against not in (None, "paper") or (against and per != "row"):
         raise ValueError(f'against={against!r}: only "paper" is allowed, with per="row"')
+    from ablate.report.missing_scores import score_missing
     from ablate.report.results import read_runs, signatures
-    from ablate.report.scoring import score_missing
     from ablate.report.table import table_of
     from ablate.store import Results
     from ablate.study import read_study, settle
@@ -209,7 +209,9 @@ def _verdict(row: TableRow, metric: str) -> dict[str, Any]:
     from ablate.report.scores import verdict_json
 
     verdict = verdict_json(row.verdicts[metric]) if metric in row.verdicts else {}
-    columns = {f"delta_{metric}_{part}": verdict.get(part) for part in ("low", "high", "p", "p_holm", "least_told")}
+    columns = {
+        f"delta_{metric}_{part}": verdict.get(part) for part in ("low", "high", "p", "p_holm", "minimum_detectable")
+    }
     columns[f"verdict_{metric}"] = verdict.get("verdict")
     if metric != PPL.name:
         bootstrap = verdict.get("test_set") or {}

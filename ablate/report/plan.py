@@ -101,8 +101,8 @@ class Plan:
     lengths: of the corpus; None while it is not prepared, so that lengths are assumed.
     seconds_of: estimated time left of each unfinished run, by id; None until a run has finished on this machine.
     trained: ids of the runs that lack only a decoding.
-    device: that time and memory are estimated for: `cpu` for that of this machine, or a name of `GPUS`; None for this
-        machine with the device that `ablate run` takes.
+    device: that time and memory are estimated for: `cpu` of this machine, or a name of `GPUS`; None for the device that
+        `ablate run` takes on this machine.
     processes: that train each run together.
     """
 
@@ -265,10 +265,10 @@ def _seconds(plan: Plan, untrained: set[str], results: Results, node: Machine | 
         rate = rates.get(plan.precision(row.row.config)) if gpu is None else _rate_on(plan, row, gpu)
         if node is not None and row.row.config.precision is None and len(rates) == 1:
             rate = next(iter(rates.values()))  # of the node, whose precision by default is not known here
-        # The sum of the other runs would promise too little.
+        # The sum over the other runs would be an underestimate.
         if row.flops is None or rate is None:
             return None
-        seconds[id] = row.flops * (1.0 - _behind(results.run(id), row)) / rate
+        seconds[id] = row.flops * (1.0 - _completed_share(results.run(id), row)) / rate
     return seconds
 
 
@@ -278,8 +278,8 @@ def _rate_on(plan: Plan, row: PlanRow, gpu: GPU) -> float:
     return row.flops_per_step / seconds_per_step(row.row.config, row.V, lengths, gpu)
 
 
-def _behind(folder: RunFolder, row: PlanRow) -> float:
-    """The share of a run's steps that are made."""
+def _completed_share(folder: RunFolder, row: PlanRow) -> float:
+    """The completed share of a run's steps, 0 to 1."""
     progress = read_progress(folder)
     step = progress.step if progress else None
     return min(1.0, step / row.steps) if step and row.steps else 0.0

@@ -73,7 +73,7 @@ class Power:
 
     @property
     def text(self) -> str:
-        """One sentence: what the study's seeds find, and what other numbers of seeds would."""
+        """One sentence: the difference that the study's seeds find, and the ones that other numbers of seeds would."""
         digits, title = self.metric.digits, self.metric.title
         if not self.sd:
             return (

@@ -155,7 +155,7 @@ class ProgressReader:
             for row in found
         )
         states, reports = _by_run(self.study, rows)
-        share, left = self._work(states, reports)
+        share, left = self._estimate(states, reports)
         return StudyProgress(self.study, rows, states, share, left, _memory(states, reports))
 
     def _row(self, row: Row) -> RowProgress:
@@ -219,33 +219,33 @@ class ProgressReader:
     def _evaluated(self, id: str) -> dict[int, float]:
         return self.evaluations.setdefault(id, _Evaluations()).update(self.results.run(id))
 
-    def _work(self, states: dict[str, State], reports: dict[str, Progress]) -> tuple[float, float | None]:
+    def _estimate(self, states: dict[str, State], reports: dict[str, Progress]) -> tuple[float, float | None]:
         """(Share of the work that is done, seconds until the end)."""
         rows = {id: row for id, (row, _) in self.plan.runs.items() if id in states}
         # Without a last step a run has no total of FLOPs, and every run then counts the same.
         known = all(row.flops is not None for row in rows.values())
         work = {id: (row.flops or 1.0) if known else 1.0 for id, row in rows.items()}
-        done = {id: work[id] * self._behind(id, rows[id], states[id], reports.get(id)) for id in work}
+        done = {id: work[id] * self._completed_share(id, rows[id], states[id], reports.get(id)) for id in work}
         left = {id: work[id] - done[id] for id in work}
-        total, behind = sum(work.values()), sum(done.values())
+        total, completed = sum(work.values()), sum(done.values())
         devices = {report.device for id, report in reports.items() if states[id] == "running"}
         if "running" not in states.values():
             self.first = None
-            return behind / total, None
+            return completed / total, None
         now, first = time.monotonic(), self.first
         if first is None and any(states[id] == "running" and report.step for id, report in reports.items()):
-            self.first = first = (now, behind)  # starting workers takes seconds that say nothing about their pace
-        if first and now - first[0] >= PACE_SECONDS and behind - first[1] > PACE_SHARE * total / len(work):
-            return behind / total, sum(left.values()) * (now - first[0]) / (behind - first[1])
+            self.first = first = (now, completed)  # starting workers takes seconds that say nothing about their pace
+        if first and now - first[0] >= PACE_SECONDS and completed - first[1] > PACE_SHARE * total / len(work):
+            return completed / total, sum(left.values()) * (now - first[0]) / (completed - first[1])
         precisions = {id: precision_here(row.row.config) for id, row in rows.items()}
         if not known or any(left[id] and precisions[id] not in self.rates for id in left):
-            return behind / total, None
+            return completed / total, None
         # The rate of a CPU counts all its cores, the rate of a GPU only itself.
         at_once = sum(str(device).startswith("cuda") for device in devices) or 1
-        return behind / total, sum(left[id] / self.rates[precisions[id]] for id in left if left[id]) / at_once
+        return completed / total, sum(left[id] / self.rates[precisions[id]] for id in left if left[id]) / at_once
 
-    def _behind(self, id: str, row: PlanRow, state: State, report: Progress | None) -> float:
-        """The share of a run that is done; 1 if nothing more will be done."""
+    def _completed_share(self, id: str, row: PlanRow, state: State, report: Progress | None) -> float:
+        """The completed share of a run, 0 to 1; 1 also for a failed or diverged run, which needs no more work."""
         if state in ENDED or self.results.run(id).result.exists():
             return 1.0
         step, steps = report.step if report else None, row.steps

@@ -180,7 +180,7 @@ def publish(table: Table, results: Results, folder: Path | None = None) -> list[
         folder: to write to; None for the study's folder in the results root.
 
     Raises:
-        StoreError: the folder is a symbolic link, or has a folder in the place of a file.
+        StoreError: the folder is a symbolic link, or has a folder in place of a file.
     """
     study = table.study
     folder = folder or results.study(study.name)

@@ -42,28 +42,10 @@ def execution_of(folder: RunFolder, job: Job, config: RowConfig, training: str, 
         OtherDevice: the run began on another kind of device, whose random state cannot be used here.
         StoreError: the run began on other data.
     """
-    # Without the index: a run may resume on any GPU of the kind.
-    kind, device = job.device.partition(":")[0], visible_device(job.device, job.devices)
+    kind = _kind(job)
     execution = _begun(folder, log)
     if execution is None:
-        precision = precision_on(device, config.precision)
-        execution = Execution(
-            training=training,
-            device=kind,
-            threads=job.threads,
-            micro_batch_tokens=config.micro_batch_tokens or job.micro_batch_tokens,
-            halvings=int(job.halve_micro_batch),
-            precision=precision,
-            deterministic=config.deterministic,
-            parts=len(job.devices),
-        )
-        execution.write(folder.execution)
-        provenance(str(device), job.threads, precision, len(job.devices)).write(folder.provenance)
-        log.info("matrix products in %s on %s", precision, device_name(str(device)))
-        note = precision_note(config.precision, kind, has_bf16(device))
-        if note is not None:
-            log.warning(note)
-        return execution
+        return _new_execution(folder, job, config, training, log)
     if execution.training != training:
         raise StoreError(
             f"{folder.path}: the training data has changed since this run began (text {execution.training}, now "
@@ -88,6 +70,34 @@ def execution_of(folder: RunFolder, job: Job, config: RowConfig, training: str, 
         execution = execution.halved()
         execution.write(folder.execution)
         log.warning("the system ran out of memory: micro-batches of %d tokens from here", execution.fitting_tokens)
+    return execution
+
+
+def _kind(job: Job) -> str:
+    """`cpu` or `cuda`, without the index: a run may resume on any GPU."""
+    return job.device.partition(":")[0]
+
+
+def _new_execution(folder: RunFolder, job: Job, config: RowConfig, training: str, log: logging.Logger) -> Execution:
+    """Choose how a run is executed from now on, and record it with the provenance."""
+    device = visible_device(job.device, job.devices)
+    precision = precision_on(device, config.precision)
+    execution = Execution(
+        training=training,
+        device=_kind(job),
+        threads=job.threads,
+        micro_batch_tokens=config.micro_batch_tokens or job.micro_batch_tokens,
+        halvings=int(job.halve_micro_batch),
+        precision=precision,
+        deterministic=config.deterministic,
+        parts=len(job.devices),
+    )
+    execution.write(folder.execution)
+    provenance(str(device), job.threads, precision, len(job.devices)).write(folder.provenance)
+    log.info("matrix products in %s on %s", precision, device_name(str(device)))
+    note = precision_note(config.precision, execution.device, has_bf16(device))
+    if note is not None:
+        log.warning(note)
     return execution
 
 

@@ -18,7 +18,7 @@ import torch
 from ablate.errors import Interrupted
 from ablate.kernels import ranks as collectives
 from ablate.kernels.device import visible_device
-from ablate.kernels.ranks import among
+from ablate.kernels.ranks import use_ranks
 from ablate.run.job import Command, RankStart
 from ablate.run.pipeline import RunInputs
 from ablate.run.ranks import use_loopback
@@ -52,7 +52,7 @@ def _follow(start: RankStart) -> None:
     use_loopback()
     device = visible_device(job.devices[start.rank], job.devices)
     inputs = RunInputs.of(job)
-    with among(collectives.join(collectives.open_store(start.port), start.rank, start.size, device)) as ranks:
+    with use_ranks(collectives.join(collectives.open_store(start.port), start.rank, start.size, device)) as ranks:
         while True:
             command = Command(**ranks.exchange(None)[0])
             inputs = inputs.on(device, command.execution)

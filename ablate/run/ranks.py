@@ -2,7 +2,7 @@
 
 The first process holds the lease, writes all files, and is the one that an executor knows. The others end when it
 does, because their standard input ends. If one of them dies, the first process ends in the same way: a collective
-operation would wait for the dead one for ever, and the executor's rules for a worker that died apply.
+operation would wait for the dead one forever, and the executor's rules for a worker that died apply.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 
 from ablate.interpreter import python_command
 from ablate.kernels import ranks as collectives
-from ablate.kernels.ranks import ONLY_RANK, Ranks, among
+from ablate.kernels.ranks import ONLY_RANK, Ranks, use_ranks
 from ablate.run.job import Command, Job, RankStart
 
 FOLLOWER = python_command("ablate.run.follower")
@@ -56,7 +56,7 @@ def group_of(job: Job, size: int, device: torch.device, log: logging.Logger) -> 
     store = collectives.open_store()
     followers = _Followers([RankStart(job=job, rank=i, size=size, port=store.port) for i in range(1, size)], log)
     try:
-        with among(collectives.join(store, 0, size, device)) as ranks:
+        with use_ranks(collectives.join(store, 0, size, device)) as ranks:
             log.info("%d processes work on this run", size)
             yield Group(ranks)
     except RuntimeError:
@@ -103,7 +103,7 @@ class _Followers:
         for rank, process in enumerate(self.processes, 1):
             code = process.poll()
             if code is not None and not self.closing.is_set():
-                self.log.error("rank %d has ended with exit code %d; the others end, too", rank, code)
+                self.log.error("rank %d has ended with exit code %d; the others end too", rank, code)
                 if code < 0:
                     os.kill(os.getpid(), -code)
                     time.sleep(POLL_SECONDS)  # the signal may be one that is ignored

@@ -1,9 +1,12 @@
 """Verdict on each row: worse or better than base, as good as base within a margin, or not known.
 
 Two sources of noise are added in one variance: another seed gives another score, and other test sentences give another
-score. A row is worse or better if its difference is significant (1) with the variance over seeds that the rows share,
-or the row's own if that is larger, after Holm's correction over all rows of the study, and (2) with the variance of the
-row's own seeds alone, uncorrected. (1) has many degrees of freedom; (2) protects rows that are noisier than others.
+score. A row is worse or better if its difference passes two tests:
+
+1. with the variance over seeds that the rows share, or the row's own if that is larger, after Holm's correction over
+   all rows of the study; it has many degrees of freedom;
+2. with the variance of the row's own seeds alone, uncorrected; it protects rows that are noisier than others.
+
 A study with looks is judged at each of them at a part of the level (`ablate.stats.looks`), and its rows stay settled.
 docs/verdict.md gives the formulas, and benchmarks/verdicts.py the error and power of this rule.
 """

@@ -125,7 +125,7 @@ def verified_weights(checkpoint: Checkpoint) -> Path:
 def newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     """The newest checkpoint that can be resumed, and a line for each newer one that cannot.
 
-    A damaged checkpoint is quarantined. An unreadable one stays, because the disk may give it up later.
+    A damaged checkpoint is quarantined. An unreadable one stays, because a later read may succeed.
 
     Raises:
         StoreError: none can be read. Starting over would discard checkpoints that may still be good.

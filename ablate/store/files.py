@@ -24,8 +24,8 @@ _BLOCK = 1 << 20
 _CHECK = b',\n "check": "'
 _SEAL = re.compile(rb'([0-9a-f]{64})"\n}\n')
 _NO_FILE = {
-    errno.EISDIR: "a folder in the place of a file",
-    errno.ENOTDIR: "a file in the place of its folder",
+    errno.EISDIR: "a folder in place of a file",
+    errno.ENOTDIR: "a file in place of its folder",
     errno.ELOOP: "a link that leads to itself",
 }
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}  # file systems without hard links
@@ -114,7 +114,7 @@ def read_bytes(path: Path) -> bytes | None:
     """Read a file; None if it does not exist.
 
     Raises:
-        Damaged: something else has its name: a folder, a link to itself, or a file in the place of its folder.
+        Damaged: the path is not a file: a folder, a link to itself, or inside of a file in place of its folder.
         StoreError: the file cannot be read.
     """
     try:
@@ -207,7 +207,7 @@ def verify(path: Path, expected: str) -> None:
 
 
 def quarantine(path: Path) -> None:
-    """Rename a damaged file or folder to `<name>.damaged`, for a person to look at; `ablate clean` removes it."""
+    """Rename a damaged file or folder to `<name>.damaged`, so that it can be inspected; `ablate clean` removes it."""
     aside = path.with_name(f"{path.name}.damaged")
     # A folder cannot be renamed to the name of one that is not empty: an earlier damaged one goes.
     remove(aside)

@@ -7,7 +7,7 @@ results/<study>/jobs/<id>/
   pilots/<name>.json     last report of each pilot
   logs/                  output of the pilots and of the closing job
   stop                   exists if the pilots are to save and leave
-  closed.json            written by the closing job when nothing follows it
+  closed.json            written at the end of the job, when no further submission follows
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class PilotReport(ProcessMark):
 
 
 class JobEnd(Record):
-    """closed.json: why nothing follows."""
+    """closed.json: the end of a job, and its reason."""
 
     reason: str
     time: float
@@ -167,7 +167,7 @@ class JobFolder:
 
     @property
     def closed(self) -> Path:
-        """Why nothing follows: a `JobEnd`."""
+        """The end of the job and its reason: a `JobEnd`."""
         return self.path / "closed.json"
 
     def submission(self, number: int) -> Path:
@@ -211,11 +211,11 @@ class JobFolder:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing follows any more."""
+        """Whether the job has ended: no further submission follows."""
         return self.closed.exists()
 
     def read_end(self) -> JobEnd | None:
-        """Why nothing follows; None while something may."""
+        """The end of the job; None if a further submission may follow."""
         return JobEnd.read(self.closed)
 
     def request_stop(self, reason: str) -> None:
@@ -223,7 +223,7 @@ class JobFolder:
         write_bytes(self.stop, f"{reason}\n".encode())
 
     def close(self, reason: str) -> None:
-        """Record that nothing follows; the first reason is kept."""
+        """Record the end of the job; the first reason is kept."""
         try:
             JobEnd(reason=reason, time=time.time()).write(self.closed, once=True)
         except FileExistsError:
@@ -237,7 +237,7 @@ def jobs_of(results: Results, study: str) -> list[JobFolder]:
 
 
 def open_jobs(results: Results, study: str) -> list[JobFolder]:
-    """The jobs of a study that may still do something."""
+    """The jobs of a study that have not ended."""
     return [job for job in jobs_of(results, study) if not job.is_closed]
 
 

@@ -121,7 +121,11 @@ class RunFolder:
         return self.path, self.checkpoints, self.predictions("").parent, self.scores("").parent
 
     def make_room(self) -> list[Path]:
-        """Quarantine whatever has the name of a file or folder of this run and is none; returns those paths."""
+        """Quarantine a folder in place of a file of this run, and a file in place of a folder.
+
+        Returns:
+            The paths that were quarantined.
+        """
         folders = (self.path, self.checkpoints, self.predictions("").parent, self.scores("").parent, self.sources)
         files = (self.run, self.execution, self.provenance, self.metrics, self.progress, self.failure, self.log,
                  self.lease, self.result)  # fmt: skip

@@ -29,7 +29,7 @@ class Lease:
     """A contender for one lease file. Keep the object between tries: it measures how long the holder is silent."""
 
     def __init__(self, path: Path, term: float | None = None) -> None:
-        """Prepare to take a lease; `term` is in seconds, None for that of all runs."""
+        """Prepare to take a lease; `term` is in seconds, None for the default."""
         self.term = TERM_SECONDS if term is None else term
         # The lease is the process's, whichever of its threads takes, checks or releases it.
         self._lease = SoftFileLease(
@@ -55,7 +55,7 @@ class Lease:
         return True
 
     def _remove_empty(self) -> None:
-        """Remove a file that has been empty for the whole term, since the library would wait for ever.
+        """Remove a file that has been empty for the whole term, since the library would wait forever.
 
         A kill between creating the file and its first byte leaves one.
         """

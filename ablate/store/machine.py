@@ -51,7 +51,7 @@ def cores() -> int:
     """Number of cores that this process may use: by its affinity, its control groups, and its job on a cluster."""
     # Not cpu_count() alone: taskset, Slurm and containers allow fewer cores than the machine has.
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min([allowed, *_cpu_quotas(), *_numbers("SLURM_CPUS_ON_NODE", CPUS_VARIABLE)]))
+    return max(1, min([allowed, *_cpu_quotas(), *_limits_in("SLURM_CPUS_ON_NODE", CPUS_VARIABLE)]))
 
 
 def memory() -> int:
@@ -59,15 +59,15 @@ def memory() -> int:
     import psutil
 
     limits = [int(text) for text in _cgroup_texts("memory.max", "memory", "memory.limit_in_bytes") if text.isdecimal()]
-    megabytes = _numbers("SLURM_MEM_PER_NODE")
+    megabytes = _limits_in("SLURM_MEM_PER_NODE")
     if not megabytes:
-        megabytes = [each * cores() for each in _numbers("SLURM_MEM_PER_CPU")]
-    limits += [*(each << 20 for each in megabytes), *_numbers(MEMORY_VARIABLE)]
+        megabytes = [each * cores() for each in _limits_in("SLURM_MEM_PER_CPU")]
+    limits += [*(each << 20 for each in megabytes), *_limits_in(MEMORY_VARIABLE)]
     return min([int(psutil.virtual_memory().total), *limits])
 
 
 def count_oom_kills() -> int | None:
-    """Number of processes that the system has killed for want of memory in this process's control group.
+    """Number of processes in this process's control group that the system has killed because memory was short.
 
     None if the system does not say. Without control groups, kills on the whole machine are counted.
     """
@@ -87,8 +87,8 @@ def _counter(path: Path, name: str) -> int | None:
     return next((int(line.split()[1]) for line in lines if line.startswith(f"{name} ")), None)
 
 
-def _numbers(*variables: str) -> list[int]:
-    """The values of variables, without which there is no limit; Slurm's 0 stands for the whole node."""
+def _limits_in(*variables: str) -> list[int]:
+    """Limits in environment variables: no limit if a variable is unset, or 0, with which Slurm means the whole node."""
     texts = [os.environ.get(variable, "") for variable in variables]
     return [int(text) for text in texts if text.isdecimal() and int(text)]
 

@@ -213,12 +213,12 @@ class Failure(Record):
     hosts: tuple[str, ...] = ()
 
     def may_succeed_on(self, host: str) -> bool:
-        """Whether the cause may be the hosts so far, and not the run."""
+        """Whether this host may succeed: the failures so far may be the fault of other hosts rather than of the run."""
         return self.may_succeed_elsewhere and (self.killed or host not in self.hosts)
 
     @property
     def may_succeed_elsewhere(self) -> bool:
-        """Whether a host that has not tried the run would try it."""
+        """Whether a host that has not tried the run yet would repeat it."""
         return self.killed or len(self.hosts) < MAX_FAILED_HOSTS
 
 

@@ -51,7 +51,7 @@ _RESERVED = ("runs", "corpora")  # folders of the results root
 
 
 def folded(name: str) -> str:
-    """A name as file systems compare it that ignore case, and spaces and dots at the end."""
+    """A name as some file systems compare it: without case, and without spaces and dots at its end."""
     return name.rstrip(" .").casefold()
 
 
@@ -158,11 +158,7 @@ class _Reader:
         if task and data and base_is_valid:
             self.check_task(task, data, rows, sections["data"])
         if not self.errors:
-            if looks and all(row.is_base for row in rows):
-                self.report(looks.mark, "looks: the study has no row to judge; list the seeds instead, as in [1, 2, 3]")
-            runs = len(rows) * len(seeds)
-            if runs > MAX_RUNS:
-                self.report(sections["seeds"].mark, f"makes {runs:,} runs; a study can have at most {MAX_RUNS:,}")
+            self.check_seeds(rows, seeds, looks, sections)
         # Settings are resolved up to here although some are invalid, so that all errors are reported at once.
         if self.errors or task is None or data is None:
             raise StudyError(*self.error_lines())
@@ -183,6 +179,16 @@ class _Reader:
             looks=looks,
             notes=tuple(self.notes()),
         )
+
+    def check_seeds(
+        self, rows: Sequence[Row], seeds: Sequence[int], looks: Looks | None, sections: Mapping[str, Node]
+    ) -> None:
+        """Report looks without a row to judge, and too many runs."""
+        if looks and all(row.is_base for row in rows):
+            self.report(looks.mark, "looks: the study has no row to judge; list the seeds instead, as in [1, 2, 3]")
+        runs = len(rows) * len(seeds)
+        if runs > MAX_RUNS:
+            self.report(sections["seeds"].mark, f"makes {runs:,} runs; a study can have at most {MAX_RUNS:,}")
 
     def notes(self) -> Iterator[str]:
         """Yield a line for each kind of rows that add nothing to the study, at the first of them."""
@@ -402,7 +408,7 @@ class _Reader:
 
     @staticmethod
     def with_changes(row: Row, first: Row) -> Row:
-        """A base of a further size shows what it changes in the first."""
+        """A base of a further size, with its changes from the first base; any other row unchanged."""
         return replace(row, changed=changes(row.config, first.config)) if row.is_base else row
 
     def read_rows(

@@ -164,7 +164,7 @@ class Study:
         }
 
     def _task_of(self, row: Row) -> str:
-        # A row that waits has no configuration, but needs ids that no training has.
+        # The configuration of a row that awaits tuning is not known: its provisional ids must belong to no training.
         return f"{self.task_name} after tuning {row.label}" if row.awaits_tuning else self.task_name
 
     @cached_property

@@ -112,7 +112,7 @@ class Tuning:
         """Mean over the grid of min(loss, ln V), less the smallest loss, in nats per token; None until it is known.
 
         Source: Wortsman et al., "Small-scale proxies for large-scale Transformer training instabilities" (2023),
-        arXiv 2309.14322, with the loss of uniform predictions in the place of the loss at initialization. A candidate
+        arXiv 2309.14322, with the loss of uniform predictions in place of the loss at initialization. A candidate
         that diverged counts as ln V.
         """
         if not self.losses:

@@ -51,7 +51,7 @@ class Parsing(SequenceToSequence):
         """Perplexity follows from the study; the scores of trees have signatures."""
         if metric.name == PPL.name:
             sizes = ", ".join(str(V) for V in vocab_sizes)
-            return f"per symbol of the linearised trees, dev={data.dev}, V={sizes}, plain negative log-likelihood"
+            return f"per symbol of the linearized trees, dev={data.dev}, V={sizes}, plain negative log-likelihood"
         return None
 
     def as_read(self, text: str) -> str:

@@ -91,7 +91,7 @@ class SavingThread:
         return (self._pending is None or self._pending.done()) and self.saver.is_due_by_clock
 
     def save(self, make: Callable[[], Snapshot]) -> None:
-        """Write the checkpoint that `make` serializes. What it reads must not change any more in the background.
+        """Write the checkpoint that `make` serializes. The tensors that it reads must not change meanwhile.
 
         Raises:
             OSError: as `CheckpointSaver.save`, in the background for the save before.

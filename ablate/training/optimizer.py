@@ -29,7 +29,7 @@ Update = Callable[[Mapping[str, nn.Parameter], dict[str, State], float, float], 
 
 @dataclass(frozen=True)
 class Group:
-    """Parameters by name that share an update rule, a weight decay, and the first state of a parameter."""
+    """Parameters by name that share an update rule, a weight decay, and a function for the initial state."""
 
     parameters: dict[str, nn.Parameter]
     update: Update

@@ -50,7 +50,7 @@ def test_every_head_has_a_map_of_its_weights_in_which_masked_keys_are_white():
         assert (image.norm.vmin, image.norm.vmax) == (0, 1)
 
 
-def test_columns_are_labelled_under_every_map_and_rows_at_the_first_of_a_line():
+def test_columns_are_labeled_under_every_map_and_rows_at_the_first_of_a_line():
     named = [[text.get_text() for text in axes.texts] for axes in panels(draw_weights(WEIGHTS, RUN))]
     rows = ["_a", "$\\frac", "$_{x", "</s>"]
     assert named[:3] == [rows + rows, rows, rows]

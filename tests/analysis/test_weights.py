@@ -129,7 +129,7 @@ def pieces(run, text):
     return tuple(tokenizer.pieces(tokenizer.encode([text])[0]))
 
 
-def test_rows_and_columns_are_labelled_with_the_pieces_that_the_model_reads(run):
+def test_rows_and_columns_are_labeled_with_the_pieces_that_the_model_reads(run):
     source, target = (*pieces(run, SENTENCE), "</s>"), ("<s>", *pieces(run, TRANSLATION))
     seen = look(run)
     assert (seen.source, seen.target, seen.is_one_sequence, seen.hidden) == (source, target, False, ())

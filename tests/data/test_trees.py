@@ -16,7 +16,7 @@ from ablate.data.trees import MAX_DEPTH, Leaf, Tree, leaves_of, linearized, norm
 from ablate.errors import DataError
 from tests.data.random_trees import random_tree, without_tags
 
-# A tree of the WSJ's form: an unlabelled root, function tags, traces, and several lines.
+# A tree of the WSJ's form: an unlabeled root, function tags, traces, and several lines.
 WSJ = """\
 ( (S
     (NP-SBJ-1 (NNP Ms.) (NNP Haag) )

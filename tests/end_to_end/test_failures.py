@@ -160,7 +160,7 @@ def test_a_terminal_shows_live_progress_and_then_a_table_of_its_width(copy):
 
 
 def test_run_decodes_damaged_translations_again_and_makes_room_for_files(copy, calm):
-    """A damaged translation, a result that is a folder, and a file in the place of a folder of scores."""
+    """A damaged translation, a result that is a folder, and a file in place of a folder of scores."""
     translations = sorted(copy.root.glob("runs/*/translations/*.txt"))
     translations[0].write_text("other text\n")
     run = copy.folder("A h=1")
@@ -172,7 +172,7 @@ def test_run_decodes_damaged_translations_again_and_makes_room_for_files(copy, c
     table = copy.ask("table")
     assert table.code == 0
     assert f"{translations[0]}: is damaged (its SHA-256 is not the one written); `ablate run` decodes it" in table.out
-    assert f"{run.result}: is damaged (a folder in the place of a file); `ablate run` makes it again" in table.out
+    assert f"{run.result}: is damaged (a folder in place of a file); `ablate run` makes it again" in table.out
     done = copy.run()
     assert (done.code, done.err) == (0, "")
     assert outcome(copy.root) == outcome(calm.root)

@@ -22,7 +22,7 @@ def test_a_linear_layer_with_an_activation_is_both_one_after_the_other(dtype, bi
 
 
 def test_torch_has_no_public_linear_layer_with_an_activation():
-    """If this fails, use that in the place of `linear_pointwise`."""
+    """If this fails, use that in place of `linear_pointwise`."""
     assert not {"activation", "pointwise", "post_op"} & set(inspect.signature(torch.nn.Linear.__init__).parameters)
     assert not [name for name in dir(F) if "linear" in name.lower() and ("relu" in name or "pointwise" in name)]
 
@@ -44,7 +44,7 @@ def test_relu_has_the_gradient_of_every_number_of_bf16():
 
 
 def test_torch_has_no_public_relu_backward_in_place():
-    """If this fails, use that in the place of `relu_backward_`."""
+    """If this fails, use that in place of `relu_backward_`."""
     assert not [name for name in dir(F) if "backward" in name and "relu" in name]
 
 
@@ -70,12 +70,12 @@ def test_a_tensor_reshaped_without_aliasing_may_be_modified_in_place():
 
 
 def test_a_view_may_not_be_changed_in_place_there():
-    """If this fails, use `view` in the place of `reshape_unaliased`."""
+    """If this fails, use `view` in place of `reshape_unaliased`."""
     out = Doubled.apply(normal(6, 5).requires_grad_(), lambda y, leading: y.view(*leading, -1))
     with pytest.raises(RuntimeError, match="view"):
         out.relu_()
 
 
 def test_torch_says_nothing_in_public_of_products_in_bf16():
-    """If this fails, use that in the place of the private names in `has_bf16_matmul`."""
+    """If this fails, use that in place of the private names in `has_bf16_matmul`."""
     assert not [name for name in dir(torch.backends.mkldnn) if "bf16" in name]

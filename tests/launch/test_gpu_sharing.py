@@ -1,4 +1,4 @@
-"""Several runs on a GPU: their number, by fake programs on PATH in the place of NVIDIA's."""
+"""Several runs on a GPU: their number, by fake programs on PATH in place of NVIDIA's."""
 
 import math
 import stat

@@ -43,7 +43,7 @@ def places():
 
 @pytest.fixture
 def refused(tmp_path, kept, places):
-    """The one line with which a class is refused in the place of this field, after its file and line."""
+    """The one line with which a class is refused in place of this field, after its file and line."""
 
     def line(field, source, error=StudyError, **fields):
         with pytest.raises(error) as caught:

@@ -5,7 +5,7 @@ import pytest
 from ablate.data.corpus import Corpus
 from ablate.page.page import page, samples
 from ablate.report.curves import curves_of
-from ablate.report.scoring import score_missing
+from ablate.report.missing_scores import score_missing
 from tests.report.fakes import CORPUS, SMALL, Fake, study_from
 
 # A sentence that would be markup, if the page let it.

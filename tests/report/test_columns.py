@@ -12,9 +12,9 @@ from rich.console import Console
 from ablate.config.decoding import DecodingConfig
 from ablate.formatting import millions, thousands
 from ablate.report.columns import LEAST_LABEL, paper_layout, terminal_layout
+from ablate.report.missing_scores import score_missing
 from ablate.report.render import as_json, comma_separated, markdown, print_rich
 from ablate.report.scores import Scores, spread
-from ablate.report.scoring import score_missing
 from ablate.store.records import Overlap
 from ablate.study import Selection, read_study
 from ablate.tasks import LanguageModel, MaskedLanguageModel

@@ -7,7 +7,7 @@ import pytest
 
 from ablate.config.metrics import TRANSLATION_METRICS
 from ablate.metrics import sacrebleu
-from ablate.report.scoring import score_missing
+from ablate.report.missing_scores import score_missing
 from ablate.stats.bootstrap import paired_bootstrap
 from ablate.stats.verdict import PairedScores, verdicts
 from tests.report.fakes import SMALL, Fake, study_from

@@ -223,7 +223,7 @@ def test_json_cut_anywhere_is_refused(tmp_path):
 
 
 def test_json_that_cannot_be_read_is_refused_in_one_line(tmp_path):
-    with pytest.raises(StoreError, match=r"is damaged \(a folder in the place of a file\)"):
+    with pytest.raises(StoreError, match=r"is damaged \(a folder in place of a file\)"):
         read_json(tmp_path)
 
 
@@ -292,7 +292,7 @@ def test_a_file_is_verified_by_its_hash_and_one_that_cannot_be_read_is_not_calle
     with pytest.raises(Damaged, match=line):
         verify(path, hashlib.sha256(b"").hexdigest())
     path.mkdir()
-    with pytest.raises(Damaged, match="a folder in the place of a file"):
+    with pytest.raises(Damaged, match="a folder in place of a file"):
         verify(path, "")
     monkeypatch.setattr(Path, "open", Failing(Path.open, 1, BROKEN))
     with pytest.raises(StoreError, match=f"^{path}: cannot be read: Input/output error$") as caught:

@@ -5,7 +5,7 @@ import numpy as np
 from ablate.tasks import PPL, DataConfig, Metric, SequenceToSequence
 
 
-class LabelledText(DataConfig):
+class LabeledText(DataConfig):
     """Sentences with a label: two columns of a table."""
 
     fields = ("text", "label")
@@ -15,7 +15,7 @@ class Classification(SequenceToSequence):
     """Read a sentence with the encoder, write its label with the decoder."""
 
     name = "classification"
-    data_config = LabelledText
+    data_config = LabeledText
     architectures = ("encoder-decoder",)
     model_metrics = (PPL,)
     prediction_metrics = (Metric("accuracy", "accuracy", more_is_better=True, digits=1, side="test"),)

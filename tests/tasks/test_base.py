@@ -14,7 +14,7 @@ from ablate.tasks import PPL, TASKS, DataConfig, LanguageModel, Metric, Score, S
 from ablate.tasks.base import TASK_FIELDS, Sample
 from ablate.tasks.helpers import PairBatch, collate, measure, pad, translate
 from tests.data.small import split_of_fields
-from tests.tasks.classification import Classification, LabelledText
+from tests.tasks.classification import Classification, LabeledText
 
 CPU = torch.device("cpu")
 SPLIT = split_of_fields(text=[[5, 6], [7] * 9, [8]], label=[[10, 11], [12] * 7, []])
@@ -59,7 +59,7 @@ def test_tasks_are_known_by_their_names_and_their_class_attributes_are_whole(tmp
         ({"model_metrics": [PPL]}, "model_metrics is not a tuple"),
         ({"default_metrics": "accuracy"}, "default_metrics is not a tuple"),
         ({"data_config": None}, "data_config is not a subclass of ablate.tasks.DataConfig"),
-        ({"data_config": LabelledText.model_construct()}, "data_config is not a subclass of ablate.tasks.DataConfig"),
+        ({"data_config": LabeledText.model_construct()}, "data_config is not a subclass of ablate.tasks.DataConfig"),
         ({"data_config": dict}, "data_config is not a subclass of ablate.tasks.DataConfig"),
         ({"data_config": type("One", (DataConfig,), {"fields": ("text",)})},
          "data_config has one text field; a SequenceToSequence task reads one and predicts another"),
@@ -157,7 +157,7 @@ def test_a_task_that_predicts_nothing_has_perplexity_alone(corpus):
         with pytest.raises(NotImplementedError, match=r"^Plain has no metric accuracy$"):
             call("accuracy", [], corpus)
     settings = {"corpus": "files", "train": "a", "dev": "b", "test": "c"}
-    assert isinstance(task.resolve_data(settings), LabelledText)
+    assert isinstance(task.resolve_data(settings), LabeledText)
 
 
 def test_a_pair_of_texts_is_read_and_predicted_in_the_order_of_the_data(corpus, monkeypatch):

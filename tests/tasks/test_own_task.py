@@ -124,7 +124,7 @@ def test_an_edit_of_it_makes_new_runs(folder, tmp_path):
     [
         ("classification:Classification", "translatoin", r'3:7|2:7: unknown task "translatoin"; did you mean'),
         ("classification:Classification", "classification:Clasification", "has no class Clasification"),
-        ("classification:Classification", "classification:LabelledText", "does not derive from"),
+        ("classification:Classification", "classification:LabeledText", "does not derive from"),
         ("vocab_size: 60", "vocab_size: 60, direction: en-de", 'unknown data field "direction"'),
         ("  h: 2\n", "  h: 2\n  architecture: decoder-only\n", "architecture=decoder-only does not work with task"),
         ("rows:", "metrics: [bleu]\nrows:", 'unknown metric "bleu"'),
@@ -151,7 +151,7 @@ def test_a_task_that_lacks_a_method_is_refused_when_the_study_is_read(folder, tm
     ("old", "new", "message"),
     [
         ('name = "classification"', "pass", "name is not a str"),
-        ("data_config = LabelledText", "pass", "data_config is not a subclass"),
+        ("data_config = LabeledText", "pass", "data_config is not a subclass"),
         (
             'default_metrics = ("accuracy",)',
             'default_metrics = ("acuracy",)',
@@ -181,7 +181,7 @@ def test_it_is_not_exported(trained, tmp_path):
     assert "Traceback" not in done.stderr
 
 
-def test_new_texts_are_labelled_by_translate(folder, trained):
+def test_new_texts_are_labeled_by_translate(folder, trained):
     study = folder / "colors.yaml"
     texts = "the house is red today\n\nthe car is blue today\n"
     done = ablate("translate", study, "base", "--results", trained, input=texts)

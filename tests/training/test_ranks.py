@@ -13,7 +13,7 @@ from ablate.config import DecodingConfig, resolve_row
 from ablate.data.batches import BatchOrder, divide, eval_batches
 from ablate.decoding.translate import BATCH_TOKENS, translate_ids
 from ablate.errors import Interrupted
-from ablate.kernels.ranks import ONLY_RANK, Ranks, among
+from ablate.kernels.ranks import ONLY_RANK, Ranks, use_ranks
 from ablate.metrics.bits_per_byte import collect_nats
 from ablate.metrics.masked_tokens import collect_scores
 from ablate.model import build
@@ -66,7 +66,7 @@ def together(size, work):
     def one(index):
         ranks = ThreadRanks(index, size, board) if size > 1 else ONLY_RANK
         try:
-            with among(ranks):
+            with use_ranks(ranks):
                 return work(ranks)
         except BaseException:
             board.barrier.abort()

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from ablate.metrics import sacrebleu
-from ablate.report.scoring import score_missing
+from ablate.report.missing_scores import score_missing
 from ablate.report.table import table_of
 from ablate.store.records import ScoreCache
 from ablate.store.score_cache import read_scores

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from ablate.config.language_data import NAMED_TEXTS, resolve_language_data, share_of
 from ablate.data import toy
 from ablate.data.prepare import prepare
-from ablate.data.streams import resolve_streams
+from ablate.data.stream_sources import resolve_streams
 from ablate.data.tokenizer import EOS, ByteTokenizer
 from ablate.errors import DataError
 from tests.data.hub_server import Hub
