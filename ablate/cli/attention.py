@@ -102,17 +102,17 @@ def command(
     from ablate.run.inference import attention_run
 
     opened = attention_run(folder, Results(results), torch_device(device), named)
-    among = attention_layers(opened.model, [one.value for one in kind or ()], layer or ())
+    selected = attention_layers(opened.model, [one.value for one in kind or ()], layer or ())
     if importance:
-        _importance(folder.id, _measure(opened, among, pairs), format, out or [])
+        _importance(folder.id, _measure(opened, selected, pairs), format, out or [])
     else:
-        _weights(folder.id, opened, among, sentence, translation, format, out or [])
+        _weights(folder.id, opened, selected, sentence, translation, format, out or [])
 
 
 def _weights(
     run: str,
     opened: LoadedRun,
-    among: list[AttentionLayer],
+    selected: list[AttentionLayer],
     sentence: str | None,
     translation: str | None,
     format: Format,
@@ -122,7 +122,7 @@ def _weights(
     from ablate.analysis import formats
     from ablate.analysis.weights import attention_weights
 
-    weights = attention_weights(opened, sentence, translation, among)
+    weights = attention_weights(opened, sentence, translation, selected)
     if out:  # before printing, which stops if the reader of a pipe exits
         from ablate.analysis.figures import draw_weights
 
@@ -168,7 +168,7 @@ def _print(format: Format, json: Callable[[], str], csv: Callable[[], str], rich
         print_data(json() if format is Format.json else csv())
 
 
-def _measure(opened: LoadedRun, among: list[AttentionLayer], pairs: int | None) -> Importances:
+def _measure(opened: LoadedRun, selected: list[AttentionLayer], pairs: int | None) -> Importances:
     """Measure the importance of heads; a terminal shows a progress bar."""
     from rich.progress import Progress
 
@@ -178,6 +178,6 @@ def _measure(opened: LoadedRun, among: list[AttentionLayer], pairs: int | None) 
     dev = dev if pairs is None else dev.first(pairs)
     console = new_console(err=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("passes over the dev split", total=count_passes(among))
+        task = progress.add_task("passes over the dev split", total=count_passes(selected))
         device = opened.model.output_matrix.device
-        return measure_importances(opened.task, opened.model, dev, device, among, lambda: progress.advance(task))
+        return measure_importances(opened.task, opened.model, dev, device, selected, lambda: progress.advance(task))

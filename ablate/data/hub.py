@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ablate.config.data import HubData
 from ablate.data.readers import SUFFIXES, suffix_of
 from ablate.errors import DataError, did_you_mean, listed
 from ablate.formatting import plural
@@ -197,6 +198,13 @@ class Repository:
             raise DataError(
                 f"{what}: the download was interrupted ({_first_line(error)}); run again to resume it"
             ) from None
+
+
+def repository_of(data: HubData | None, corpora: Path, log: Log) -> Repository | None:
+    """The data set that a study names, recorded beside its corpora; None if its splits are not on the Hub."""
+    if data is None:
+        return None
+    return Repository(data.repository, data.revision, corpora / DOWNLOADS, log, data.sha256)
 
 
 def _http_status(error: Any) -> str:

@@ -10,11 +10,10 @@ from ablate.config.data import CorpusConfig, HubData, TextFields
 from ablate.config.language_data import LanguageData
 from ablate.config.parsing_data import WSJ, WSJ_SECTIONS, ParsingData
 from ablate.data import toy
-from ablate.data.hub import DOWNLOADS, Repository
+from ablate.data.hub import Repository, repository_of
 from ablate.data.io import files_in, is_address, is_file, joined, missing
 from ablate.data.readers import SUFFIXES, suffix_of
-from ablate.data.remote import SACREBLEU, HubSplit, SacrebleuSet
-from ablate.data.sources import Aligned, Generated, Tables, TextSource, Treebank
+from ablate.data.sources import SACREBLEU, Aligned, Generated, HubSplit, SacrebleuSet, Tables, TextSource, Treebank
 from ablate.data.stream_sources import StreamSource, resolve_streams
 from ablate.errors import DataError, did_you_mean
 from ablate.store.corpora import remembered
@@ -38,8 +37,7 @@ def resolve_sources(
         DataError: splits are missing; one line for each.
     """
     hub = data.hub
-    records = corpora / DOWNLOADS
-    repository = Repository(hub.repository, hub.revision, records, log, hub.sha256) if hub is not None else None
+    repository = repository_of(hub, corpora, log)
     sources: dict[str, TextSource] = {}
     # A dict in place of a set, because it keeps the order. Dev and test may name the same missing file.
     faults: dict[str, None] = {}

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from ablate.config.data import HubData, TextFields
 from ablate.config.language_data import SAME_AS_DEV, LanguageData, share_of
 from ablate.data import toy
-from ablate.data.hub import DOWNLOADS, Repository
+from ablate.data.hub import Repository, repository_of
 from ablate.data.io import BLOCK, files_in, is_address, is_file, joined, missing, open_bytes, readable, signature
 from ablate.data.readers import SUFFIXES, read_values, suffix_of
 from ablate.errors import DataError, did_you_mean, listed
@@ -233,8 +233,7 @@ def resolve_streams(
         DataError: splits are missing; one line for each.
     """
     hub = data.hub
-    records = corpora / DOWNLOADS
-    repository = None if hub is None else Repository(hub.repository, hub.revision, records, log, hub.sha256)
+    repository = repository_of(hub, corpora, log)
     faults: dict[str, None] = {}
 
     def located(name: str, split: str) -> StreamSource | None:
