@@ -49,6 +49,11 @@ class Share:
     index: int
     of: int
 
+    def ordered(self, runs: list[str]) -> list[str]:
+        """The runs from another one on for each launcher, so that launchers do not meet at the same leases."""
+        first = self.index * len(runs) // self.of % max(1, len(runs))
+        return runs[first:] + runs[:first]
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -119,15 +124,10 @@ def launch(
     executor = executor_for(demand) if device == "cuda" and not shares_gpus else None
     corpora = prepare(study, results, log)
     missing = missing_runs(study, results, retry_failed, retry_elsewhere=share is not None)
-    if share:  # launchers that begin with different runs do not meet at the same leases
-        first = share.index * len(missing) // share.of % max(1, len(missing))
-        missing = missing[first:] + missing[:first]
+    if share:
+        missing = share.ordered(missing)
     for id in missing:
-        damage = damage_of(results.run(id)) or _damage(study, results, id)
-        if damage is not None:
-            # The rest of the message tells people to run the command that runs now.
-            fault, _, _ = damage.partition("; `ablate run` ")
-            log(f"{fault}; it is made again")
+        _log_damage(study, results, id, log)
         if not share:  # pilots must know the hosts on which a run has failed
             results.run(id).failure.unlink(missing_ok=True)  # a retried run has not failed yet
     if missing:
@@ -150,6 +150,15 @@ def launch(
 
         Scheduler(executor, job_for, results.run, outcome_of, watcher, control).run(missing)
     return outcome_of_launch(study, results)
+
+
+def _log_damage(study: Study, results: Results, id: str, log: Callable[[str], None]) -> None:
+    """Log that a damaged result or its predictions are made again."""
+    damage = damage_of(results.run(id)) or _damage(study, results, id)
+    if damage is not None:
+        # The rest of the message tells people to run the command that runs now.
+        fault, _, _ = damage.partition("; `ablate run` ")
+        log(f"{fault}; it is made again")
 
 
 def launch_stages(

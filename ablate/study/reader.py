@@ -443,13 +443,7 @@ class _Reader:
                 dropped += 1
                 continue
             rule = match if spec.match is None else spec.match.value
-            matched: Matched | None = None
-            if rule is None or data is None or rule.field in written:
-                config = self.resolve(settings, spec.mark, written=written)
-                if rule is not None and rule.field in written:
-                    self.report(written[rule.field].mark, f"{rule.field}: is chosen by match; remove it")
-            else:
-                config, matched = self.match(spec, rule, settings, written, base_config, data)
+            config, matched = self.configure(spec, rule, settings, written, base_config, data)
             row_label = f"{prefix}{spec.label}"
             if config is not None and row_label not in rows:
                 self.check_require(spec, config)
@@ -468,6 +462,23 @@ class _Reader:
             elif config is not None and spec.design is None:
                 self.repeated[row_label] = spec.mark
         return list(rows.values()), dropped
+
+    def configure(
+        self,
+        spec: RowSpec,
+        rule: Match | None,
+        settings: Mapping[str, Node],
+        written: Mapping[str, Node],
+        base: RowConfig,
+        data: CorpusConfig | None,
+    ) -> tuple[RowConfig | None, Matched | None]:
+        """Resolve a row, whose free field is chosen by `match` if it has a rule; (None, None) after an error."""
+        if rule is not None and data is not None and rule.field not in written:
+            return self.match(spec, rule, settings, written, base, data)
+        config = self.resolve(settings, spec.mark, written=written)
+        if rule is not None and rule.field in written:
+            self.report(written[rule.field].mark, f"{rule.field}: is chosen by match; remove it")
+        return config, None
 
     def match(
         self,

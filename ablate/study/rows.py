@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -81,6 +81,26 @@ def _expand_mapping(group: str, mapping: Node, report: Report, max_rows: int) ->
     if not isinstance(mapping.value, dict):
         report(mapping.mark, f"expected a mapping with {listed(WAYS)}; got {mapping.kind}")
         return []
+    way = _way_of(mapping, report)
+    if way is None:
+        return []
+    require, where = (_condition(mapping, name, report) for name in ("require", "where"))
+    match = Option(read_match(mapping.value["match"][1], report)) if "match" in mapping.value else None
+    is_tuned = _is_tuned(mapping, report)
+    if way in DESIGNS:
+        cells, design = expand_design(group, way, mapping, report, max_rows)
+        return [
+            RowSpec(group, cell.mark, cell.settings, require, where, match, is_tuned, cell.title, design)
+            for cell in cells
+        ]
+    return [
+        RowSpec(group, next(iter(settings.values())).mark, settings, require, where, match, is_tuned)
+        for settings in _expand_fields(way, mapping.value[way][1], report, max_rows)
+    ]
+
+
+def _way_of(mapping: Node, report: Report) -> str | None:
+    """The one key of a group that says how it makes rows; None after an error. Unknown keys are reported."""
     ways = [key for key in mapping.value if key in WAYS]
     options = (*OPTIONS, *(FRACTIONS if any(way in DESIGNS for way in ways) else ()))
     unknown = [(key, mark) for key, mark, _ in mapping.items() if key not in (*WAYS, *options)]
@@ -90,21 +110,15 @@ def _expand_mapping(group: str, mapping: Node, report: Report, max_rows: int) ->
         else:
             report(mark, unknown_name("key", key, (*WAYS, *options)))
     if unknown and not ways:
-        return []  # the unknown key is most likely the misspelt one
+        return None  # the unknown key is most likely the misspelt one
     if len(ways) != 1:
         report(mapping.mark, f"a group needs exactly one of the keys {listed(WAYS)}; got {len(ways) or 'none'}")
-        return []
-    require, where = (_condition(mapping, name, report) for name in ("require", "where"))
-    match = Option(read_match(mapping.value["match"][1], report)) if "match" in mapping.value else None
-    is_tuned = _is_tuned(mapping, report)
-    way = ways[0]
-    if way in DESIGNS:
-        cells, design = expand_design(group, way, mapping, report, max_rows)
-        return [
-            RowSpec(group, cell.mark, cell.settings, require, where, match, is_tuned, cell.title, design)
-            for cell in cells
-        ]
-    fields = mapping.value[way][1]
+        return None
+    return ways[0]
+
+
+def _expand_fields(way: str, fields: Node, report: Report, max_rows: int) -> Iterable[Settings]:
+    """The settings of each row that `each`, `zip`, `grid` or `set` makes; none after an error."""
     if not isinstance(fields.value, dict) or not fields.value:
         report(fields.mark, f'expected a mapping of fields under "{way}"; got {fields.kind}')
         return []
@@ -117,10 +131,7 @@ def _expand_mapping(group: str, mapping: Node, report: Report, max_rows: int) ->
     if count > max_rows:  # counted before any row is made, since a grid can be astronomically large
         report(fields.mark, f"makes {count:,} rows; a study can have at most {MAX_ROWS:,}")
         return []
-    return [
-        RowSpec(group, next(iter(settings.values())).mark, settings, require, where, match, is_tuned)
-        for settings in expand(valid)
-    ]
+    return expand(valid)
 
 
 def _each(fields: Settings) -> Iterator[Settings]:
