@@ -70,7 +70,8 @@ def command(
         typer.Option("--translation", metavar="TEXT", help="Target sentence.", show_default="the run's translation"),
     ] = None,
     importance: Annotated[
-        bool, typer.Option("--importance", help="Instead: how much the dev loss rises without each head.")
+        bool,
+        typer.Option("--importance", help="Show the rise of the dev loss without each head, instead of weights."),
     ] = False,
     pairs: Annotated[
         int | None, typer.Option("--pairs", min=1, metavar="N", help="With --importance: the first N dev items only.")

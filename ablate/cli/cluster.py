@@ -57,7 +57,7 @@ ProcessesPerRun = Annotated[
         min=1,
         max=1024,
         metavar="N",
-        help="The same on CPUs: processes that train each run together.",
+        help="Processes that train each run together on a CPU: 1, 2, 4 ...",
         show_default="1",
     ),
 ]

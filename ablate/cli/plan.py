@@ -64,7 +64,7 @@ def command(
         DeviceName | None,
         typer.Option(
             "--device",
-            help="Estimate time and memory on this machine's CPU, or on one such GPU (not measured).",
+            help="Estimate time and memory for this machine's CPU, or for one GPU of this model (not measured).",
             show_default="this machine",
         ),
     ] = None,
