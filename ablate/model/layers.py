@@ -9,8 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.kernels.device import on_gpu
-from ablate.kernels.dropout_add import dropout_add
-from ablate.kernels.dropout_add_norm import fused_dropout_add
+from ablate.kernels.dropout_add import dropout_add, fused_dropout_add
 from ablate.kernels.linear import linear
 from ablate.kernels.torch_internals import view_unaliased
 

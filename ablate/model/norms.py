@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.kernels.device import on_gpu
-from ablate.kernels.dropout_add_norm import fused_dropout_add_norm
+from ablate.kernels.dropout_add import fused_dropout_add_norm
 from ablate.model.layers import Dropout
 
 EPS = 1e-6

@@ -6,7 +6,7 @@ import torch
 from ablate.config import resolve_row
 from ablate.data.batches import collate
 from ablate.decoding import beam_search
-from ablate.kernels import cross_entropy, device, dropout_add_norm
+from ablate.kernels import cross_entropy, device, dropout_add
 from ablate.kernels.cross_entropy import smoothed_cross_entropy
 from ablate.metrics.perplexity import perplexity_of
 from ablate.model import build
@@ -69,7 +69,7 @@ def test_compiled_functions_give_the_values_of_their_references(rows):
     words = torch.randint(-32768, 32768, x.shape, device=GPU).to(torch.int16)
     weight, bias = (torch.randn(64, device=GPU).requires_grad_() for _ in range(2))
     args = residual, x, words, 6554, weight, bias, 1e-6
-    torch.testing.assert_close(dropout_add_norm.fused_dropout_add_norm(*args), dropout_add_norm.dropout_add_norm(*args))
+    torch.testing.assert_close(dropout_add.fused_dropout_add_norm(*args), dropout_add.dropout_add_norm(*args))
     logits, targets = torch.randn(rows * 10, 512, device=GPU).bfloat16(), torch.randint(500, (rows * 10,), device=GPU)
     found = cross_entropy.fused_loss_and_gradient(logits, targets, 500, 0.1)
     expected = cross_entropy.loss_and_gradient(logits, targets, 500, 0.1)

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ablate.kernels import cross_entropy, device, dropout_add_norm
+from ablate.kernels import cross_entropy, device, dropout_add
 from ablate.kernels.cross_entropy import loss_and_gradient
 from ablate.kernels.dropout_add import dropout_add as dropout_add_of_cpu
 from ablate.model import layers, norms
@@ -25,7 +25,7 @@ def tensors(dtype=torch.float64):
 @pytest.mark.parametrize("dropped", [1, 6554, 40_000, 65_535])
 def test_values_and_gradients_are_those_of_plain_torch_in_double(dropped):
     residual, x, weight, bias, words = tensors()
-    found = dropout_add_norm.dropout_add_norm(residual, x, words, dropped, weight, bias, 1e-6)
+    found = dropout_add.dropout_add_norm(residual, x, words, dropped, weight, bias, 1e-6)
     mask = torch.tensor([float(word + 32768 >= dropped) for word in words.flatten().tolist()]).view(SHAPE).double()
     expected = F.layer_norm(residual + x * mask / (1 - dropped / 65536), (D,), weight, bias, 1e-6)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
@@ -38,17 +38,17 @@ def test_values_and_gradients_are_those_of_plain_torch_in_double(dropped):
 def test_the_sum_is_that_of_the_cpus_kernel():
     residual, x, _, _, words = tensors(torch.float32)
     mask = (words >= 6554 - 32768).float()
-    found = dropout_add_norm.dropout_add(residual, x, words, 6554)
+    found = dropout_add.dropout_add_words(residual, x, words, 6554)
     torch.testing.assert_close(found, dropout_add_of_cpu(residual, x, mask, 65536 / (65536 - 6554)))
 
 
 def test_an_output_in_bf16_is_added_in_fp32_and_gets_a_gradient_in_bf16():
     residual, x, weight, bias, words = tensors(torch.float32)
     low = x.detach().bfloat16().requires_grad_()
-    out = dropout_add_norm.dropout_add_norm(residual, low, words, 6554, weight, bias, 1e-6)
+    out = dropout_add.dropout_add_norm(residual, low, words, 6554, weight, bias, 1e-6)
     assert out.dtype == torch.float32
     assert torch.autograd.grad(out.sum(), low)[0].dtype == torch.bfloat16
-    whole = dropout_add_norm.dropout_add_norm(residual, low.float(), words, 6554, weight, bias, 1e-6)
+    whole = dropout_add.dropout_add_norm(residual, low.float(), words, 6554, weight, bias, 1e-6)
     assert torch.equal(out, whole)
 
 
@@ -72,7 +72,7 @@ def test_all_functions_are_traced_whole_and_once_for_all_shapes():
     """As on a GPU, but run by torch's operators one by one: a break in the graph or a second trace would raise."""
     with torch._dynamo.config.patch(error_on_recompile=True):
         compiled = [torch.compile(function, dynamic=True, fullgraph=True, backend="aot_eager") for function in
-                    (dropout_add_norm.dropout_add_norm, dropout_add_norm.dropout_add, loss_and_gradient)]  # fmt: skip
+                    (dropout_add.dropout_add_norm, dropout_add.dropout_add_words, loss_and_gradient)]  # fmt: skip
         for B in (2, 3, 5):
             x, residual = torch.randn(B, B + 4, D), torch.randn(B, B + 4, D)
             words = Dropout(0.1, torch.Generator()).draw(x)
@@ -80,8 +80,8 @@ def test_all_functions_are_traced_whole_and_once_for_all_shapes():
             args = x.requires_grad_(), residual.requires_grad_(), words, 6554
             out = compiled[0](*args, weight, bias, 1e-6)
             out.sum().backward()
-            torch.testing.assert_close(out, dropout_add_norm.dropout_add_norm(*args, weight, bias, 1e-6))
-            torch.testing.assert_close(compiled[1](*args), dropout_add_norm.dropout_add(*args))
+            torch.testing.assert_close(out, dropout_add.dropout_add_norm(*args, weight, bias, 1e-6))
+            torch.testing.assert_close(compiled[1](*args), dropout_add.dropout_add_words(*args))
             logits, targets = torch.randn(7 * B, 16, dtype=torch.bfloat16), torch.randint(13, (7 * B,))
             for one, other in zip(compiled[2](logits, targets, 13, 0.1), loss_and_gradient(logits, targets, 13, 0.1),
                                   strict=True):  # fmt: skip
