@@ -29,7 +29,7 @@ def given(whole):
 
 def test_every_table_format_works_with_and_without_cost_and_paper(given):
     for form, start in (
-        ("markdown", "Base reaches "), ("latex", "% Compiles"), ("html", "<figure"), ("csv", "row,"), ("json", "{"),
+        ("markdown", "- Base reaches "), ("latex", "% Compiles"), ("html", "<figure"), ("csv", "row,"), ("json", "{"),
     ):  # fmt: skip
         done = inside("table", *given, "--format", form)
         assert (done.code, done.err) == (0, "")
