@@ -218,16 +218,11 @@ def _score_multiplications(c: ModelConfig, heads: int) -> int:
 def checkpoint_bytes(config: RowConfig, vocab_size: int) -> int:
     """Bytes of one resumable checkpoint: weights and optimizer state."""
     count = parameters(config, vocab_size)
-    return BYTES * (count + optimizer_values_of(config, count))
+    return BYTES * (count + optimizer_values(config, count))
 
 
-def optimizer_values(config: RowConfig, vocab_size: int) -> int:
-    """Numbers in the optimizer state: two for each parameter in Adam, one in Muon, one or none in SGD."""
-    return optimizer_values_of(config, parameters(config, vocab_size))
-
-
-def optimizer_values_of(config: RowConfig, count: int) -> int:
-    """Numbers in the optimizer state of so many parameters."""
+def optimizer_values(config: RowConfig, count: int) -> int:
+    """Numbers in the optimizer state of `count` parameters: two each in Adam, one in Muon, one or none in SGD."""
     if config.optimizer == "sgd":
         return count if config.momentum_used else 0
     return 2 * count - (_hidden_matrices(config) if config.optimizer == "muon" else 0)
@@ -254,7 +249,7 @@ def run_bytes(config: RowConfig, vocab_size: int, generations: int) -> int:
     """Most bytes that one run takes on disk during training: resumable checkpoints and weights to average."""
     # Those that can be resumed have their weights already.
     averaged, count = max(0, config.average_checkpoints - generations), parameters(config, vocab_size)
-    return BYTES * (generations * (count + optimizer_values_of(config, count)) + averaged * count)
+    return BYTES * (generations * (count + optimizer_values(config, count)) + averaged * count)
 
 
 def steps(config: RowConfig, lengths: Lengths | None) -> int | None:
@@ -262,9 +257,8 @@ def steps(config: RowConfig, lengths: Lengths | None) -> int | None:
     ends = [config.train_steps] if config.train_steps is not None else []
     if config.epochs is not None and lengths is not None:
         lengths = _trained(config, lengths)
-        tokens = round(
-            config.train_fraction * lengths.longer_tokens
-        )  # approximate: the pairs of the share differ in length
+        # Approximate: the pairs of the share differ in length.
+        tokens = round(config.train_fraction * lengths.longer_tokens)
         ends.append(config.epochs * -(-tokens // config.batch_tokens))
     if not ends or (config.epochs is not None and lengths is None):
         return None

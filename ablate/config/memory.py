@@ -15,7 +15,7 @@ from ablate.config.cost import (
     feed_forward_weights,
     inner_width,
     key_and_value_weights,
-    optimizer_values_of,
+    optimizer_values,
     parameters,
     predicted_tokens,
 )
@@ -75,7 +75,7 @@ def peak_memory(
     P = BYTES * count
     gradients = P
     accumulation = gradients + activation_memory(config, vocab_size, micro_batch_tokens, device, length)
-    state = P + BYTES * optimizer_values_of(config, count)
+    state = P + BYTES * optimizer_values(config, count)
     if parts == 1:
         return state + accumulation
     # Branches of the gradient tree that are held while a part is computed.
@@ -98,9 +98,8 @@ def activation_memory(
     matrix, predicted = BYTES * vocab_size * c.d_model, round(predicted_tokens(c, n))
     chunk = min(LOGIT_CHUNK_TOKENS[device], predicted) * LOGIT_BYTES[f"{device} bf16" if bf16 else "fp32"] * vocab_size
     loss = matrix + chunk + (matrix // 2 if bf16 else 0)  # the gradient of the output matrix, and its copy in bf16
-    network = (
-        2 * n * inner_width(c) * kept.operand_bytes
-    )  # gradients of the inner layer, before and after the activation
+    # Gradients of the inner layer, before and after the activation.
+    network = 2 * n * inner_width(c) * kept.operand_bytes
     states = 2 * BYTES * predicted * c.d_model  # and their gradients
     return kept.total() + states + max(loss, 2 * matrix, network)
 
@@ -208,9 +207,8 @@ class _Kept:
         attention = ATTENTIONS.get(c.attention, Attention())
         if attention.kept:
             between = attention.kept(c, causal, self.length)
-            between += (
-                (c.n_kv_heads or c.n_heads) * c.d_v if self.gpu and not self.bf16 else 0
-            )  # V, see _pinned_by_views
+            if self.gpu and not self.bf16:
+                between += (c.n_kv_heads or c.n_heads) * c.d_v  # V, see _pinned_by_views
             return operand + BYTES * between + self.operand_bytes * c.n_heads * c.d_v
         positions = POSITIONAL_ENCODINGS.get(c.positional_encoding, PositionalEncoding())
         if not self._is_fused(causal, positions):

@@ -145,9 +145,8 @@ class Corpus:
             Damaged: the manifest differs from what was written.
             StoreError: the corpus does not exist or has another format.
         """
-        manifest = CorpusManifest.read(
-            folder / MANIFEST, FORMAT
-        )  # an older corpus cannot be converted without its text
+        # In this format only: an older corpus cannot be converted without its text.
+        manifest = CorpusManifest.read(folder / MANIFEST, FORMAT)
         if manifest is None:
             raise StoreError(f"{folder}: is not a prepared corpus")
         self.folder = folder

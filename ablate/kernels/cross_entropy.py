@@ -92,9 +92,8 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
             total = torch.zeros((), device=states.device)
             for rows in _chunks(targets):
                 target = targets[rows, None]  # (c, 1)
-                logits = to_logits.linear(to_logits.pack(states[rows]), weight)[: len(target)].to(
-                    states.dtype
-                )  # (c, V)
+                logits = to_logits.linear(to_logits.pack(states[rows]), weight)  # (c', V), perhaps with padding rows
+                logits = logits[: len(target)].to(states.dtype)  # (c, V)
                 # exp would overflow without it; the softmax does not change.
                 largest = logits.amax(1, keepdim=True)
                 expected = (1 - smoothing) * logits.gather(1, target)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ablate.config import RowConfig
-from ablate.config.cost import ASSUMED_LENGTH, BYTES, inner_width, optimizer_values_of, parameters
+from ablate.config.cost import ASSUMED_LENGTH, BYTES, inner_width, optimizer_values, parameters
 from ablate.config.memory import CPU_MICRO_BATCH, peak_memory
 from ablate.config.training import LOGIT_CHUNK_TOKENS, resolve_precision
 from ablate.config.variants import ACTIVATIONS, POSITIONAL_ENCODINGS, Activation, PositionalEncoding
@@ -170,7 +170,7 @@ def sizing_memory(config: RowConfig, vocab_size: int, micro_batch_tokens: int) -
     activations = micro_batch_tokens * (encoder * encoder_layer + sides * decoder * decoder_layer + 2 * 3 * d)
     loss = 2 * min(LOGIT_CHUNK_TOKENS["cpu"], micro_batch_tokens) * vocab_size + vocab_size * d
     copies = count * BYTES // 2 if resolve_precision(c.precision, "cpu", has_bf16=True) == "bf16" else 0
-    return BYTES * (2 * count + optimizer_values_of(c, count) + activations + loss) + copies
+    return BYTES * (2 * count + optimizer_values(c, count) + activations + loss) + copies
 
 
 def worker_environment(threads: int, devices: Sequence[str] = ("cpu",)) -> dict[str, str]:

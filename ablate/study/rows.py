@@ -101,7 +101,7 @@ def _expand_mapping(group: str, mapping: Node, report: Report, max_rows: int) ->
 
 def _way_of(mapping: Node, report: Report) -> str | None:
     """The one key of a group that says how it makes rows; None after an error. Unknown keys are reported."""
-    ways = [key for key in mapping.value if key in WAYS]
+    ways: list[str] = [key for key in mapping.value if key in WAYS]
     options = (*OPTIONS, *(FRACTIONS if any(way in DESIGNS for way in ways) else ()))
     unknown = [(key, mark) for key, mark, _ in mapping.items() if key not in (*WAYS, *options)]
     for key, mark in unknown:

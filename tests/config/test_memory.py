@@ -154,7 +154,7 @@ def test_the_peak_of_a_step_is_within_ten_percent(fields, vocab_size, precision)
         optimizer.step(1e-3)
     count = parameters(config, vocab_size)
     assert count == sum(parameter.numel() for parameter in network.parameters())
-    measured = alive.peak + 4 * (2 * count + optimizer_values(config, vocab_size))
+    measured = alive.peak + 4 * (2 * count + optimizer_values(config, count))
     assert peak_memory(config, vocab_size, B * T, length=T) == pytest.approx(measured, rel=0.1)
 
 
@@ -183,7 +183,7 @@ def test_the_sums_of_the_gradient_tree_are_counted(parts, processes):
             if tree is not None:
                 tree.add(torch.zeros(()))
     few, many = (peak_memory(config, 1000, tokens, parts=parts, processes=processes) for tokens in (1, 100_000))
-    state = 4 * (count + optimizer_values(config, 1000))
+    state = 4 * (count + optimizer_values(config, count))
     exchanged = {1: 1, 2: 2.5, 8: 2.75}[processes] if parts > 1 else 0
     assert few - state == pytest.approx(max(alive.peak, exchanged * 4 * count), rel=0.15)
     alone = peak_memory(config, 1000, 100_000) - state - 4 * count

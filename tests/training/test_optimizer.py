@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from ablate.config import resolve_row
-from ablate.config.cost import optimizer_values
+from ablate.config.cost import optimizer_values, parameters
 from ablate.model import build
 from ablate.training.optimizer import Optimizer
 
@@ -352,6 +352,6 @@ def test_the_state_is_as_large_as_foretold(settings, bytes_each, shape):
         parameter.grad = torch.ones_like(parameter)
     optimizer.step(0.1)
     kept = sum(value.numel() for key, value in optimizer.state().items() if not key.startswith("step/"))
-    assert kept == optimizer_values(config, 11)
+    assert kept == optimizer_values(config, parameters(config, 11))
     if bytes_each is not None:
         assert 4 * kept == bytes_each * sum(p.numel() for p in model.parameters())
