@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -75,6 +75,18 @@ class AttentionWeights:
         return [(name, "".join(some).replace("▁", " ").strip()) for name, some in pieces]
 
 
+class _Tokens(NamedTuple):
+    """The queries or the keys of an attention layer: token ids, and the function that gives their pieces."""
+
+    ids: list[int]
+    pieces: Callable[[list[int]], list[str]]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The piece of each token."""
+        return tuple(self.pieces(self.ids))
+
+
 def attention_weights(
     run: LoadedRun, sentence: str | None, translation: str | None, layers: Sequence[AttentionLayer]
 ) -> AttentionWeights:
@@ -104,27 +116,25 @@ def attention_weights(
     tokenizer = run.corpus.tokenizer
     target_pieces = tokenizer.pieces if run.config.has_decoder else partial(masked_pieces, tokenizer)
     source_pieces = of_source.pieces if source else target_pieces
-    encoded = source if run.config.has_decoder else target
-    query_ids = {"encoder": encoded, "cross": target, "decoder": source + target if is_one_sequence else target}
-    key_ids = {**query_ids, "cross": source}
-    pieces = {
-        "encoder": (source_pieces, source_pieces),  # those of the target where there is no source
-        "cross": (target_pieces, source_pieces),
-        "decoder": (target_pieces, target_pieces),
+    read = _Tokens(source if run.config.has_decoder else target, source_pieces)  # by the encoder
+    decoded = _Tokens(source + target if is_one_sequence else target, target_pieces)
+    sides = {
+        "encoder": (read, read),
+        "cross": (_Tokens(target, target_pieces), _Tokens(source, source_pieces)),
+        "decoder": (decoded, decoded),
     }
     reported, hidden = [], []
     for attention, heads in zip(layers, recorded, strict=True):
-        queries, keys = query_ids[attention.kind], key_ids[attention.kind]
-        shape = (1, attention.module.h, len(queries), len(keys))
+        queries, keys = sides[attention.kind]
+        shape = (1, attention.module.h, len(queries.ids), len(keys.ids))
         # A plug-in may report no weights, or weights of another shape.
         if heads is None or heads.shape != shape:
             what = "no weights" if heads is None else f"weights of shape {tuple(heads.shape)}, not {shape}"
             hidden.append(f"{attention}: attention={without_digest(run.config.attention)} reports {what}")
             continue
-        marks = tuple(i for i, token in enumerate(keys) if token in (BOS, EOS))
-        of_queries, of_keys = pieces[attention.kind]
-        labels = tuple(of_queries(queries)), tuple(of_keys(keys))
-        reported.append(LayerWeights(attention.kind, attention.layer, heads[0].float().cpu(), *labels, marks))
+        marks = tuple(i for i, token in enumerate(keys.ids) if token in (BOS, EOS))
+        weights = heads[0].float().cpu()
+        reported.append(LayerWeights(attention.kind, attention.layer, weights, queries.labels, keys.labels, marks))
     if not reported:
         raise UsageError(*hidden)
     texts = tuple(source_pieces(source)), tuple(target_pieces(target))
