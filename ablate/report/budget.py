@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -115,7 +115,12 @@ def fit(plan: Plan, available: float) -> Fit | None:
     """
     if plan.seconds_of is None:
         return None
-    study, seconds = plan.study, plan.seconds_of
+    return _fit_seeds(plan, plan.seconds_of, available) or _fit_rows(plan, plan.seconds_of, available)
+
+
+def _fit_seeds(plan: Plan, seconds: Mapping[str, float], available: float) -> Fit | None:
+    """As many seeds as fit for every row; None if not even one does. `seconds`: estimate for each unfinished run."""
+    study = plan.study
     # Whole seeds, because the rows' differences from base are paired by seed.
     for count in _counts(study):
         # A run without an estimate is done, or lacks only a decoding.
@@ -123,6 +128,16 @@ def fit(plan: Plan, available: float) -> Fit | None:
         if needed <= available:
             part = replace(study, seeds=study.seeds[:count])
             return Fit(part, needed, study.seeds[count:], runs_left=_missing(plan) - _missing(plan, part))
+    return None
+
+
+def _fit_rows(plan: Plan, seconds: Mapping[str, float], available: float) -> Fit:
+    """As many rows with one seed as fit, in their order.
+
+    Raises:
+        UsageError: base does not fit.
+    """
+    study = plan.study
     kept: list[Row] = []
     counted: set[str] = set()
     spent = 0.0

@@ -370,6 +370,15 @@ def _design_json(design: FactorialDesign) -> dict[str, Any]:
 
 def print_plan(plan: Plan) -> None:
     """Print every row with its cost, the totals, and the assumptions behind them."""
+    _print_rows(plan)
+    if plan.tuning:
+        _print_tuning(plan)
+    console = new_console(soft_wrap=True)
+    for line in _lines_below(plan):
+        console.print(line)
+
+
+def _print_rows(plan: Plan) -> None:
     matched = any(row.row.matched for row in plan.rows)
     table = plain_table("row", "+params", "+FLOPs per step", "+steps", "+memory", "runs", *["matched"][: int(matched)])
     for row in plan.rows:
@@ -384,35 +393,35 @@ def print_plan(plan: Plan) -> None:
             *([row.row.matched.text if row.row.matched else ""] if matched else []),
         )
     print_wide(table)
-    if plan.tuning:
-        _print_tuning(plan)
-    console, totals = new_console(soft_wrap=True), plan.totals()
+
+
+def _lines_below(plan: Plan) -> Iterator[str]:
+    """Yield designs, totals and assumptions."""
     for design in plan.study.designs:
         if isinstance(design, FactorialDesign):
-            lines = [f"{design.group}: {design.title}.", *(f"  {line}" for line in design.alias_lines())]
-            console.print("\n".join(lines))
+            yield f"{design.group}: {design.title}."
+            yield from (f"  {line}" for line in design.alias_lines())
+    totals = plan.totals()
     here = "on this CPU" if plan.device == "cpu" else "here"
-    console.print(
+    yield (
         f"{plural(totals.rows, 'row')}, {plural(totals.runs, 'run')}, {totals.missing} to do: "
         f"{scaled(totals.flops, 'FLOP')} in all, up to {size(totals.disk_bytes)} on disk, "
         f"time {duration(plan.seconds) if plan.seconds is not None else f'unknown until a run has finished {here}'}."
     )
     if plan.trained:
-        count = len(plan.trained)
-        console.print(f"{plural(count, 'trained run')} still to be decoded.")
+        yield f"{plural(len(plan.trained), 'trained run')} still to be decoded."
     if plan.study.dropped:
         dropped = plan.study.dropped
-        console.print(f"{plural(dropped, 'combination')} {'was' if dropped == 1 else 'were'} dropped by `where`.")
+        yield f"{plural(dropped, 'combination')} {'was' if dropped == 1 else 'were'} dropped by `where`."
     if plan.lengths is None and not plan.study.data.is_stream:
-        console.print(f"The corpus is not prepared: sentences of {cost.ASSUMED_LENGTH} tokens are assumed.")
+        yield f"The corpus is not prepared: sentences of {cost.ASSUMED_LENGTH} tokens are assumed."
     custom = [row.row.label for row in plan.rows if references(row.row.config)]
     if custom:
-        console.print(f"params, FLOPs and memory do not include the custom classes of: {', '.join(custom)}.")
-    for line in _custom_classes(plan.study):
-        console.print(line)
-    for line in (*precision_lines(plan), *graphs_lines(plan)):
-        console.print(line)
-    console.print(memory_line(plan))
+        yield f"params, FLOPs and memory do not include the custom classes of: {', '.join(custom)}."
+    yield from _custom_classes(plan.study)
+    yield from precision_lines(plan)
+    yield from graphs_lines(plan)
+    yield memory_line(plan)
 
 
 def _custom_classes(study: Study) -> Iterator[str]:
