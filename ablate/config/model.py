@@ -145,7 +145,7 @@ class ModelConfig(Section):
         """Whether the model has an encoder, and a decoder with attention over it."""
         return self.architecture == "encoder-decoder"
 
-    def places(self, source: int, target: int) -> int:
+    def positions_needed(self, source: int, target: int) -> int:
         """Positions that a pair of these lengths needs, with BOS and EOS: the longer side, or both as one sequence.
 
         A model without a decoder reads the source alone, without marks.

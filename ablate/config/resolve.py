@@ -99,7 +99,7 @@ def resolve_row(
     return config.model_copy(update=canonical_values(config, inactive))
 
 
-def provisional(settings: Mapping[str, Any]) -> dict[str, Any]:
+def unchecked_values(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Value of every field before any check, for `where`, which may drop rows that would be errors.
 
     An unset head size is d_model / h, possibly a fraction.

@@ -24,7 +24,14 @@ from ablate.config import DataConfig
 from ablate.config.identity import INTRODUCED_DATA, NOT_IDENTITY_DATA
 from ablate.data.corpus import FORMAT, OFFSETS, TOKENIZER, Corpus, LengthSums, SequenceWriter
 from ablate.data.encoding import IDS, EncoderPool, TextEncoder, load_encoders
-from ablate.data.filters import CorpusWarnings, complete_records, count_overlap, fits, refuse_long, training_records
+from ablate.data.filters import (
+    CorpusWarnings,
+    complete_records,
+    count_overlap,
+    refuse_long,
+    training_records,
+    within_limits,
+)
 from ablate.data.readers import Record
 from ablate.data.sources import TextSource
 from ablate.data.tokenizer import ReservoirSample, train_tokenizer
@@ -249,7 +256,7 @@ class CorpusBuilder:
             encode = stack.enter_context(EncoderPool(self._models, processes))
             for chunk, encoded in enumerate(encode(_chunks(self._as_encoded(records))), 1):
                 lengths = np.stack([field.lengths for field in encoded])
-                kept = fits(lengths, self.data, left_out)
+                kept = within_limits(lengths, self.data, left_out)
                 for writer, field in zip(writers, encoded, strict=True):
                     writer.add(field.only(kept))
                 sums.add(lengths[:, kept] + 1)  # EOS

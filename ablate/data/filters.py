@@ -65,7 +65,7 @@ def complete_records(source: TextSource, data: DataConfig, split: str) -> list[R
     return records
 
 
-def fits(lengths: NDArray[np.int64], data: DataConfig, left_out: Counter[str]) -> NDArray[np.bool_]:
+def within_limits(lengths: NDArray[np.int64], data: DataConfig, left_out: Counter[str]) -> NDArray[np.bool_]:
     """A mask of the training records that are short and even enough; the others are counted in `left_out`.
 
     Args:

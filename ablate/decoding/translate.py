@@ -94,7 +94,7 @@ def _translate_batch(
 
 def _max_target_length(model: Transformer, source: int) -> int:
     """Largest number of target tokens for which the model has positions, given the source length."""
-    return model.config.max_positions - model.config.places(source if not model.config.has_encoder else 0, 0)
+    return model.config.max_positions - model.config.positions_needed(source if not model.config.has_encoder else 0, 0)
 
 
 def _batches(order: list[int], sentences: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:

@@ -49,7 +49,7 @@ class Ranks:
         has one axis, and `size` divides its length.
         """
 
-    def exchange(self, value: Any) -> list[Any]:
+    def all_gather_objects(self, value: Any) -> list[Any]:
         """The values of all ranks, by rank. A value consists of what JSON can represent."""
         return [value]
 
@@ -84,7 +84,7 @@ class DistributedRanks(Ranks):
             terms = [one + other for one, other in zip(terms[::2], terms[1::2], strict=True)]
         _gather(values, terms[0])
 
-    def exchange(self, value: Any) -> list[Any]:
+    def all_gather_objects(self, value: Any) -> list[Any]:
         """The values of all ranks, by rank."""
         message = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
         # all_gather needs tensors of one size, so the sizes are exchanged first and the messages padded.
@@ -150,6 +150,6 @@ def use_ranks(ranks: Ranks) -> Iterator[Ranks]:
 
 def all_items(mine: Sequence[tuple[int, Any]]) -> list[Any]:
     """The values of numbered items, in their order, from the ranks that computed them."""
-    found = [tuple(item) for items in current_ranks().exchange(list(mine)) for item in items]
+    found = [tuple(item) for items in current_ranks().all_gather_objects(list(mine)) for item in items]
     # By number alone: values need not be comparable.
     return [value for _, value in sorted(found, key=lambda item: item[0])]

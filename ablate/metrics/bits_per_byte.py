@@ -144,7 +144,7 @@ def collect_nats(
                 done[places] = True
                 after_batch()
     if ranks.size > 1:
-        for places, values in ranks.exchange([np.flatnonzero(done).tolist(), nats[done].tolist()]):
+        for places, values in ranks.all_gather_objects([np.flatnonzero(done).tolist(), nats[done].tolist()]):
             nats[places] = values
     assert np.isfinite(nats).all() or not np.isnan(nats).any(), "each token is scored once"
     return nats

@@ -43,7 +43,7 @@ def nats_per_token(
         except (RuntimeError, MemoryError) as error:
             if size <= FEWEST_EVAL_TOKENS or not is_out_of_memory(error):
                 raise
-        of_ranks = current_ranks().exchange(found)
+        of_ranks = current_ranks().all_gather_objects(found)
         if None not in of_ranks:  # no rank ran out of memory
             return _mean(sorted(tuple(term) for terms in of_ranks for term in terms))
         release_cached_memory(device)  # outside of the handler, whose traceback keeps tensors alive

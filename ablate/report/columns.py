@@ -34,7 +34,7 @@ from ablate.formatting import (
 )
 from ablate.paper import PaperTable
 from ablate.report.agreement import agreement_lines
-from ablate.report.scores import spread
+from ablate.report.scores import mean_and_std
 from ablate.report.table import Table, TableRow, paper_metrics
 from ablate.stats.significance import LEVEL
 from ablate.stats.verdict import Verdict
@@ -339,7 +339,7 @@ def _scores(table: Table, metric: Metric, mark: Mark) -> Column:
     cells = []
     for row in table.rows:
         scores = row.scores[metric.name]
-        text = spread(scores, metric.digits, seeds)
+        text = mean_and_std(scores, metric.digits, seeds)
         can_be_best = best is not None and scores.n == seeds
         # Equal to the last digit that is printed: two equal numbers, only one of them bold, would confuse.
         is_best = can_be_best and number(scores.mean, metric.digits) == number(best, metric.digits)
@@ -584,7 +584,7 @@ def _cost_columns(table: Table, form: _Form) -> list[Column]:
     return [
         Column(head, True, cells, priority=REQUESTED)
         for head, cells in (
-            ("tokens/s", tuple(spread(row.cost.tokens_per_second, 0, seeds) for row in rows)),
+            ("tokens/s", tuple(mean_and_std(row.cost.tokens_per_second, 0, seeds) for row in rows)),
             ("time", tuple(_time(row) for row in rows)),
             ("FLOPs", tuple(scaled(row.cost.flops, "").strip() for row in rows)),
         )

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ablate.formatting import duration, interval_text, millions, printable, scaled, setting_text, signed
 from ablate.report.curves import Curve, curve_of
-from ablate.report.scores import spread, verdict_json
+from ablate.report.scores import mean_and_std, verdict_json
 from ablate.report.table import Table, TableRow
 from ablate.report.terminal import plain_table, print_wide
 from ablate.stats.significance import LEVEL
@@ -174,7 +174,7 @@ def _scores(comparison: Comparison) -> None:
     seeds = len(comparison.table.study.seeds)
     for name, verdict in comparison.verdicts.items():
         metric = comparison.table.study.task.metrics[name]
-        scores = (spread(row.scores[name], metric.digits, seeds) for row in (comparison.first, comparison.second))
+        scores = (mean_and_std(row.scores[name], metric.digits, seeds) for row in (comparison.first, comparison.second))
         table.add_row(metric.title, *scores, signed(verdict.mean, metric.digits))
     print_wide(table)
 

@@ -23,7 +23,7 @@ from ablate.store.files import write_bytes
 from ablate.store.records import FileHash, Provenance
 from ablate.store.status import damage_of, read_provenance
 from ablate.study import Study
-from ablate.study.reader import folded
+from ablate.study.reader import folded_name
 from ablate.study.yaml_nodes import parse_yaml, read_file
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _rich(layout: Layout) -> RichTable:
     from rich.text import Text
 
     rich = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
-    for column in layout.columns:  # the layout has folded the cells already
+    for column in layout.columns:  # the layout has folded_name the cells already
         justify: Literal["left", "right"] = "right" if column.numeric else "left"
         rich.add_column(Text(column.head), justify=justify, no_wrap=True)
     for cells in zip(*(column.cells for column in layout.columns), strict=True):
@@ -126,7 +126,7 @@ def refuse_other_study(study: Study, results: Results) -> None:
     """
     for record in results.origins():
         origin = _origin(results, record)
-        is_alike = folded(record.name) == folded(study.name)
+        is_alike = folded_name(record.name) == folded_name(study.name)
         if is_alike and origin is not None and origin != study.path.resolve() and _is_other_study(origin, study):
             _, node = parse_yaml(study.text, str(study.path)).value["study"]
             file = min(os.path.relpath(origin), str(origin), key=len)
@@ -165,7 +165,7 @@ def _is_other_study(path: Path, study: Study) -> bool:
         name = parse_yaml(text, str(path)).to_python().get("study")
     except (StudyError, AttributeError):
         return True
-    return text != study.text and folded(str(name)) == folded(study.name)
+    return text != study.text and folded_name(str(name)) == folded_name(study.name)
 
 
 def publish(table: Table, results: Results, folder: Path | None = None) -> list[str]:

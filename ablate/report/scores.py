@@ -63,7 +63,7 @@ def describe_scores(scores: Mapping[str, Score], metrics: Iterable[Metric]) -> s
     return ", ".join(f"{m.title} {number(scores[m.name].value, m.digits)}" for m in metrics if m.name in scores)
 
 
-def spread(scores: Scores, digits: int, seeds: int) -> str:
+def mean_and_std(scores: Scores, digits: int, seeds: int) -> str:
     """Mean and standard deviation: `25.8 ±0.2`; with the number of seeds while some are missing: `25.8 ±0.2 (2/3)`."""
     text = number(scores.mean, digits)
     if scores.std is not None:

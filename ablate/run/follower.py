@@ -54,7 +54,7 @@ def _follow(start: RankStart) -> None:
     inputs = RunInputs.of(job)
     with use_ranks(collectives.join(collectives.open_store(start.port), start.rank, start.size, device)) as ranks:
         while True:
-            command = Command(**ranks.exchange(None)[0])
+            command = Command(**ranks.all_gather_objects(None)[0])
             inputs = inputs.on(device, command.execution)
             if command.decoding is None:
                 with suppress(Interrupted, Diverged):  # the first rank saves or records it

@@ -230,7 +230,7 @@ def refuse_too_long(config: ModelConfig, where: str, source: int, target: int | 
     Raises:
         DataError: the sentence is too long.
     """
-    if config.places(source, target or 1) > config.max_positions:
+    if config.positions_needed(source, target or 1) > config.max_positions:
         length = source if target is None else target
         after = "" if target is None or config.has_encoder else f" after {source} of its source"
         raise DataError(

@@ -43,7 +43,7 @@ class Group:
     def send(self, command: Command) -> None:
         """Let the other ranks go through a stage of the run, which this process then goes through as well."""
         if self.ranks.size > 1:
-            self.ranks.exchange(command.model_dump(mode="json"))
+            self.ranks.all_gather_objects(command.model_dump(mode="json"))
 
 
 @contextmanager

@@ -89,7 +89,7 @@ class Matched:
     @property
     def text(self) -> str:
         """`d_ff=342: params +0.1 %`."""
-        return f"{self.field}={self.value}: {self.cost} {percent(self.difference)}"
+        return f"{self.field}={self.value}: {self.cost} {signed_percent(self.difference)}"
 
     def amount(self, cost: float) -> str:
         """A cost with its unit: `12,345 parameters`, `9.53 TFLOP`."""
@@ -103,7 +103,7 @@ class Matched:
         }  # fmt: skip
 
 
-def percent(share: float) -> str:
+def signed_percent(share: float) -> str:
     """A signed share in percent, with one digit: `+0.1 %`, and `0.0 %` where it would be a zero."""
     text = f"{100 * share:+.1f} %"
     return text[1:] if text[1:] == "0.0 %" else text
@@ -194,7 +194,8 @@ def match_row(
     if abs(matched.difference) > match.within:
         raise NoMatch(
             f"no {match.field} gives base's {matched.amount(search.target)} within {100 * match.within:g} %; "
-            f"the nearest, {match.field}={value}, gives {matched.amount(reached)} ({percent(matched.difference)})"
+            f"the nearest, {match.field}={value}, gives {matched.amount(reached)} "
+            f"({signed_percent(matched.difference)})"
         )
     return config, matched
 

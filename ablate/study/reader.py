@@ -22,7 +22,7 @@ from ablate.config.identity import fold_vocab_size
 from ablate.config.inactive import InactiveSettings, check_active
 from ablate.config.metrics import PPL
 from ablate.config.plugins import Reference, parse_reference, pin_reference, plugin_fields
-from ablate.config.resolve import SYMBOL_OF, SYMBOLS, provisional
+from ablate.config.resolve import SYMBOL_OF, SYMBOLS, unchecked_values
 from ablate.errors import StudyError, listed, unknown_name
 from ablate.formatting import plural
 from ablate.study.designs import Design
@@ -50,7 +50,7 @@ _FIELD_NAMES = re.compile(r'^"?(\w{1,40})\b|\b(\w{1,40})=')  # bounded, because 
 _RESERVED = ("runs", "corpora")  # folders of the results root
 
 
-def folded(name: str) -> str:
+def folded_name(name: str) -> str:
     """A name as some file systems compare it: without case, and without spaces and dots at its end."""
     return name.rstrip(" .").casefold()
 
@@ -248,7 +248,7 @@ class _Reader:
         if not _NAME.fullmatch(name) or ".." in name:
             allowed = 'letters, digits, "-", "_" and "." (at most 64 characters)'
             self.report(node.mark, f'"{name[:60]}" is not a valid study name; allowed: {allowed}')
-        elif folded(name) in _RESERVED:
+        elif folded_name(name) in _RESERVED:
             self.report(node.mark, f'"{name}" is reserved for a folder of the results root; choose another name')
         return name
 
@@ -395,10 +395,10 @@ class _Reader:
             report = f"sizes must be a mapping of 2 to {MAX_SIZES} names to fields of base; got {node.kind}"
             self.report(node.mark, report)
             return {"": base}
-        self.refuse_alike("size", node)
+        self.refuse_similar_names("size", node)
         sizes: dict[str, dict[str, Node]] = {}
         for name, mark, value in node.items():
-            if not _SIZE.fullmatch(name) or folded(name) == "base":
+            if not _SIZE.fullmatch(name) or folded_name(name) == "base":
                 allowed = 'letters, digits, ".", "_" and "-" (at most 20 characters), but not "base"'
                 self.report(mark, f'"{name[:60]}" is not a valid name of a size; allowed: {allowed}')
             written = self.read_base(value, base)
@@ -563,19 +563,19 @@ class _Reader:
         if not isinstance(node.value, dict):
             self.report(node.mark, f"rows must be a mapping of groups; got {node.kind}")
             return specs
-        self.refuse_alike("group", node)
+        self.refuse_similar_names("group", node)
         for group, mark, ways in node.items():
-            if not _GROUP.fullmatch(group) or ".." in group or folded(group) == "base":
+            if not _GROUP.fullmatch(group) or ".." in group or folded_name(group) == "base":
                 allowed = 'letters a-z, digits, spaces and . _ + - (at most 40 characters), but not "base"'
                 self.report(mark, f'"{group[:60]}" is not a valid group name; allowed: {allowed}')
             specs += expand_group(group, ways, self.report, MAX_ROWS - len(specs))
         return specs
 
-    def refuse_alike(self, kind: str, names: Node) -> None:
+    def refuse_similar_names(self, kind: str, names: Node) -> None:
         """Report each name that file systems, and people, do not tell from an earlier one."""
         seen: dict[str, tuple[str, Mark]] = {}
         for name, mark, _ in names.items():
-            other, earlier = seen.setdefault(folded(name), (name, mark))
+            other, earlier = seen.setdefault(folded_name(name), (name, mark))
             if other != name:
                 where = f'"{other}" on line {earlier.line}'
                 self.report(mark, f'{kind} "{name}" differs from {where} only in case, or at its end; rename one')
@@ -585,7 +585,7 @@ class _Reader:
         if spec.where is None:
             return False
         try:
-            values = provisional({**self.defaults, **{name: node.value for name, node in settings.items()}})
+            values = unchecked_values({**self.defaults, **{name: node.value for name, node in settings.items()}})
             return not spec.where(_with_symbols(values))
         except ValueError as error:
             self.report(spec.mark, f'row "{spec.label}": {error}')

@@ -45,7 +45,7 @@ class SequenceToSequence(Task):
     def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[str]:
         """Yield a message for each reason why a row cannot be trained on this data."""
         if isinstance(data, DataConfig):
-            positions = config.places(data.max_length, data.max_length)
+            positions = config.positions_needed(data.max_length, data.max_length)
             if positions > config.max_positions:
                 yield (
                     f"data.max_length={data.max_length} needs {positions} positions with begin and end tokens, "

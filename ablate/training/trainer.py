@@ -373,7 +373,7 @@ class Trainer:
         if self.ranks.size == 1:
             return checkpoint
         manifest = None if checkpoint is None else checkpoint.content.model_dump(mode="json")
-        manifest, progress = self.ranks.exchange((manifest, asdict(self.progress)))[0]
+        manifest, progress = self.ranks.all_gather_objects((manifest, asdict(self.progress)))[0]
         self.progress = TrainingProgress(**progress)
         return None if manifest is None else checkpoints.Checkpoint(self.folder, CheckpointManifest(**manifest))
 

@@ -128,9 +128,9 @@ def test_depths_are_n_unless_a_side_sets_its_depth(settings, depths):
 
 def test_positions_of_a_pair_with_begin_and_end_tokens():
     """Encoder-decoder: `5 tokens </s>` and `<s> 7 tokens`; decoder-only: `5 tokens </s> <s> 7 tokens`."""
-    assert resolve_row({}).places(5, 7) == 8
-    assert resolve_row({}).places(9, 7) == 10
-    assert resolve_row({"architecture": "decoder-only"}).places(5, 7) == 14
+    assert resolve_row({}).positions_needed(5, 7) == 8
+    assert resolve_row({}).positions_needed(9, 7) == 10
+    assert resolve_row({"architecture": "decoder-only"}).positions_needed(5, 7) == 14
 
 
 @pytest.mark.parametrize(("d_ff", "gated"), [(2048, 1365), (255, 170), (3, 2), (1, 1)])

@@ -14,7 +14,7 @@ from ablate.formatting import millions, thousands
 from ablate.report.columns import LEAST_LABEL, paper_layout, terminal_layout
 from ablate.report.missing_scores import score_missing
 from ablate.report.render import as_json, comma_separated, markdown, print_rich
-from ablate.report.scores import Scores, spread
+from ablate.report.scores import Scores, mean_and_std
 from ablate.store.records import Overlap
 from ablate.study import Selection, read_study
 from ablate.tasks import LanguageModel, MaskedLanguageModel
@@ -173,7 +173,7 @@ def test_incomplete_row_shows_its_number_of_seeds_and_is_not_marked(fake):
     [([], 3, ""), ([25.0], 1, "25.0"), ([25.0], 3, "25.0 (1/3)"), ([25.0, 26.0], 2, "25.5 ±0.7")],
 )
 def test_standard_deviation_needs_two_seeds(values, seeds, text):
-    assert spread(Scores(dict(enumerate(values))), 1, seeds) == text
+    assert mean_and_std(Scores(dict(enumerate(values))), 1, seeds) == text
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ class ThreadRanks(Ranks):
             found = [found[i] + found[i + 1] for i in range(0, len(found), 2)]
         values.copy_(found[0])
 
-    def exchange(self, value):
+    def all_gather_objects(self, value):
         return [json.loads(text) for text in self._all(json.dumps(value))]
 
 
