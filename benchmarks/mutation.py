@@ -129,6 +129,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("stats/verdict", "return holm([*p_values, *[1.0] * (family - len(p_values))])[: len(p_values)]",
      "1.0 -> (2.0)"): "Holm's method counts p values above 1 as 1",
     ("store/filesystem", "ROUNDS = 50", "50 -> (51)"): "any number of rounds serves",
+    ("store/filesystem", "in_time = taken and seconds >= TEST_TERM / 3", "3 -> (4)"):
+        "a lease that is not waited for is taken at once, so any part of the term serves",
     ("training/trainer", "self.stop_agreed = False", "False -> (True)"):
         "several ranks set it in each step before it is read",
     ("training/trainer", "stop = self.ranks.size > 1 and self.context.stop_requested()",

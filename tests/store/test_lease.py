@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -99,6 +100,17 @@ def test_one_whose_holder_is_stopped_is_taken_after_the_term_and_the_holder_then
     assert holder.stdout.readline() == "lost\n"
     holder.wait()
     contender.check()  # and it has not given back what is not its own
+
+
+def test_a_check_of_a_lease_that_is_held_does_not_wait_and_a_noticed_loss_is_final(contender, monkeypatch):
+    waits = []
+    assert contender.try_to_take()
+    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=waits.append, monotonic=time.monotonic))
+    contender.check()
+    assert waits == []
+    monkeypatch.setattr(Lease, "is_lost", True)  # although the file is still this process's
+    with pytest.raises(LeaseLost):
+        contender.check()
 
 
 @pytest.mark.parametrize("left", [b"", b"filelo", b"\0" * 80])

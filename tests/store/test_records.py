@@ -349,6 +349,13 @@ def test_a_manifest_of_another_format_is_refused_where_one_is_asked_for(tmp_path
         CorpusManifest.read(path, manifest.format + 1)
 
 
+@pytest.mark.parametrize("fields", [None, ("text",), ("source", "target")])
+def test_a_manifest_names_its_fields_except_those_of_the_first_version(tmp_path, fields):
+    a_manifest(fields=fields).write(tmp_path / "corpus.json")
+    assert ("fields" in json.loads((tmp_path / "corpus.json").read_text())) == (fields is not None)
+    assert CorpusManifest.read(tmp_path / "corpus.json").fields == fields
+
+
 def test_a_failed_run_is_tried_once_on_one_other_host_and_a_killed_one_anywhere():
     one, two, killed = a_failure(hosts=("a",)), a_failure(hosts=("a", "b")), a_failure(hosts=("a", "b"), killed=True)
     assert [each.may_succeed_elsewhere for each in (one, two, killed)] == [True, False, True]

@@ -196,7 +196,7 @@ def test_a_failure_lists_every_host_on_which_the_run_failed_once(folder, monkeyp
     before = None
     for host in ("sick", "well", "sick"):
         monkeypatch.setattr("socket.gethostname", lambda host=host: host)
-        record_failure(folder, f"reason on {host}", before, killed=host == "well")
+        record_failure(folder, f"reason on {host}", before, **({"killed": True} if host == "well" else {}))
         before = read_failure(folder)
     assert (before.hosts, before.reason, before.killed) == (("sick", "well"), "reason on sick", False)
 
@@ -204,6 +204,8 @@ def test_a_failure_lists_every_host_on_which_the_run_failed_once(folder, monkeyp
 def test_the_end_of_a_log_is_read_without_its_beginning(tmp_path):
     log = tmp_path / "log.txt"
     assert last_lines(log, 3) == []
+    log.write_text("only\n")
+    assert last_lines(log, 3) == ["only"]
     log.write_bytes(b"first\n" + "\u20ac".encode() * 20_000 + b"\n\n  \nnext\x1b[31m\nlast\n")
     assert [line.replace("\ufffd", "") for line in last_lines(log, 2)] == ["next\\x1b[31m", "last"]
     euros, *_ = last_lines(log, 3)
