@@ -239,7 +239,8 @@ def find_finished_row(
     folder, named = _find(results, run, row, seed)
     result = folder.read_result()
     if result is None or result.outcome != "done":
-        raise UsageError(f"run {folder.id} is not done; `ablate run STUDY` finishes it")
+        study, what = (run, f'row "{named.label}": ') if named else ("STUDY", "")
+        raise UsageError(f"{what}run {folder.id} is not done; `ablate run {study}` finishes it")
     return folder, named
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import gzip
 import hashlib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
 from ablate.config.fields import home_path
-from ablate.errors import AblateError, DataError, Interrupted
+from ablate.errors import AblateError, DataError, Interrupted, did_you_mean
 
 BLOCK = 1 << 20  # bytes read at once
 MAX_LINE_BYTES = 1 << 20
@@ -64,13 +64,16 @@ def files_in(path: str) -> list[str] | None:
     return sorted(name for name in files if not name.rpartition("/")[2].startswith((".", "_")))
 
 
-def missing(path: str, shown: str = "", remedy: str = "correct the name or data.folder") -> DataError:
+def missing(
+    path: str, shown: str = "", remedy: str = "correct the name or data.folder", names: Iterable[str] | None = None
+) -> DataError:
     """The error for a file or folder that does not exist, with the folder in which it was looked for.
 
     Args:
         path: of the file.
         shown: the path as it is printed; `path` by default.
-        remedy: what to do; an address has no folder to set.
+        remedy: what to do if no name is similar; an address has no folder to set.
+        names: that exist in the folder, as a study writes them; those of all entries by default.
     """
     shown = shown or path
     if is_address(path):
@@ -79,7 +82,18 @@ def missing(path: str, shown: str = "", remedy: str = "correct the name or data.
     if not folder.is_dir():
         return DataError(f"{shown} not found: there is no folder {folder}; {remedy}")
     where = "" if Path(path).is_absolute() else f" in {folder}"  # else it is plain from the path
-    return DataError(f"{shown} not found{where}; {remedy}")
+    return DataError(f"{shown} not found{where}{_nearest(Path(path), names) or f'; {remedy}'}")
+
+
+def _nearest(path: Path, names: Iterable[str] | None) -> str:
+    """Return `; did you mean "train.txt"?` for the name most similar to that of `path`, with or without its suffix."""
+    try:
+        known = {entry.name for entry in path.parent.iterdir()} if names is None else set(names)
+    except OSError:
+        return ""
+    if path.name in known:  # it exists, and another file of the split is missing
+        return ""
+    return did_you_mean(path.name, sorted(known)) or did_you_mean(path.stem, sorted(known))
 
 
 def signature(path: str) -> list[Any]:

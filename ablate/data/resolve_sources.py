@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from ablate.config import DataConfig
@@ -148,7 +148,20 @@ def files_source(path: str, fields: TextFields) -> TextSource:
     inside = files_in(path)
     if inside is not None:
         return _folder_source(path, inside, fields)
-    raise missing(path, f"{path}.{fields.labels[files.index(None)]}(.gz)")
+    raise missing(path, f"{path}.{fields.labels[files.index(None)]}(.gz)", names=_written_names(path, fields.labels))
+
+
+def _written_names(path: str, labels: Sequence[str]) -> set[str]:
+    """Names beside `path` that a study may write: files with columns, folders, and text files without their ending."""
+    folder = Path(path).absolute().parent
+    names = set()
+    for entry in folder.iterdir() if folder.is_dir() else ():
+        stem, _, label = entry.name.removesuffix(".gz").rpartition(".")
+        if stem and label in labels:
+            names.add(stem)
+        elif suffix_of(entry.name) in SUFFIXES or entry.is_dir():
+            names.add(entry.name)
+    return names
 
 
 def _folder_source(path: str, inside: list[str], fields: TextFields) -> TextSource:

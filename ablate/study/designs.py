@@ -9,7 +9,7 @@ from typing import Literal
 
 from ablate.config import standard_name
 from ablate.errors import did_you_mean, unknown_name
-from ablate.formatting import setting_text
+from ablate.formatting import plural, setting_text
 from ablate.stats.factorial import MAX_FACTORS, Fraction, Generator, smallest_fraction
 from ablate.study.settings import Settings, is_single_value, known_fields
 from ablate.study.yaml_nodes import Mark, Node, Report
@@ -207,7 +207,8 @@ def _read_part(way: str, name: str, mark: Mark, value: Node, report: Report) -> 
         return _Part(name, mark, {}, {name: value}, ("", "")) if valid else None
     levels = value.value
     if not isinstance(levels, list) or len(levels) != 2:
-        report(value.mark, f'"{name}" needs two levels, such as [low, high]; got {value.kind}')
+        got = plural(len(levels), "level") if isinstance(levels, list) else value.kind
+        report(value.mark, f'"{name}" needs two levels, such as [low, high]; got {got}')
         return None
     if not all([is_single_value(name, level, report) for level in levels]):  # noqa: C419
         return None
@@ -284,10 +285,9 @@ def _read_generators(factors: tuple[str, ...], written: Node, report: Report) ->
         wrong = next((name for name in names if name not in basic), None)
         if wrong is not None or len(set(names)) < len(names):
             nearest = did_you_mean(wrong, basic) if wrong else ""
-            why = (
-                f'"{wrong}" is no factor without a generator{nearest}' if wrong is not None else "a factor is repeated"
-            )
-            report(node.mark, f"{factor}: {why}; write a product such as {' * '.join(basic[:2])}")
+            why = f'"{wrong}" is no factor without a generator' if wrong is not None else "a factor is repeated"
+            remedy = nearest or f"; write a product such as {' * '.join(basic[:2])}"
+            report(node.mark, f"{factor}: {why}{remedy}")
             yield None
             continue
         yield Generator(factor, frozenset(names), -1 if text.startswith("-") else 1)

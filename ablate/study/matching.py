@@ -136,7 +136,9 @@ def _free_field(kind: str, node: Node, report: Report) -> str | None:
     field = standard_name(node.value) if isinstance(node.value, str) else None
     if field in FREE_FIELDS[kind]:
         return field
-    if field in RANGES:
+    if isinstance(node.value, (dict, list)):
+        report(node.mark, f"{kind} takes a single free field: {listed(FREE_FIELDS[kind])}; got {node.kind}")
+    elif field in RANGES:
         report(node.mark, f'"{node.value}" does not change {kind}; use {listed(FREE_FIELDS[kind])}')
     else:
         report(node.mark, unknown_name("free field", str(node.to_python()), FREE_FIELDS[kind]))

@@ -25,15 +25,11 @@ from ablate.config.plugins import Reference, parse_reference, pin_reference, plu
 from ablate.config.resolve import SYMBOL_OF, SYMBOLS, unchecked_values
 from ablate.errors import StudyError, listed, unknown_name
 from ablate.formatting import plural
-from ablate.study.designs import Design
+from ablate.study.designs import FRACTIONS, Design
 from ablate.study.matching import Match, Matched, NoMatch, match_row, read_match
-from ablate.study.rows import (
-    MAX_ROWS,
-    RowSpec,
-    expand_group,
-)
+from ablate.study.rows import MAX_ROWS, OPTIONS, WAYS, RowSpec, expand_group
 from ablate.study.select import MAX_RUNS, MAX_SEEDS, Selection, select
-from ablate.study.settings import MAX_SIZES, Settings, is_single_value, known_fields
+from ablate.study.settings import MAX_SIZES, OPTIONS_OF_RUN, Settings, is_single_value, known_fields
 from ablate.study.study import Looks, Row, Study, changes
 from ablate.study.tuning import Candidate, Tune, Tuning, read_tune
 from ablate.study.yaml_nodes import Mark, Node, Report, parse_yaml, read_file
@@ -220,7 +216,7 @@ class _Reader:
             raise StudyError(root.mark.error_line(f"a study must be a mapping of {listed(SECTIONS)}; got {root.kind}"))
         for key, mark, _ in root.items():
             if key not in SECTIONS:
-                self.report(mark, unknown_name("section", key, SECTIONS))
+                self.report(mark, _unknown_section(key))
         return {key: node for key, _, node in root.items()}
 
     def override(self, sections: dict[str, Node], key: str, node: Node) -> None:
@@ -311,15 +307,17 @@ class _Reader:
         # A mark without a line is that of --set.
         return str(self.path.parent / path if folder.mark.line else path)
 
-    def read_base(self, node: Node | None, inherited: Mapping[str, Node] | None = None) -> dict[str, Node]:
+    def read_base(
+        self, node: Node | None, inherited: Mapping[str, Node] | None = None, place: str = "base"
+    ) -> dict[str, Node]:
         """Base's settings by standard name. Invalid ones are reported and left out, so that rows are checked too.
 
-        `inherited`: those of base, for the settings of a size.
+        For the settings of a size, `inherited` has those of base, and `place` its name in messages.
         """
         if node is None or node.value is None:
             return {}
         if not isinstance(node.value, dict):
-            self.report(node.mark, f"base must be a mapping of fields; got {node.kind}")
+            self.report(node.mark, f"{place} must be a mapping of fields, such as {{d_model: 64}}; got {node.kind}")
             return {}
         known = known_fields(node, self.report)
         settings = self.by_name({k: value for k, value in known.items() if is_single_value(k, value, self.report)})
@@ -392,17 +390,25 @@ class _Reader:
         if node is None:
             return {"": base}
         if not isinstance(node.value, dict) or not 2 <= len(node.value) <= MAX_SIZES:
-            report = f"sizes must be a mapping of 2 to {MAX_SIZES} names to fields of base; got {node.kind}"
-            self.report(node.mark, report)
+            got = plural(len(node.value), "name") if isinstance(node.value, dict) else node.kind
+            example = "{small: {}, large: {d_model: 128}}"
+            needs = f"sizes must be a mapping of 2 to {MAX_SIZES} names to fields of base, such as {example}; got {got}"
+            self.report(node.mark, needs)
             return {"": base}
         self.refuse_similar_names("size", node)
         sizes: dict[str, dict[str, Node]] = {}
+        configs: dict[str, RowConfig | None] = {}
         for name, mark, value in node.items():
             if not _SIZE.fullmatch(name) or folded_name(name) == "base":
                 allowed = 'letters, digits, ".", "_" and "-" (at most 20 characters), but not "base"'
                 self.report(mark, f'"{name[:60]}" is not a valid name of a size; allowed: {allowed}')
-            written = self.read_base(value, base)
+            written = self.read_base(value, base, f'size "{name[:60]}"')
             sizes[name] = _merge(base, written)
+            config = self.resolve(sizes[name], mark)
+            other = next((known for known, earlier in configs.items() if earlier == config), None)
+            if config is not None and other is not None:
+                self.report(mark, f'size "{name[:60]}" has the settings of size "{other[:60]}"')
+            configs[name] = config
             self.size_fields |= written.keys()
         return sizes
 
@@ -568,6 +574,9 @@ class _Reader:
             if not _GROUP.fullmatch(group) or ".." in group or folded_name(group) == "base":
                 allowed = 'letters a-z, digits, spaces and . _ + - (at most 40 characters), but not "base"'
                 self.report(mark, f'"{group[:60]}" is not a valid group name; allowed: {allowed}')
+            elif group in WAYS and not (isinstance(ways.value, dict) and set(ways.value) & set(WAYS)):
+                self.report(mark, f'"{group}" is a key of a group; write rows: {{GROUP: {{{group}: ...}}}}')
+                continue
             specs += expand_group(group, ways, self.report, MAX_ROWS - len(specs))
         return specs
 
@@ -683,7 +692,8 @@ def _read_looks(node: Node, report: Report) -> Looks | None:
         return None
     looks = node.value["looks"][1]
     if not isinstance(looks.value, list) or len(looks.value) < 2:
-        report(looks.mark, f"looks must be a list of two or more numbers of seeds, such as [3, 5, 8]; got {looks.kind}")
+        got = plural(len(looks.value), "number") if isinstance(looks.value, list) else looks.kind
+        report(looks.mark, f"looks must be a list of two or more numbers of seeds, such as [3, 5, 8]; got {got}")
         return None
     plan: list[int] = []
     for value in looks.value:
@@ -740,6 +750,20 @@ def read_margins(node: Node | None, task: Task, metrics: Sequence[str], report: 
 def _always_measured(task: Task) -> tuple[str, ...]:
     """Perplexities, where the verdicts use another metric."""
     return () if task.default_metrics[0] == PPL.name else tuple(metric.name for metric in task.model_metrics)
+
+
+def _unknown_section(key: str) -> str:
+    """Message for a key of the study that is not a section: its place, if it is an option or a key of another place."""
+    text = f'unknown section "{key[:60]}"'
+    if key in OPTIONS_OF_RUN:
+        return f"{text}; it is an option of the command line: {OPTIONS_OF_RUN[key]}"
+    if key == "looks":
+        return f"{text}; write seeds: {{looks: [3, 5, 8]}}"
+    if key in (*WAYS, *OPTIONS, *FRACTIONS):
+        return f"{text}; it is a key of a group of rows: rows: {{GROUP: {{{key}: ...}}}}"
+    if standard_name(key) is not None:
+        return f"{text}; it is a field of base: base: {{{key}: VALUE}}"
+    return unknown_name("section", key, SECTIONS)
 
 
 def _with_symbols(values: dict[str, Any]) -> dict[str, Any]:

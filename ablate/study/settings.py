@@ -19,6 +19,22 @@ _ELSEWHERE = {
     "beam_size": "beam", "num_beams": "beam", "length_penalty": "alpha", "max_new_tokens": "generated_tokens",
 }  # fmt: skip
 
+# Keys of a study that are often written among the fields -> their place.
+_KEYS = {
+    **dict.fromkeys(("task", "data", "seeds", "metrics", "margin", "sizes", "rows"), "a section of the study"),
+    **dict.fromkeys(("match", "tune"), "a section of the study or a key of a group"),
+    **dict.fromkeys(("require", "where", "generators", "resolution"), "a key of the group, beside its rows"),
+}
+# Settings of a command and not of a study: the results do not depend on them.
+OPTIONS_OF_RUN = {
+    **dict.fromkeys(("device", "gpu", "gpus", "cuda"), "ablate run STUDY --device cuda"),
+    **dict.fromkeys(("jobs", "workers"), "ablate run STUDY --jobs N"),
+    **dict.fromkeys(("results", "output", "output_dir"), "ablate run STUDY --results DIR"),
+    "budget": "ablate run STUDY --budget TIME",
+    "offline": "ablate run STUDY --offline",
+    "cluster": "ablate run STUDY --on PROFILE",
+}  # fmt: skip
+
 Settings = dict[str, Node]  # field name or symbol, as the study writes it -> value
 
 
@@ -46,6 +62,10 @@ def _unknown_field(key: str) -> str:
         return f"{text}; a number has no comma: 1,000 is written 1000"
     if key.lower() in _ELSEWHERE:
         return f'{text}; did you mean "{_ELSEWHERE[key.lower()]}"?'
+    if key in OPTIONS_OF_RUN:
+        return f"{text}; it is an option of the command line: {OPTIONS_OF_RUN[key]}"
+    if key in _KEYS:
+        return f"{text}; it is {_KEYS[key]}, and not a field"
     return f"{text}{did_you_mean(key, names) or '; `ablate schema` lists the fields'}"
 
 

@@ -205,6 +205,8 @@ def _read_grid(node: Node, report: Report) -> dict[str, tuple[Node, ...]]:
             report(mark, f'"{key}" is given twice')
         elif not isinstance(values.value, list) or not values.value:
             report(values.mark, f'"{key}" needs a list of values; got {values.kind}')
+        elif (again := _repeated(values)) is not None:
+            report(again.mark, f'"{key}" has the value {again.kind} twice')
         else:
             found[name] = tuple(values.value)
             continue
@@ -214,6 +216,17 @@ def _read_grid(node: Node, report: Report) -> dict[str, tuple[Node, ...]]:
         report(node.mark, f"makes {count:,} candidates for each row; at most {MAX_CANDIDATES:,} are allowed")
         valid = False
     return found if valid else {}
+
+
+def _repeated(values: Node) -> Node | None:
+    """The first value of a list that an earlier one equals; lists and mappings are refused as values of a field."""
+    seen: list[tuple[type, Any]] = []  # with the type, because True == 1
+    for node in values.value:
+        key = (bool if isinstance(node.value, bool) else object, node.value)
+        if not isinstance(node.value, (dict, list)) and key in seen:
+            return node  # type: ignore[no-any-return]
+        seen.append(key)
+    return None
 
 
 def _read_share(node: Node, report: Report) -> float | None:

@@ -6,6 +6,7 @@ files are refused, so that a hostile file cannot take memory or time.
 
 from __future__ import annotations
 
+import codecs
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -103,10 +104,20 @@ def read_file(path: Path) -> str:
     if len(content) > MAX_BYTES:
         raise StudyError(mark.error_line(f"is too large for a study; at most {MAX_BYTES:,} bytes"))
     try:
+        if _is_utf16(content):
+            raise StudyError(Mark(str(path), 1, 1).error_line("is UTF-16, not UTF-8; save the file as UTF-8"))
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise StudyError(Mark(str(path), line, 1).error_line("is not valid UTF-8")) from None
+
+
+def _is_utf16(content: bytes) -> bool:
+    """Whether text begins with the mark of UTF-16, or has a NUL in every second byte as Latin letters have there."""
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return True
+    low, high = content[0:64:2], content[1:64:2]
+    return len(content) > 1 and any(low) != any(high)
 
 
 def nearest_study(path: Path) -> str:

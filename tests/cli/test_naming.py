@@ -87,7 +87,8 @@ def test_every_command_for_a_trained_run_takes_study_row_and_seed(fake, given, t
     named = {"STUDY": given[0], "ROW": "A h=1", "DIR": tmp_path / "out"}
     done = inside(*(named.get(word, word) for word in words), *given[1:])
     assert (done.code, done.out) == (2, "")
-    assert done.err == f"run {fake.folder('A h=1', 2).id} is not done; `ablate run STUDY` finishes it\n"
+    id = fake.folder("A h=1", 2).id
+    assert done.err == f'row "A h=1": run {id} is not done; `ablate run {given[0]}` finishes it\n'
 
 
 def test_export_with_an_unquoted_label_is_one_line(given, tmp_path):

@@ -243,6 +243,23 @@ def test_a_folder_that_is_not_a_valid_split_is_an_error(tmp_path, files, line):
     assert str(caught.value).replace(f"{tmp_path}/", "").startswith(line)
 
 
+@pytest.mark.parametrize(
+    ("given", "near"),
+    [("trian", '"train"'), ("train.tvs", '"train.tsv"'), ("trian.txt", '"train"'), ("nothing", ""), ("half", "")],
+)
+def test_a_missing_split_names_the_nearest_name_that_a_study_may_write(tmp_path, given, near):
+    write(tmp_path / "train.en.gz")
+    write(tmp_path / "train.de.gz")
+    write(tmp_path / "half.en")
+    if given == "train.tvs":
+        write(tmp_path / "train.tsv")
+    with pytest.raises(DataError) as caught:
+        files_source(str(tmp_path / given), FIELDS)
+    (line,) = caught.value.lines
+    remedy = f"did you mean {near}?" if near else "correct the name or data.folder"
+    assert line.endswith(f"(.gz) not found; {remedy}")
+
+
 def test_all_missing_splits_are_reported_together(tmp_path):
     (tmp_path / "dev.en").write_text("a\n")
     with pytest.raises(DataError) as caught:

@@ -149,7 +149,14 @@ rows:
 @pytest.mark.parametrize(
     ("sizes", "rows", "fault"),
     [
-        ("{small: {}}", ROWS, "4:8: sizes must be a mapping of 2 to 10 names to fields of base; got a mapping"),
+        (
+            "{small: {}}",
+            ROWS,
+            "4:8: sizes must be a mapping of 2 to 10 names to fields of base, such as "
+            "{small: {}, large: {d_model: 128}}; got 1 name",
+        ),
+        ("{small: 16, large: {d_model: 64}}", ROWS, '4:16: size "small" must be a mapping of fields, such as '),
+        ("{small: {}, large: {}}", ROWS, '4:20: size "large" has the settings of size "small"'),
         ("{small: {}, large: {d_modl: 64}}", ROWS, '4:28: unknown field "d_modl"; did you mean "d_model"?'),
         ("{small: {}, base: {d_model: 64}}", ROWS, '4:20: "base" is not a valid name of a size'),
         ("{small: {}, large: {d_model: 66}}", ROWS, "4:37: h=4 does not divide d_model=66"),

@@ -244,7 +244,7 @@ def test_seeds_are_not_chosen_by_hand_in_a_study_with_looks(given, command):
 @pytest.mark.parametrize(
     ("seeds", "message"),
     [
-        ("{looks: [3]}", "4:16: looks must be a list of two or more numbers of seeds, such as [3, 5, 8]; got a list"),
+        ("{looks: [3]}", "4:16: looks must be a list of two or more numbers of seeds, such as [3, 5, 8]; got 1 number"),
         ("{looks: 3}", "4:16: looks must be a list of two or more numbers of seeds"),
         ("{looks: [1, 3]}", '4:17: "1" is not a valid number of seeds at a look; allowed: a whole number from 2'),
         ("{looks: [3, 3]}", '4:20: "3" is not a valid number of seeds at a look; allowed: a whole number from 4'),

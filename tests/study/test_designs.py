@@ -95,7 +95,7 @@ def test_rows_of_a_design_can_be_matched_and_tuned(read):
     ("group", "fault"),
     [
         ("{factorial: {N: [1, 2]}}", "5:18: factorial needs 2 to 10 fields or named groups of fields; got 1"),
-        ("{factorial: {N: [1, 2, 3], h: [1, 2]}}", '5:22: "N" needs two levels, such as [low, high]; got a list'),
+        ("{factorial: {N: [1, 2, 3], h: [1, 2]}}", '5:22: "N" needs two levels, such as [low, high]; got 3 levels'),
         ("{factorial: {N: [1, 1], h: [1, 2]}}", '5:26: "N" has the same level twice'),
         ("{factorial: {N: [1, 2], hh: [1, 2]}}", '5:30: unknown field "hh"'),
         ("{factorial: {N: [1, 2], x: {n_layers: 3}}}", '5:30: "x" and "N" both set n_layers'),
@@ -105,7 +105,12 @@ def test_rows_of_a_design_can_be_matched_and_tuned(read):
         ("{factorial: {N: [1, 2], h: [1, 2]}, resolution: 3}", "5:54: no fraction of 2 factors has resolution 3"),
         ("{factorial: {N: [1, 2], h: [1, 2]}, generators: {h: N}}", "5:54: these generators confound main effects"),
         ("{factorial: {N: [1, 2], h: [1, 2]}, generators: {hh: N}}", '5:55: unknown factor "hh"'),
-        ("{factorial: {N: [1, 2], h: [1, 2]}, generators: {h: N * NN}}", '5:58: h: "NN" is no factor without'),
+        ("{factorial: {N: [1, 2], h: [1, 2]}, generators: {h: N * NN}}",
+         '5:58: h: "NN" is no factor without a generator; '
+         'did you mean "N"?'),
+        ("{factorial: {N: [1, 2], h: [1, 2]}, generators: {h: xyz}}",
+         '5:58: h: "xyz" is no factor without a generator; '
+         "write a product such as N"),
         ("{factorial: {N: [1, 2], h: [1, 2]}, where: N > 1}", "5:42: where would drop rows that factorial needs"),
         ("{add-one-in: {N: 1, h: 2}, resolution: 3}", "5:33: resolution belongs to factorial"),
         ("{add-one-in: {N: [1], h: 2}}", '5:23: "N" takes a single value; got a list'),

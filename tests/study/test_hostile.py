@@ -62,7 +62,9 @@ def grid_of(lists, length):
             'table3.yaml:1:8: tag "tag:yaml.org,2002:python/object/apply:os.system" is not supported',
         ),
         (b"\x7fELF\x02\x01\x01\x00\xff\xfe\n\x80", "table3.yaml:1:1: is not valid UTF-8"),
-        (HEAD.encode("utf-16"), "table3.yaml:1:1: is not valid UTF-8"),
+        (HEAD.encode("utf-16"), "table3.yaml:1:1: is UTF-16, not UTF-8; save the file as UTF-8"),
+        (HEAD.encode("utf-16-le"), "table3.yaml:1:1: is UTF-16, not UTF-8; save the file as UTF-8"),
+        (HEAD.encode("utf-16-be"), "table3.yaml:1:1: is UTF-16, not UTF-8; save the file as UTF-8"),
         (
             HEAD + "base: {h: \x00}",
             "table3.yaml:3:1: not valid YAML: unacceptable character #x0000: control characters are not allowed",

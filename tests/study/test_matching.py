@@ -126,6 +126,7 @@ def test_the_value_that_a_condition_requires_is_the_resolved_one(read, faults):
         ("{flops: d_ff, tokens: 0}", '5:52: tokens: "0" is not allowed: must be a whole number from 1 to 60,000'),
         ("{params: d_ff, flops: d_ff}", "5:30: match needs exactly one of the keys params or flops; got 2"),
         ("params", '5:30: match must be a mapping such as {params: d_ff, within: 0.01}, or false; got "params"'),
+        ("{params: [d_ff]}", "5:39: params takes a single free field: d_ff, d_model or n_layers; got a list"),
         ("{params: h}", '5:39: unknown free field "h"; allowed: d_ff, d_model, n_layers'),
     ],
 )

@@ -338,6 +338,31 @@ rows:
 """
 
 
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("device: cuda", '3:1: unknown section "device"; it is an option of the command line: '
+         "ablate run STUDY --device cuda"),
+        ("base: {gpu: 1}", '3:8: unknown field "gpu"; it is an option of the command line: '
+         "ablate run STUDY --device cuda"),
+        ("looks: [2, 3]", '3:1: unknown section "looks"; write seeds: {looks: [3, 5, 8]}'),
+        ("dropout: 0.1", '3:1: unknown section "dropout"; it is a field of base: base: {dropout: VALUE}'),
+        ("each: {h: [1]}", '3:1: unknown section "each"; it is a key of a group of rows: rows: {GROUP: {each: ...}}'),
+        ("rows: {each: {h: [1]}}", '3:8: "each" is a key of a group; write rows: {GROUP: {each: ...}}'),
+        ("base: {match: {params: d_ff}}", '3:8: unknown field "match"; it is a section of the study or a key of a '
+         "group, and not a field"),
+        ("rows: {A: {factorial: {N: [1, 2], h: [1, 2], resolution: 3}}}", '3:46: unknown field "resolution"; it is a '
+         "key of the group, beside its rows, and not a field"),
+    ],
+)  # fmt: skip
+def test_a_key_in_the_wrong_place_is_sent_to_the_right_one(faults, text, fault):
+    assert faults(HEAD + text) == [f"table3.yaml:{fault}"]
+
+
+def test_a_group_may_have_the_name_of_a_key(read):
+    assert [row.label for row in read(HEAD + "rows: {set: {each: {h: [1]}}}").rows] == ["base", "set h=1"]
+
+
 def test_all_errors_are_reported_at_once_in_the_files_order(faults):
     assert faults(MANY) == [
         'table3.yaml:1:8: "../table3" is not a valid study name; allowed: letters, digits, "-", "_" and "." '
@@ -394,7 +419,7 @@ def test_all_errors_are_reported_at_once_in_the_files_order(faults):
                 "table3.yaml:2:7: direction: must be given (languages as source-target, for example en-de)",
             ],
         ),
-        (HEAD + "base: 3", ['table3.yaml:3:7: base must be a mapping of fields; got "3"']),
+        (HEAD + "base: 3", ['table3.yaml:3:7: base must be a mapping of fields, such as {d_model: 64}; got "3"']),
         (HEAD + "base: {h: 3}", ["table3.yaml:3:11: h=3 does not divide d_model=512: set d_k, or change h or d_model"]),
         (HEAD + "base: {d_model: 9999999}", [
             "table3.yaml:3:17: d_model: 9999999 is not allowed: must be less than or equal to 65536"]),

@@ -213,6 +213,7 @@ def test_tuning_runs_count_in_the_plan_and_in_a_budget(study, tmp_path):
         ("{grid: {learning_rate: 0.1}, seeds: [3]}", '5:30: "learning_rate" needs a list of values; got "0.1"'),
         ("{grid: {learning_rate: [-1.0]}, seeds: [3]}", "5:31: learning_rate: -1.0 is not allowed"),
         ("{grid: {learning_rate: [0.1]}}", "5:7: tune needs seeds"),
+        ("{grid: {learning_rate: [0.1, 0.2, 0.1]}, seeds: [3]}", '5:41: "learning_rate" has the value "0.1" twice'),
         ("{grid: {learning_rate: [0.1]}, seeds: [3], steps: 2}", '5:57: steps: "2" is not allowed: must be a share'),
         ("{grid: {learning_rate: [0.1]}, seeds: [3], steps: 0.3}", '5:7: row "base": tuning runs of 91 of 301'),
         ("{gird: {learning_rate: [0.1]}, seeds: [3]}", '5:8: unknown key "gird"; did you mean "grid"?'),
