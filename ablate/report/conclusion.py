@@ -29,8 +29,12 @@ def conclusion(table: Table) -> list[str]:
     sizes = sum(row.row.is_base for row in table.rows)
     unfinished = sum(any(state not in ("done", "diverged") for state in row.states.values()) for row in table.rows)
     looks = [table.position.text, *_spent(table.look, table.error)] if table.position else []
+    unlearned = _nothing_learned(table)
+    if unlearned:  # a difference between scores of 0 is not one between rows
+        rows = [row for row in rows if row.verdict.mean is None]
     return [
         *(_base(table, row) for row in table.rows if row.row.is_base),
+        *unlearned,
         *looks,
         *_sentences(table.main, rows, table.family, sizes, table.error),
         *_unfinished(unfinished, len(table.rows)),
@@ -82,6 +86,25 @@ def _base(table: Table, base: TableRow) -> str:
     if not texts:
         return f"{name} has no score yet."
     return f"{name} reaches {' and '.join(texts)} with {plural(scores[table.main].n, 'seed')}."
+
+
+def _nothing_learned(table: Table) -> list[str]:
+    """A sentence if every score of the main metric is printed as 0, the lowest that a metric up to 100 has.
+
+    A metric without such an end, such as perplexity, has no score that means this for every task.
+    """
+    metric = table.main
+    zero = number(0.0, metric.digits)
+    scores = [score for row in table.rows for score in row.scores[metric.name].by_seed.values()]
+    if not (metric.of_100 and metric.more_is_better and scores):
+        return []
+    if any(number(score, metric.digits) != zero for score in scores):
+        return []
+    every = "the only score rounds" if len(scores) == 1 else f"all {len(scores)} scores round"
+    return [
+        f"{metric.title} shows nothing learned by any row: {every} to {zero}, the lowest possible. "
+        f"The rows cannot be compared in {metric.title}; train for more steps."
+    ]
 
 
 def _spent(look: Look | None, error: float) -> list[str]:

@@ -133,6 +133,23 @@ def test_a_table_begins_with_base_and_ends_with_the_unfinished_rows(fake):
     assert sentences[-1] == "1 of 5 rows is not finished."
 
 
+def test_scores_that_are_all_zero_are_no_ground_for_a_verdict(fake):
+    """Scores of 0.00 to 0.04 differ with every seed alike, which is a verdict by any test of the numbers."""
+    results = fake()
+    for row in results.study.rows:
+        for seed in (1, 2, 3):
+            results.done(row.label, seed, 90.0, 0.0 if row.is_base else 0.04 + seed / 10_000)
+    said_before = words._sentences(
+        BLEU, [Judged(row.row.label, row.verdicts["bleu"]) for row in results.table().rows if not row.row.is_base], 4
+    )
+    assert said_before[0].startswith("Better than base: ")
+    base, only = conclusion(results.table())
+    assert base.startswith("Base reaches 0.0 ± 0.0 BLEU")
+    assert only.startswith("BLEU shows nothing learned by any row: all 15 scores round to 0.0, the lowest possible. ")
+    results.done("A h=1", 2, 90.0, 0.05001)  # is printed as 0.1
+    assert "nothing learned" not in " ".join(conclusion(results.table()))
+
+
 def test_each_size_has_a_sentence_about_its_base(fake):
     results = fake(SMALL + "sizes: {small: {}, large: {d_model: 128}}\n")
     for seed in (1, 2, 3):
