@@ -100,7 +100,7 @@ def pin_reference(reference: Reference, folder: Path) -> tuple[Reference, bytes]
     beside = [str(folder), str(Path.cwd())]
     source = _source(reference.module, [*beside, *sys.path])
     try:
-        tree = ast.parse(source)
+        tree = ast.parse(source, f"{reference.module.rpartition('.')[2]}.py")  # the name that its errors have
         names = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(f"{reference}: module {reference.module} is not valid Python: {error}") from None

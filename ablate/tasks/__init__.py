@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
-from ablate.config import DataConfig
+from ablate.config import DataConfig, ModelConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.metrics import PPL, Metric
 from ablate.config.plugins import Reference, as_ablate_error, load, load_source, parse_reference, without_digest
-from ablate.errors import StoreError, StudyError, listed
+from ablate.errors import StoreError, StudyError, listed, unknown_name
 from ablate.store.records import Measurement, Score
 from ablate.tasks.base import Batch, OutputTerms, Sample, Task
 from ablate.tasks.language_model import LanguageModel
@@ -21,6 +22,7 @@ from ablate.tasks.translation import Translation
 TASKS: dict[str, Task] = {
     task.name: task for task in (Translation(), LanguageModel(), MaskedLanguageModel(), Parsing())
 }
+ARCHITECTURES: tuple[str, ...] = get_args(ModelConfig.model_fields["architecture"].annotation)
 
 
 def task_of(name: str, sources: Path) -> Task:
@@ -77,6 +79,8 @@ def _faults(task: Task) -> Iterator[str]:
         yield "model_metrics does not have PPL, which early stopping and learning curves use"
     elif not task.default_metrics:
         yield "default_metrics is empty; verdicts use its first metric"
+    elif strange := [name for name in task.architectures if name not in ARCHITECTURES]:
+        yield f"architectures has {unknown_name('architecture', str(strange[0]), ARCHITECTURES)}"
     else:
         unknown = [name for name in task.default_metrics if name not in task.metrics]
         if unknown:

@@ -133,7 +133,7 @@ def test_a_missing_class_of_set_is_reported_at_the_option(faults):
 def test_a_module_with_a_syntax_error_is_one_error_line(faults, folder):
     (folder / "mine.py").write_text("class Mine(:\n")
     [line] = faults(ROW)
-    assert line.startswith("own.yaml:4:26: mine:Mine: module mine is not valid Python: invalid syntax")
+    assert line == "own.yaml:4:26: mine:Mine: module mine is not valid Python: invalid syntax (mine.py, line 1)"
 
 
 def test_fields_without_custom_classes_report_their_allowed_values(faults):

@@ -66,6 +66,8 @@ def test_tasks_are_known_by_their_names_and_their_class_attributes_are_whole(tmp
         ({"model_metrics": ()},
          "model_metrics does not have PPL, which early stopping and learning curves use"),
         ({"default_metrics": ()}, "default_metrics is empty; verdicts use its first metric"),
+        ({"architectures": ("decoder-only", "encoder_decoder")},
+         'architectures has unknown architecture "encoder_decoder"; did you mean "encoder-decoder"?'),
         ({"default_metrics": ("ppl", "bleu", "ter")}, "default_metrics has bleu, which is not a metric of the task: "),
     ],
 )  # fmt: skip
