@@ -122,6 +122,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
      "(abs(c * d - 1) <= _PRECISION)"): "a factor differs from 1 by 0 or by more than the limit",
     ("stats/distributions", "return value if abs(value) > _TINY else _TINY", "abs(value) > _TINY -> "
      "(abs(value) >= _TINY)"): "any number as small serves in the place of a zero",
+    ("stats/power", "low, high = 1, 2", "2 -> (3)"): "the search between the two finds the same number",
     ("stats/power", "draw, n = random.Random(0), seeds", "0 -> (1)"): "any seed of the draws serves",
     ("stats/verdict", "return 1.0 if self.own is None else self.own.p(distance, self.n)", "1.0 -> (2.0)"):
         "a p value above every level",
