@@ -9,6 +9,7 @@ from urllib.parse import unquote
 from xml.etree import ElementTree
 
 import pytest
+from matplotlib.image import imread
 
 from ablate.plotting import PALETTE
 
@@ -309,3 +310,23 @@ def test_the_page_can_be_printed(text, tmp_path):
     printed = (tmp_path / "page.pdf").read_bytes()
     assert printed.startswith(b"%PDF-")
     assert len(printed) > 10_000
+
+
+def test_a_shadow_shows_on_which_side_a_wide_table_goes_on(text, tmp_path):
+    """Three boxes 200 pixels wide with content that goes on to the right, on to the left, and that fits."""
+    style = re.search(r"<style>.*?</style>", text, re.S)[0]
+    box = '<div class="wide" style="position: absolute; left: 0; width: 200px; height: 60px; top: {}px">{}</div>'
+    widths = (600, 600, 150)
+    boxes = [
+        box.format(90 * n, f'<div style="width: {width}px; height: 40px"></div>') for n, width in enumerate(widths)
+    ]
+    scroll = '<script>document.querySelectorAll(".wide")[1].scrollLeft = 400;</script>'
+    shot = tmp_path / "shot.png"
+    flags = (f"--screenshot={shot}", "--window-size=600,400", "--hide-scrollbars")
+    browse(tmp_path, f"<!doctype html><html><head>{style}</head><body>{''.join(boxes)}{scroll}</body></html>", *flags)
+    light = imread(shot)[..., :3].mean(axis=2)
+    rows = [light[90 * n + 20] for n in range(len(widths))]
+    paper = rows[2][100]
+    dark = [(row[1] < paper - 0.1, row[198] < paper - 0.1) for row in rows]
+    assert dark == [(False, True), (True, False), (False, False)]
+    assert all(row[100] == paper for row in rows)
