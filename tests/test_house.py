@@ -14,7 +14,7 @@ PACKAGE = ROOT / "ablate"
 MODULES = {path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."): path for path in PACKAGE.rglob("*.py")}
 
 FLOORS = (
-    ("errors", "paper", "formatting", "interpreter"),
+    ("errors", "paper", "paths", "formatting", "interpreter"),
     ("config", "streams"),
     ("stats", "kernels"),
     ("store",),

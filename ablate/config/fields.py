@@ -1,10 +1,9 @@
-"""Base class of all settings, its validation errors as messages, and paths as users write them."""
+"""Base class of all settings, and its validation errors as messages."""
 
 from __future__ import annotations
 
 import math
 import re
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -84,17 +83,3 @@ def value_text(value: Any, limit: int = 60) -> str:
     if value is None or isinstance(value, bool):
         return setting_text(value, unset="null")
     return ellipsis(f'"{value}"' if isinstance(value, str) else repr(value), limit)
-
-
-def home_path(name: str) -> Path:
-    """The path of a name that may begin with `~` or `~USER`.
-
-    Raises:
-        ValueError: the home folder is not known, or the name holds a NUL character.
-    """
-    if "\0" in name:
-        raise ValueError(f"{name}: a path has no NUL character")
-    try:
-        return Path(name).expanduser()
-    except RuntimeError:
-        raise ValueError(f"{name}: has no known home folder; write the path without ~") from None

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
-from ablate.config.fields import home_path
 from ablate.errors import AblateError, DataError, Interrupted, did_you_mean
+from ablate.paths import home_path
 
 BLOCK = 1 << 20  # bytes read at once
 MAX_LINE_BYTES = 1 << 20

@@ -16,8 +16,9 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from ablate.config.fields import Section, field_errors, home_path
+from ablate.config.fields import Section, field_errors
 from ablate.errors import StudyError, UsageError, did_you_mean, listed, unknown_name
+from ablate.paths import home_path
 from ablate.store.records import Setting
 from ablate.study.yaml_nodes import Mark, Node, parse_yaml, read_file
 

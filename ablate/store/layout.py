@@ -31,8 +31,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from ablate.config.fields import home_path
 from ablate.errors import Damaged, UsageError
+from ablate.paths import home_path
 from ablate.store.corpora import is_prepared
 from ablate.store.files import quarantine
 from ablate.store.records import Execution, Failure, Progress, Provenance, Result, RunRecord

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from ablate.config import ModelConfig, RowConfig, resolve_row, standard_name
 from ablate.config.data import CorpusConfig
-from ablate.config.fields import field_errors, home_path
+from ablate.config.fields import field_errors
 from ablate.config.identity import fold_vocab_size
 from ablate.config.inactive import InactiveSettings, check_active
 from ablate.config.metrics import PPL
@@ -25,6 +25,7 @@ from ablate.config.plugins import Reference, parse_reference, pin_reference, plu
 from ablate.config.resolve import SYMBOL_OF, SYMBOLS, unchecked_values
 from ablate.errors import StudyError, listed, unknown_name
 from ablate.formatting import plural
+from ablate.paths import home_path
 from ablate.study.designs import FRACTIONS, Design
 from ablate.study.matching import Match, Matched, NoMatch, match_row, read_match
 from ablate.study.rows import MAX_ROWS, OPTIONS, WAYS, RowSpec, expand_group
