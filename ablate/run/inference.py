@@ -107,14 +107,24 @@ def attention_run(folder: RunFolder, results: Results, device: torch.device = CP
     return load_run(folder, results, device, row)
 
 
+# The command that predicts with a run of each kind of task.
+_COMMANDS: dict[type, str] = {
+    SequenceToSequence: "translate",
+    LanguageModel: "generate",
+    MaskedLanguageModel: "fill",
+}
+
+
 def _refuse_other_tasks(folder: RunFolder, *classes: type[Task]) -> None:
     """Refuse a run whose task is not of these classes; before its corpus and weights are read."""
     record = folder.read_run()
-    if record is None or isinstance(task_of(record.task, folder.sources), classes):
+    task = task_of(record.task, folder.sources) if record else None
+    if record is None or isinstance(task, classes):
         return
     supported = [name for name, task in TASKS.items() if isinstance(task, classes)]
     raise UsageError(
         f"run {folder.id} has the task {without_digest(record.task)}; only {listed(supported)} is supported here"
+        + "".join(f"; use `ablate {command}`" for kind, command in _COMMANDS.items() if isinstance(task, kind))
     )
 
 
@@ -162,6 +172,7 @@ def fill(folder: RunFolder, results: Results, text: str, top: int) -> FilledText
         StoreError: the run is not finished, or the run or its corpus is damaged.
         DataError: the text is longer than the model's positions.
     """
+    _refuse_other_tasks(folder, MaskedLanguageModel)
     if MASK_TEXT not in text:
         raise UsageError(f'the text has no {MASK_TEXT}, such as in "the {MASK_TEXT} sleeps"')
     run = masked_language_model_run(folder, results)

@@ -166,12 +166,16 @@ def test_generate_refuses_rows_and_runs_that_it_cannot_use(folder, trained):
     assert done.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("words", [("translate",)], ids=str)
-def test_commands_that_need_a_target_side_say_so_in_one_line(folder, trained, words):
+@pytest.mark.parametrize(
+    ("command", "text", "supported"),
+    [("translate", [], "translation or parsing"), ("fill", ["the dog sleeps"], "masked-lm")],  # the text has no <mask>
+)
+def test_commands_for_other_tasks_name_the_one_for_language_models(folder, trained, command, text, supported):
     id, _ = of_row(folder, "base")
-    done = inside(*words, id, "--results", trained)
+    done = inside(command, id, *text, "--results", trained)
     assert done.code == 2
-    assert done.err == f"run {id} has the task language-model; only translation or parsing is supported here\n"
+    refused = f"run {id} has the task language-model; only {supported} is supported here"
+    assert done.err == f"{refused}; use `ablate generate`\n"
 
 
 def test_attention_and_importance(folder, trained):
