@@ -73,7 +73,7 @@ def _drive(folder: JobFolder, pilots: int) -> None:
 
 
 def _close(folder: JobFolder) -> None:
-    """Print and publish the table, then submit again if runs are missing."""
+    """Print the table, submit again if runs are missing, and publish the table."""
     from ablate.launch.submission import open_job, submit_again
     from ablate.report import render
     from ablate.report.looks import record_judgment
@@ -84,9 +84,9 @@ def _close(folder: JobFolder) -> None:
     score_missing(study, folder.results)
     table = table_of(study, folder.results)
     render.print_rich(table, new_console(width=160), against_paper=False)
-    if not study.is_modified:
+    submit_again(folder, _log)
+    if not study.is_modified:  # last, because it may be refused
         render.publish(table, folder.results)
         record_judgment(study, folder.results)
-    submit_again(folder, _log)
     if any(state != "done" for _, state in plan_of(table.study, folder.results).runs.values()):
         raise typer.Exit(EXIT_RUN_FAILED)

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from ablate.config.fields import Section
 
 MAX_STEPS = 100_000_000
+MAX_SEEDS = 1000  # of a study
 
 # Target tokens whose logits are in memory at once: few enough for a CPU's cache, and enough to occupy a GPU.
 LOGIT_CHUNK_TOKENS = {"cpu": 256, "cuda": 4096}

@@ -6,9 +6,9 @@ import math
 import random
 from functools import cache
 
+from ablate.config.training import MAX_SEEDS
 from ablate.stats.distributions import critical_t
 from ablate.stats.significance import LEVEL
-from ablate.stats.verdict import MOST_SEEDS
 
 POWER = 0.8  # probability with which a difference should be found
 _DRAWS = 4000
@@ -61,9 +61,9 @@ def seeds_to_see(difference: float, rows: int, sd: float, sentences: float = 0.0
     """Smallest number of seeds with which `detectable` is at most a difference; None if not even 1000 are enough."""
     low, high = 1, 2
     while detectable(high, rows, sd, sentences) > difference:
-        if high == MOST_SEEDS:
+        if high == MAX_SEEDS:
             return None
-        low, high = high, min(2 * high, MOST_SEEDS)
+        low, high = high, min(2 * high, MAX_SEEDS)
     while high - low > 1:
         middle = (low + high) // 2
         enough = detectable(middle, rows, sd, sentences) <= difference

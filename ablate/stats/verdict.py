@@ -21,6 +21,7 @@ from functools import cached_property, partial
 from typing import Literal
 
 from ablate.config.metrics import Metric
+from ablate.config.training import MAX_SEEDS
 from ablate.formatting import plural
 from ablate.stats.bootstrap import BootstrapTest, paired_bootstrap
 from ablate.stats.distributions import critical_t, two_sided_p
@@ -30,7 +31,6 @@ from ablate.stats.significance import LEVEL, fisher_p, holm
 
 Word = Literal["worse", "better", "as good as base", "cannot tell", "no difference", "diverged", ""]
 
-MOST_SEEDS = 1000  # that a study can have
 _SMALLEST_P = 1e-15  # smaller p values are not told apart
 
 
@@ -566,14 +566,14 @@ def _seed_test(one: _Comparison, level: float, half: float) -> SeedTest:
 
 
 def _more_seeds(one: _Comparison, level: float) -> int | None:
-    """Seeds to add until the observed mean would be significant with the observed spread."""
+    """Seeds to add until the observed mean would be significant with the observed spread; None if a study cannot."""
     assert one.mean is not None
     size = abs(one.mean)
     low, high = one.n, one.n + 1
     while one.half_width(level, high) > size:
-        low, high = high, 2 * high
-        if low >= MOST_SEEDS:
+        if high >= MAX_SEEDS:
             return None
+        low, high = high, min(2 * high, MAX_SEEDS)
     # The width falls with n, so that bisection finds the smallest number.
     while high - low > 1:
         middle = (low + high) // 2

@@ -23,13 +23,14 @@ from ablate.config.inactive import InactiveSettings, check_active
 from ablate.config.metrics import PPL
 from ablate.config.plugins import Reference, parse_reference, pin_reference, plugin_fields
 from ablate.config.resolve import SYMBOL_OF, SYMBOLS, unchecked_values
+from ablate.config.training import MAX_SEEDS
 from ablate.errors import StudyError, listed, unknown_name
 from ablate.formatting import plural
 from ablate.paths import home_path
 from ablate.study.designs import FRACTIONS, Design
 from ablate.study.matching import Match, Matched, NoMatch, match_row, read_match
 from ablate.study.rows import MAX_ROWS, OPTIONS, WAYS, RowSpec, expand_group
-from ablate.study.select import MAX_RUNS, MAX_SEEDS, Selection, select
+from ablate.study.select import MAX_RUNS, Selection, select
 from ablate.study.settings import MAX_SIZES, OPTIONS_OF_RUN, Settings, is_single_value, known_fields
 from ablate.study.study import Looks, Row, Study, changes
 from ablate.study.tuning import Candidate, Tune, Tuning, read_tune

@@ -14,10 +14,10 @@ from ablate.config.language_data import TEXTS, LanguageData
 from ablate.config.parsing_data import TREEBANKS, ParsingData
 from ablate.config.plugins import REFERENCE_PATTERN
 from ablate.config.resolve import SYMBOLS
+from ablate.config.training import MAX_SEEDS
 from ablate.config.translation_data import CORPORA, NAMED_CORPORA
 from ablate.study.designs import RESOLUTIONS
 from ablate.study.matching import FREE_FIELDS
-from ablate.study.select import MAX_SEEDS
 from ablate.study.settings import MAX_SIZES
 from ablate.study.tuning import TUNED
 from ablate.tasks import TASKS, LanguageModel, MaskedLanguageModel, Parsing, Task, Translation

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
+from ablate.config.training import MAX_SEEDS
 from ablate.errors import UsageError, did_you_mean
 from ablate.study.study import Row, Study
 from ablate.study.yaml_nodes import Mark
 
-MAX_SEEDS = 1000
 MAX_RUNS = 100_000
 
 

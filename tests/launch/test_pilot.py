@@ -22,6 +22,7 @@ from ablate.store.jobs import JobEnd, JobFolder, PilotReport, jobs_of, new_job, 
 from ablate.store.machine import process_mark
 from ablate.store.records import Failure, Progress
 from ablate.study import Selection, read_study
+from tests.cli.inside import inside
 
 STUDY = """\
 study: tiny
@@ -306,6 +307,16 @@ def test_the_closing_job_submits_again_as_long_as_work_is_done(job, submissions)
     assert submissions == [2, 2, 2]
     assert folder.read_end().reason == "submitted 3 times, which is the bound of the profile (resubmissions)"
     assert open_jobs(folder.results, "tiny") == []
+
+
+def test_a_table_that_cannot_be_published_keeps_no_run_from_being_submitted_again(job, submissions):
+    folder, study = job(workers=2)
+    submit(folder, folder.read_job(), study)
+    progress(folder.results, next(study.runs()).id, 3)
+    (folder.results.study("tiny") / "table.md").mkdir()
+    done = inside("work", "--job", folder.path, "--close")
+    assert (done.code, "table.md" in done.err) == (2, True)
+    assert submissions == [2, 2]
 
 
 def test_the_closing_job_ends_without_progress(job, submissions):

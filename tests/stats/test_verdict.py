@@ -9,6 +9,7 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import ttost_paired
 
 from ablate.config.metrics import PPL, TRANSLATION_METRICS
+from ablate.config.training import MAX_SEEDS
 from ablate.stats.looks import Look
 from ablate.stats.noise import Variance
 from ablate.stats.significance import LEVEL
@@ -355,6 +356,12 @@ def test_a_width_that_equals_the_observed_mean_needs_no_further_seed(seeds):
     assert _more_seeds(compared(mean, mean), LEVEL) == seeds - 2
     assert _more_seeds(compared(mean * 0.9999, mean * 0.9999), LEVEL) == seeds - 1
     assert _more_seeds(compared(1e-3, 1e-3), LEVEL) is None
+
+
+def test_no_more_seeds_are_named_than_a_study_can_have():
+    mean = compared(0.0, 0.0).half_width(LEVEL, MAX_SEEDS)
+    assert _more_seeds(compared(mean, mean), LEVEL) == MAX_SEEDS - 2
+    assert _more_seeds(compared(mean * 0.9999, mean * 0.9999), LEVEL) is None
 
 
 def test_the_width_is_the_larger_one_of_both_tests_each_at_its_level():
