@@ -40,7 +40,10 @@ for line in sys.stdin:
     if first == "half a line":
         sys.stdout.write('{"run": "' + os.path.basename(folder)); sys.stdout.flush()
         first = -9
-    if isinstance(first, int): sys.exit(first) if first >= 0 else os.kill(os.getpid(), -first)
+    if isinstance(first, int) and first >= 0: sys.exit(first)
+    if isinstance(first, int):
+        if first == -signal.SIGHUP: signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored
+        os.kill(os.getpid(), -first)
     print(json.dumps({"run": os.path.basename(folder), "outcome": first}), flush=True)
     if first in ("interrupted", "failed"): break
 """
