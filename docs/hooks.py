@@ -7,6 +7,7 @@ as on disk, so that links work in a checkout too; on_page_markdown points them t
 
 from __future__ import annotations
 
+import itertools
 import json
 import posixpath
 import re
@@ -23,11 +24,11 @@ COPIED = {
     "changes.md": "CHANGELOG.md",
 }  # page of the site: file of the repository
 FIGURES = {
-    "effects-*-{main}.svg": "Effects of a factorial, each with its interval",
-    "sizes-{main}.svg": "Difference of each row from base, over the sizes of the model",
-    "against-base-{main}.svg": "Difference of each row from base, with its interval",
+    "effects-*.svg": "Effects of a factorial, each with its interval",
+    "sizes-*.svg": "Difference of each row from base, over the sizes of the model",
+    "against-base-*.svg": "Difference of each row from base, with its interval",
     "learning-curves.svg": "Learning curves of all runs",
-}  # pattern of a file among the results, by its main metric: caption
+}  # pattern of a file among the results: caption
 CODE = re.compile(r"`[^`]+`")
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!\w+:|#)([^)#\s]+)(#[^)]*)?\)")
 
@@ -69,9 +70,40 @@ def published() -> list[str]:
 def figures(name: str) -> dict[str, str]:
     """Captions of a study's published figures, by file."""
     folder = ROOT / "results" / name
-    main = json.loads((folder / "table.json").read_text(encoding="utf-8"))["metrics"][-1]
-    patterns = {pattern.format(main=main): caption for pattern, caption in FIGURES.items()}
-    return {path.name: caption for pattern, caption in patterns.items() for path in sorted(folder.glob(pattern))}
+    return {path.name: caption for pattern, caption in FIGURES.items() for path in sorted(folder.glob(pattern))}
+
+
+def scores_first(name: str) -> str:
+    """The table of a study in Markdown with scores and verdicts beside the rows' names; settings are left out.
+
+    The published table has a column for each setting, as Table 3 has, and its verdicts are beyond the edge of a page.
+    """
+    folder = ROOT / "results" / name
+    rows = json.loads((folder / "table.json").read_text(encoding="utf-8"))["rows"]
+    lines = (folder / "table.md").read_text(encoding="utf-8").split("\n")
+    table = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in itertools.takewhile(_is_row, itertools.dropwhile(lambda line: not _is_row(line), lines))
+    ]
+    header = table[0]
+    # `other` is the last column of settings. Sorting keeps the order of columns with the same place.
+    shown = sorted(range(header.index("other") + 1, len(header)), key=lambda i: _place(header[i]))
+    names = ["row", "---", *(row["row"] for row in rows)]
+    return "\n".join(
+        " | ".join(["", label, *(cells[i] for i in shown), ""]).strip()
+        for label, cells in zip(names, table, strict=True)
+    )
+
+
+def _is_row(line: str) -> bool:
+    return line.startswith("|")
+
+
+def _place(column: str) -> int:
+    """Place of a column: scores (0), differences from base (1), the verdict (2), all others (3)."""
+    if column.startswith("Δ"):
+        return 1
+    return 2 if column == "verdict" else 0 if column.endswith(("(dev)", "(test)")) else 3
 
 
 def cost(name: str) -> str:
@@ -90,7 +122,7 @@ def _machine(provenance: dict[str, Any]) -> str:
 
 
 def gallery_page(name: str) -> str:
-    """Page of one study: question, command, table, figures, conclusions, limits, cost and the study file."""
+    """Page of one study: question, conclusions, table, figures, limits, command, description, cost and the study."""
     study = ROOT / "studies" / f"{name}.yaml"
     header = read_header(study)
     table = (ROOT / "results" / name / "table.md").read_text(encoding="utf-8")
@@ -100,13 +132,13 @@ def gallery_page(name: str) -> str:
         [
             "---\nhide: [toc]\n---",
             f"# {header.title}",
-            header.about,
-            f"```sh\n{header.command}\n```",
-            f'## Table\n\n<div class="results" markdown>\n\n{table}\n</div>',
-            *([f"## Figures\n\n{drawn}"] if drawn else []),
             f"## What it shows\n\n{header.shows}",
+            f'## Table\n\n<div class="results" markdown>\n\n{scores_first(name)}\n\n</div>',
+            f'<details class="results" markdown><summary>All settings, and how to read the columns</summary>'
+            f"\n\n{table}\n</details>",
+            *([f"## Figures\n\n{drawn}"] if drawn else []),
             f"## What it cannot show\n\n{header.limits}",
-            f"## Cost\n\n{cost(name)}",
+            f"## How it was made\n\n```sh\n{header.command}\n```\n\n{header.about}\n\n{cost(name)}",
             f"## Study file\n\n```yaml\nstudy:{body}```",
         ]
     )

@@ -230,8 +230,27 @@ def test_the_gallery_has_a_page_for_every_table_in_results():
         assert hooks().read_header(ROOT / f"studies/{name}.yaml").shows
         seconds = [run["seconds"] for run in json.loads(published(name, "provenance.json"))["runs"].values()]
         assert f"{len(seconds)} runs, {sum(seconds) / 3600:.1f} hours of work in all, on " in page
-        for figure in (ROOT / "results" / name).glob("learning-curves.svg"):
-            assert f"![Learning curves of all runs]({name}/{figure.name})" in page
+        for figure in (ROOT / "results" / name).glob("*.svg"):
+            assert f"]({name}/{figure.name})" in page
+
+
+@pytest.mark.parametrize("name", sorted(path.parent.name for path in ROOT.glob("results/*/records.zip")))
+def test_the_first_table_of_a_gallery_page_has_each_rows_scores_and_verdict(name):
+    """The oracle is table.json, which has the same numbers by name."""
+    content = json.loads(published(name, "table.json"))
+    header, _, *lines = (
+        [cell.strip() for cell in line.strip("|").split("|")] for line in hooks().scores_first(name).split("\n")
+    )
+    assert [line[0] for line in lines] == [row["row"] for row in content["rows"]]
+    main = next(key.removeprefix("delta_") for key in content["rows"][1] if key.startswith("delta_"))
+    metric = 1 + content["metrics"].index(main)
+    for line, row in zip(lines, content["rows"], strict=True):
+        cells = dict(zip(header, line, strict=True))
+        assert float(line[metric].strip("*").split()[0]) == pytest.approx(row[main]["mean"], abs=0.051)
+        verdict = row.get("against_base", {}).get(main, {}).get("verdict", "")
+        assert cells["verdict"].startswith(verdict)
+        assert bool(verdict) == bool(cells["verdict"])
+    assert [name for name in header if name.startswith("Δ")][-1] == header[header.index("verdict") - 1]
 
 
 DERIVED = {
