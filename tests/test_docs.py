@@ -250,6 +250,8 @@ def test_the_first_table_of_a_gallery_page_has_each_rows_scores_and_verdict(name
         verdict = row.get("against_base", {}).get(main, {}).get("verdict", "")
         assert cells["verdict"].startswith(verdict)
         assert bool(verdict) == bool(cells["verdict"])
+        p = row.get("against_base", {}).get(main, {}).get("p_adjusted")
+        assert cells["p (adj.)"] == ("" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}")
     assert [name for name in header if name.startswith("Δ")][-1] == header[header.index("verdict") - 1]
 
 

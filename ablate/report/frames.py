@@ -209,9 +209,8 @@ def _verdict(row: TableRow, metric: str) -> dict[str, Any]:
     from ablate.report.scores import verdict_json
 
     verdict = verdict_json(row.verdicts[metric]) if metric in row.verdicts else {}
-    columns = {
-        f"delta_{metric}_{part}": verdict.get(part) for part in ("low", "high", "p", "p_holm", "minimum_detectable")
-    }
+    parts = ("low", "high", "p", "p_holm", "p_adjusted", "minimum_detectable")
+    columns = {f"delta_{metric}_{part}": verdict.get(part) for part in parts}
     columns[f"verdict_{metric}"] = verdict.get("verdict")
     if metric != PPL.name:
         bootstrap = verdict.get("test_set") or {}

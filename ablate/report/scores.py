@@ -85,6 +85,7 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
         "p": seeds.p if seeds else None,
         "p_holm": verdict.p_seeds,
         "p_own": seeds.p_own if seeds else None,
+        "p_adjusted": verdict.p,
         "minimum_detectable": verdict.minimum_detectable,
         "more_seeds": verdict.more_seeds,
         "margin": verdict.margin,
