@@ -58,8 +58,8 @@ def test_json_has_the_verdicts_with_their_tests(given):
     rows = json.loads(inside("table", *given, "--format", "json").out)["rows"]
     found = rows[1]["against_base"]["bleu"]
     assert found.keys() == {
-        "verdict", "text", "n", "mean", "std", "low", "high", "p", "p_holm", "p_own", "p_adjusted", "minimum_detectable",
-        "test_set", "more_seeds", "margin", "within_margin", "diverged",
+        "verdict", "text", "n", "mean", "std", "low", "high", "p", "p_holm", "p_own", "p_adjusted",
+        "minimum_detectable", "test_set", "more_seeds", "margin", "within_margin", "diverged",
     }  # fmt: skip
     assert found["low"] <= found["mean"] <= found["high"]
     assert found["p"] <= found["p_holm"]
