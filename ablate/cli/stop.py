@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, StudyFile, study_and_results
+from ablate.errors import UsageError
 from ablate.formatting import plural
 from ablate.streams import echo
 
@@ -22,19 +23,29 @@ def command(
 ) -> None:
     """Ask the pilots of a study to save and leave."""
     from ablate.launch import slurm
-    from ablate.store.jobs import open_jobs
+    from ablate.store.jobs import STOPPED, open_jobs
 
     content, root = study_and_results(study, results, None, None, None)
     jobs = open_jobs(root, content.name)
     if not jobs:
         echo(f"{content.name}: no job is open under {root.root}")
+    refused: list[str] = []
     for job in jobs:
         job.request_stop("ablate stop")
         alive = sum(report.is_alive for report in job.read_pilots())
         echo(f"job {job.id}: {plural(alive, 'pilot')} asked to save and leave")
+        if job.read_job().engine != "slurm":
+            if not alive:  # the last pilot closes the job, or the driver of Ray, which may be gone, too
+                job.close(STOPPED)
+            continue
         submissions = job.read_submissions()
-        if now and submissions and job.read_job().engine == "slurm":  # the driver of Ray cancels by itself
+        if now and submissions:
             ids = [*submissions[-1].ids, *filter(None, [submissions[-1].closing])]
-            cancelled = f"cancelled Slurm job {', '.join(ids)}"
-            echo(f"job {job.id}: {slurm.cancel(ids) or cancelled}")
-            job.close("stopped on request")
+            reason = slurm.cancel(ids)
+            if reason:  # the job stays open, so that the command can be given again
+                refused.append(f"job {job.id}: scancel: {reason}; give the command again")
+                continue
+            echo(f"job {job.id}: cancelled Slurm job {', '.join(ids)}")
+            job.close(STOPPED)
+    if refused:
+        raise UsageError(*refused)

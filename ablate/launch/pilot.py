@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, AblateError, Interrupted
 from ablate.formatting import duration, plural
 from ablate.launch.executor import devices_text
-from ablate.launch.launch import Launch, Share, launch, launch_stages
+from ablate.launch.launch import Launch, Share, launch, launch_stages, missing_in_stages
 from ablate.launch.scheduler import Control
 from ablate.launch.slurm import START_SECONDS, Task
 from ablate.launch.submission import CANCELLED, open_job
 from ablate.report.looks import has_ended, position_of
-from ablate.report.progress import run_labels
+from ablate.report.progress import ENDED, run_labels
 from ablate.report.results import RunResult
 from ablate.store import Results, State
-from ablate.store.jobs import REPORT_SECONDS, ClusterJob, JobFolder, PilotPhase, PilotReport
+from ablate.store.jobs import REPORT_SECONDS, STOPPED, ClusterJob, JobFolder, PilotPhase, PilotReport
 from ablate.store.machine import process_mark
 from ablate.store.status import read_failure, read_progress
 from ablate.study import Study, settle
@@ -49,7 +49,9 @@ class Pilot(Control):
     signals = (*Control.signals, signal.SIGUSR1)
 
     def __init__(self, folder: JobFolder, job: ClusterJob, study: Study, log: Callable[[str], None]) -> None:
-        self.folder, self.job, self.log, self.task = folder, job, log, Task.here()
+        self.folder, self.job, self.log = folder, job, log
+        # Pilots of Ray may run in an allocation of Slurm, too, which is then that of the whole cluster.
+        self.task = Task.here() if job.engine == "slurm" else None
         self.results, self.labels = folder.results, run_labels(study)
         self.idle_seconds = float(job.idle)
         self.name = self.task.name if self.task else f"{socket.gethostname()}-{os.getpid()}"
@@ -73,7 +75,9 @@ class Pilot(Control):
         now = time.monotonic()
         if self.task and now >= self.next_limit:
             self.next_limit = now + LIMIT_SECONDS
-            self.deadline = now + self.task.seconds_left()
+            left = self.task.seconds_left()
+            if left is not None:  # else the last answer counts
+                self.deadline = now + left
         drains = self.deadline - now < self.job.grace + START_SECONDS
         if drains and not self.is_draining:
             self.log(f"{duration(self.deadline - now)} until the time limit: no further run is started")
@@ -86,7 +90,7 @@ class Pilot(Control):
         if not self.reason and now >= self.next_stop:
             self.next_stop = now + STOP_SECONDS
             if self.folder.stop.exists():
-                self.leave_for("stopped on request")
+                self.leave_for(STOPPED)
             elif len(self.quick) >= MAX_QUICK_FAILURES:
                 self.leave_for(f"{len(self.quick)} runs in a row failed at once on {socket.gethostname()}")
         return bool(self.reason)
@@ -171,9 +175,9 @@ class Pilot(Control):
         has_progress = self.has_progress or any(self.step_of(run) > step for run, (_, step) in self.begun.items())
         self.begun.clear()
         reason, code = self.reason, EXIT_INTERRUPTED
-        if states is not None and not self.is_draining:
-            left = sum(count for state, count in states.items() if state not in ("done", "diverged", "failed"))
-            reason = "nothing is left to do" if not left else f"{plural(left, 'run')} left to other pilots"
+        left = None if states is None else states.total() - sum(states[state] for state in ENDED)
+        if states is not None and (left == 0 or not self.is_draining):
+            reason = f"{plural(left, 'run')} left to other pilots" if left else "nothing is left to do"
             code = EXIT_RUN_FAILED if states["failed"] or states["diverged"] else 0
         elif not reason:
             reason = self._requeue(self.task, has_progress) if self.task else "interrupted"
@@ -191,8 +195,10 @@ class Pilot(Control):
         warned = signal.SIGUSR1 in self.received or self.is_draining
         if not warned and state not in ("RUNNING", ""):
             return CANCELLED
-        if not has_progress and (self.is_draining or task.seconds_left() < self.job.grace):
-            return "not requeued: its time limit came before any step was made"
+        if not has_progress:
+            left = task.seconds_left()
+            if self.is_draining or (left is not None and left < self.job.grace):
+                return "not requeued: its time limit came before any step was made"
         refused = task.requeue()
         return f"not requeued: {refused}" if refused else "requeued"
 
@@ -216,12 +222,17 @@ def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
     Raises:
         AblateError: the study, its data or this host cannot be used; nothing is lost.
     """
+    end = folder.read_end()
+    if end is not None:  # such as a pilot whose submission was withdrawn
+        log(f"the job is closed: {end.reason}")
+        return 0
     job, study = open_job(folder)
     pilot = Pilot(folder, job, study, log)
 
     def before_launch(number: int, frame: FrameType | None) -> None:
         pilot.on_signal(number)
-        raise Interrupted
+        if len(pilot.received) == 1:  # later ones must not interrupt the end that the first one began
+            raise Interrupted
 
     for number in pilot.signals:
         signal.signal(number, before_launch)
@@ -247,11 +258,25 @@ def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
         if study.looks is not None:
             log(position_of(settle(study, folder.results), folder.results, is_over).text)
     except Interrupted:
-        return pilot.leave(None)
+        code = pilot.leave(None)
     except AblateError as error:
         pilot.write("left", error.lines[0])
         raise
-    code = pilot.leave(outcome.states)
-    if job.engine == "manual" and outcome.complete:  # no closing job follows
-        folder.close("nothing is left to do")
+    else:
+        code = pilot.leave(outcome.states)
+    if job.engine == "manual":
+        _close_if_over(folder, settle(study, folder.results))
     return code
+
+
+def _close_if_over(folder: JobFolder, study: Study) -> None:
+    """Close a job that no closing job follows, if it was stopped and all pilots have left, or no pilot can do more."""
+    if folder.stop.exists():
+        if not any(report.is_alive for report in folder.read_pilots()):
+            folder.close(STOPPED)
+        return
+    failures = (read_failure(folder.results.run(run.id)) for run in study.all_runs())
+    if not missing_in_stages(study, folder.results).ids and not any(
+        failure.may_succeed_elsewhere for failure in failures if failure is not None
+    ):
+        folder.close("nothing is left to do")

@@ -161,9 +161,9 @@ class Scheduler:
                 continue
             self.queue.remove(run)
             outcome = self.outcome_of(run)
-            if outcome in (None, "failed"):
+            if outcome is None:
                 return run
-            self.watcher.finished(run, str(outcome))
+            self.watcher.finished(run, outcome)
         return None
 
     def _look_at_busy(self) -> None:

@@ -32,6 +32,7 @@ CLOSING_TIME = "30min"
 CLOSING_INHERITS = ("account", "partition", "qos", "reservation", "constraint")
 # With one of these, the pilots' cores are chosen. Otherwise a pilot on CPUs takes its whole node.
 _CHOOSES_CORES = {"cpus-per-task", "mincpus", "exclusive", "gpus", "gpus-per-node", "gpus-per-task", "gres"}
+_HAS_ENDED = re.compile("Invalid job id|already completing or completed")  # of scancel
 _SIZES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
 
 
@@ -88,7 +89,7 @@ def submit_pilots(folder: JobFolder, job: ClusterJob, pilots: int) -> tuple[tupl
         arguments = pilot_arguments(folder, job, count)
         try:
             ids.append(sbatch(arguments, folder.path / "pilot.sh", str(first)))
-        except UsageError:
+        except BaseException:  # an interruption too: nobody would know the ids of these pilots
             cancel(ids)
             raise
     options: dict[str, Setting] = {name: job.sbatch[name] for name in CLOSING_INHERITS if name in job.sbatch}
@@ -105,7 +106,7 @@ def submit_pilots(folder: JobFolder, job: ClusterJob, pilots: int) -> tuple[tupl
     ]
     try:
         return tuple(ids), sbatch(arguments, folder.path / "closing.sh")
-    except UsageError:
+    except BaseException:
         cancel(ids)
         raise
 
@@ -161,11 +162,13 @@ def max_array_size() -> int:
 
 
 def cancel(ids: Sequence[str]) -> str:
-    """Cancel jobs; the reason if Slurm refuses, else empty."""
+    """Cancel jobs; the reason if Slurm refuses, else empty. Jobs that have ended already are no reason."""
     if not ids:
         return ""
     done = slurm("scancel", *ids)
-    return _reason(done) if done.stderr.strip() else ""
+    lines = [line for line in done.stderr.splitlines() if line.strip() and not _HAS_ENDED.search(line)]
+    done.stderr = "\n".join(lines)
+    return _reason(done) if lines else ""
 
 
 # This allocation
@@ -191,10 +194,10 @@ class Task:
         array, index = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
         return Task(f"{array}_{index}" if array and index else id, int(os.environ.get("SLURM_RESTART_COUNT") or 0))
 
-    def seconds_left(self) -> float:
-        """Seconds until the time limit; infinite if there is none or Slurm does not answer."""
+    def seconds_left(self) -> float | None:
+        """Seconds until the time limit: infinite if there is none, None if Slurm does not answer."""
         done = slurm("squeue", "-h", "-j", self.name, "-o", "%L")
-        return parse_seconds(done.stdout.strip()) if done.returncode == 0 else math.inf
+        return parse_seconds(done.stdout.strip()) if done.returncode == 0 else None
 
     def state(self) -> tuple[str, int]:
         """(State, number of restarts) that Slurm reports; empty and this one's if it does not answer."""

@@ -16,7 +16,7 @@ from ablate.launch.launch import MissingRuns, check_disk_space_of, missing_in_st
 from ablate.launch.profiles import Profile
 from ablate.store import Results
 from ablate.store.files import write_bytes
-from ablate.store.jobs import ClusterJob, JobFolder, Submission, new_job
+from ablate.store.jobs import STOPPED, ClusterJob, JobFolder, Submission, new_job
 from ablate.store.status import read_progress
 from ablate.study import Selection, Study, read_study, settle
 
@@ -146,7 +146,7 @@ def submit(folder: JobFolder, job: ClusterJob, study: Study) -> Submitted | None
         of_stage = missing.tuning if stage is study.pending_tuning else missing.rows
         if of_stage:
             check_disk_space_of(stage, folder.results, of_stage, pilots)
-    work = work_done(study, folder.results)
+    work, number = work_done(study, folder.results), len(folder.read_submissions()) + 1
     ids: tuple[str, ...]
     closing: str | None
     if job.engine == "slurm":
@@ -154,7 +154,12 @@ def submit(folder: JobFolder, job: ClusterJob, study: Study) -> Submitted | None
     else:
         ids, closing = (() if job.engine == "manual" else (ray_cluster.start_driver(folder, job, pilots),)), None
     record = Submission(ids=ids, closing=closing, work=work, time=time.time())
-    record.write(folder.submission(len(folder.read_submissions()) + 1), once=True)
+    try:
+        record.write(folder.submission(number), once=True)
+    except BaseException:  # `ablate stop --now` could not cancel pilots whose ids are not recorded
+        if job.engine == "slurm":
+            slurm.cancel([*ids, *filter(None, [closing])])
+        raise
     return Submitted(folder, pilots, ids, closing)
 
 
@@ -183,11 +188,11 @@ def submit_again(folder: JobFolder, log: Callable[[str], None]) -> None:
     reason = ""
     if not missing:
         reason = _nothing_left(found)
+    elif folder.stop.exists():
+        reason = STOPPED
     elif job.engine == "manual":
         log(f"{plural(len(missing), 'run')} left for further pilots")
         return
-    elif folder.stop.exists():
-        reason = "stopped on request"
     elif any(report.reason == CANCELLED for report in folder.read_pilots()):
         reason = "the job was cancelled"
     elif len(submissions) > job.resubmissions:

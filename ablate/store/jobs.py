@@ -27,6 +27,7 @@ from ablate.store.machine import is_working
 from ablate.store.records import ProcessMark, Record, Setting
 
 REPORT_SECONDS = 10.0  # between two reports of a pilot
+STOPPED = "stopped on request"  # reason of a pilot, and of a job, that `ablate stop` has ended
 
 PilotPhase = Literal["starting", "working", "saving", "left"]
 

@@ -12,10 +12,11 @@ import pytest
 
 from ablate.cli.cluster import describe
 from ablate.errors import UsageError
+from ablate.launch import slurm
 from ablate.launch.profiles import Profile
 from ablate.report.plan import plan_of
 from ablate.store import Results, machine
-from ablate.store.jobs import PilotReport, jobs_of
+from ablate.store.jobs import ClusterJob, PilotReport, Submission, jobs_of, new_job
 from ablate.store.machine import process_mark
 from ablate.study import Selection, read_study
 from tests.cli.inside import inside
@@ -173,9 +174,9 @@ def test_a_job_without_a_scheduler_is_carried_out_by_pilots_that_somebody_starts
     assert "published: done after 10 steps" in inside("logs", "small.yaml", "base").out
     nothing = inside("run", "small.yaml", "--on", "manual", "--detach")
     assert "nothing to submit: every run has ended" in nothing.out
-    slurm = inside("run", "small.yaml", "--on", "slurm", "--detach")
-    assert (slurm.code, slurm.err) == (0, "")
-    assert "nothing to submit: every run has ended" in slurm.out
+    on_slurm = inside("run", "small.yaml", "--on", "slurm", "--detach")
+    assert (on_slurm.code, on_slurm.err) == (0, "")
+    assert "nothing to submit: every run has ended" in on_slurm.out
     assert "no job is open" in inside("stop", "small.yaml").out
     closing = inside("work", "--job", str(job.path), "--close")
     assert closing.code == 0
@@ -191,6 +192,38 @@ def test_a_job_that_is_stopped_says_who_was_asked(here):
     assert inside("stop", "small.yaml").out == f"job {job.id}: 1 pilot asked to save and leave\n"
     assert job.stop.exists()
     assert "asked to stop" in inside("status", "small.yaml").out
+
+
+@pytest.mark.parametrize("engine", ["manual", "slurm"])
+def test_a_stopped_job_without_pilots_is_closed_unless_a_closing_job_follows(here, engine):
+    job = new_job(Results(here / "results"), "small")
+    ClusterJob(id=job.id, study="small", engine=engine, profile="x", workers=1, runs=(), time=0.0).write(job.job)
+    assert inside("stop", "small.yaml").code == 0
+    assert (job.stop.exists(), job.is_closed) == (True, engine == "manual")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        ("", 0),
+        ("scancel: error: Kill job error on job id 1: Invalid job id specified", 0),
+        ("scancel: error: Kill job error on job id 1: Job/step already completing or completed", 0),
+        ("scancel: error: Unable to contact slurm controller (connect failure)", 2),
+    ],
+)
+def test_a_job_stays_open_until_slurm_has_cancelled_it(here, monkeypatch, error, code):
+    job = new_job(Results(here / "results"), "small")
+    ClusterJob(id=job.id, study="small", engine="slurm", profile="x", workers=1, runs=(), time=0.0).write(job.job)
+    Submission(ids=("1",), closing="2", work=0, time=0.0).write(job.submission(1))
+    answer = subprocess.CompletedProcess(["scancel"], int(bool(error)), "", error)
+    monkeypatch.setattr(slurm, "slurm", lambda *command: answer)
+    done = inside("stop", "small.yaml", "--now")
+    assert (done.code, job.stop.exists(), job.is_closed) == (code, True, code == 0)
+    assert ("cancelled Slurm job 1, 2" in done.out) is (code == 0)
+    if code:
+        assert done.err == (
+            f"job {job.id}: scancel: Unable to contact slurm controller (connect failure); give the command again\n"
+        )
 
 
 @pytest.mark.parametrize(

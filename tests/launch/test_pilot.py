@@ -3,26 +3,28 @@
 import os
 import signal
 import socket
+import subprocess
 import time
 from collections import Counter
 from types import MappingProxyType
 
 import pytest
 
-from ablate.errors import StoreError, UsageError
+from ablate.errors import Interrupted, StoreError, UsageError
 from ablate.launch import pilot as module
 from ablate.launch import slurm
-from ablate.launch.launch import missing_runs
+from ablate.launch.launch import Launch, missing_runs
 from ablate.launch.pilot import Pilot
 from ablate.launch.profiles import Profile
 from ablate.launch.slurm import Task
 from ablate.launch.submission import CANCELLED, freeze, open_job, submit, submit_again
 from ablate.store import Results
-from ablate.store.jobs import JobEnd, JobFolder, PilotReport, jobs_of, new_job, open_jobs
+from ablate.store.jobs import JobEnd, JobFolder, PilotReport, Submission, jobs_of, new_job, open_jobs
 from ablate.store.machine import process_mark
 from ablate.store.records import Failure, Progress
 from ablate.study import Selection, read_study
 from tests.cli.inside import inside
+from tests.records import a_result
 
 STUDY = """\
 study: tiny
@@ -44,7 +46,7 @@ def job(tmp_path):
         path.write_text(text)
         selection = selection or Selection()
         study = read_study(path, selection)
-        profile = Profile(engine="slurm", **settings)
+        profile = Profile(**{"engine": "slurm", **settings})
         return freeze(study, Results(tmp_path / "results"), selection, "gpu", profile), study
 
     return job
@@ -265,6 +267,97 @@ def test_failures_after_progress_are_not_the_hosts_fault(pilot):
     assert not one.must_stop()
 
 
+def test_a_pilot_with_nothing_left_to_do_is_not_requeued_however_near_its_time_limit_is(pilot):
+    one = pilot(left=80.0)
+    assert not one.may_start()
+    one.has_progress = True
+    assert one.leave(Counter(done=3, diverged=1)) == 1
+    assert (report_of(one).reason, "requeued" in FakeTask.answers) == ("nothing is left to do", False)
+
+
+def test_a_controller_that_does_not_answer_does_not_lift_the_time_limit(pilot):
+    one = pilot(left=80.0)
+    assert not one.may_start()
+    one.next_limit = 0.0
+    FakeTask.answers["left"] = None
+    assert not one.may_start()
+
+
+@pytest.mark.parametrize("engine", ["ray", "manual"])
+def test_a_pilot_never_requeues_an_allocation_that_its_job_did_not_submit(job, monkeypatch, engine):
+    """Such as the allocation of Slurm that a whole cluster of Ray runs in, whose pilots share its id."""
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setattr(slurm, "slurm", lambda *command: pytest.fail(f"asked Slurm: {command}"))
+    folder, study = job(engine=engine)
+    one = Pilot(folder, folder.read_job(), study, lambda line: None)
+    assert one.name == f"{socket.gethostname()}-{os.getpid()}"
+    assert one.may_start()
+    assert one.leave(None) == 130
+    assert report_of(one).reason == "interrupted"
+
+
+def test_a_second_signal_of_the_cluster_does_not_keep_a_pilot_from_leaving_in_order(pilot, monkeypatch):
+    one = pilot()
+    leave = Pilot.leave
+
+    def launch_stages(*arguments):
+        os.kill(os.getpid(), signal.SIGUSR1)
+        time.sleep(5)
+
+    def leave_late(self, states):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return leave(self, states)
+
+    monkeypatch.setattr(module, "launch_stages", launch_stages)
+    monkeypatch.setattr(Pilot, "leave", leave_late)
+    assert module.work(one.folder, 0, lambda line: None) == 130
+    assert report_of(one).reason == "requeued"
+
+
+def test_a_pilot_of_a_closed_job_does_no_work(job, monkeypatch):
+    folder, _ = job()
+    folder.close("stopped on request")
+    monkeypatch.setattr(module, "launch_stages", lambda *arguments: pytest.fail("works"))
+    lines = []
+    assert module.work(folder, 0, lines.append) == 0
+    assert lines == ["the job is closed: stopped on request"]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "reason"),
+    [((), "nothing is left to do"), (("here",), None), (("here", "there"), "nothing is left to do")],
+)
+def test_the_last_pilot_of_a_job_without_a_closing_job_closes_it(job, monkeypatch, hosts, reason):
+    """Once each run is done, has diverged, or has failed on as many hosts as may try it."""
+    folder, study = job(engine="manual")
+    monkeypatch.setattr(socket, "gethostname", lambda: "here")
+    first, *others = (folder.results.run(run.id) for run in study.runs())
+    for run in others if hosts else (first, *others):
+        a_result(id=run.id, outcome="diverged").write(run.result)
+    if hosts:
+        Failure(reason="sick", time=0.0, hosts=hosts).write(first.failure)
+    states = Counter(diverged=len(others), failed=1) if hosts else Counter(diverged=4)
+    monkeypatch.setattr(module, "launch_stages", lambda *arguments: Launch(4, states))
+    assert module.work(folder, 0, lambda line: None) == 1
+    end = folder.read_end()
+    assert (end and end.reason) == reason
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_the_last_pilot_of_a_stopped_job_without_a_closing_job_closes_it(job, monkeypatch, others):
+    folder, _ = job(engine="manual")
+    folder.request_stop("a test")
+    if others:
+        PilotReport(host="there", pid=1, born=0.0, name="b", phase="working", time=time.time()).write(folder.pilot("b"))
+
+    def launch_stages(*arguments):
+        raise Interrupted
+
+    monkeypatch.setattr(module, "launch_stages", launch_stages)
+    assert module.work(folder, 0, lambda line: None) == 130
+    assert folder.is_closed is not bool(others)
+
+
 def test_outside_of_slurm_a_pilot_only_saves(pilot):
     one = pilot(in_slurm=False)
     assert one.may_start()
@@ -292,6 +385,38 @@ def test_no_more_pilots_are_submitted_than_there_are_runs(job, submissions):
     folder, study = job(workers=40)
     assert submit(folder, folder.read_job(), study).pilots == 4
     assert submissions == [4]
+
+
+@pytest.mark.parametrize("at", ["second array", "closing job"])
+def test_an_interrupted_submission_leaves_no_pilots_in_the_queue(job, monkeypatch, at):
+    folder, study = job(workers=4)
+    asked = []
+
+    def fake(*command):
+        asked.append(command)
+        if command[0] == "sbatch" and len(asked) == (3 if at == "second array" else 4):
+            raise Interrupted
+        out = "MaxArraySize = 2\n" if command[0] == "scontrol" else f"{len(asked)}\n"
+        return subprocess.CompletedProcess(command, 0, out, "")
+
+    monkeypatch.setattr(slurm, "slurm", fake)
+    with pytest.raises(Interrupted):
+        submit(folder, folder.read_job(), study)
+    assert asked[-1] == (("scancel", "2") if at == "second array" else ("scancel", "2", "3"))
+
+
+def test_a_submission_that_is_interrupted_before_it_is_recorded_is_cancelled(job, submissions, monkeypatch):
+    folder, study = job()
+    cancelled = []
+    monkeypatch.setattr(slurm, "cancel", cancelled.extend)
+
+    def refused(*arguments, **options):
+        raise Interrupted
+
+    monkeypatch.setattr(Submission, "write", refused)
+    with pytest.raises(Interrupted):
+        submit(folder, folder.read_job(), study)
+    assert (submissions, cancelled) == ([1], ["1", "1c"])
 
 
 def test_the_closing_job_submits_again_as_long_as_work_is_done(job, submissions):
