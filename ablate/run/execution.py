@@ -7,6 +7,7 @@ names no person, host or path.
 from __future__ import annotations
 
 import logging
+import os
 import platform
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
@@ -102,15 +103,21 @@ def _new_execution(folder: RunFolder, job: Job, config: RowConfig, training: str
 
 
 def _begun(folder: RunFolder, log: logging.Logger) -> Execution | None:
-    """The execution that a run began with. If the record is damaged, the run starts over."""
+    """The execution that a run began with. If the record is damaged or missing, the run starts over."""
+    fault = None
     try:
-        return folder.read_execution()
+        execution = folder.read_execution()
     except Damaged as error:
+        execution, fault = None, str(error)
+    if execution is None and fault is None and any(folder.checkpoints.glob("*.json")):
+        fault = f"{folder.execution}: is missing"
+    if fault is not None and not folder.result.exists():
+        log.warning("%s; the run starts over", fault)
+        checkpoints.prune(folder.checkpoints, set(), finished=True)
+    # Only now: a kill before must not leave checkpoints to a run that chooses its settings anew.
+    if execution is None and os.path.lexists(folder.execution):
         quarantine(folder.execution)
-        if not folder.result.exists():
-            log.warning("%s; the run starts over", error)
-            checkpoints.prune(folder.checkpoints, set(), finished=True)
-        return None
+    return execution
 
 
 PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "safetensors")

@@ -28,6 +28,7 @@ from ablate.store.files import quarantine, remove_temporaries, sha256, write_byt
 from ablate.store.lease import LeaseLost
 from ablate.store.records import Decoding, Execution, FileHash, Outcome, Phase, Result, Score
 from ablate.store.score_cache import damage_of_predictions, source, write_scores
+from ablate.store.status import read_failure
 from ablate.tasks import Task, task_of
 from ablate.training import Diverged, RunContext, Trainer, TrainingOutcome
 from ablate.training.checkpointing import average, averaged_steps, count_due
@@ -161,21 +162,23 @@ class _Pipeline:
                 outcome = self._execute()
         except LeaseLost:
             raise  # the progress report belongs to another process now
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, Interrupted):
+                self.folder.failure.unlink(missing_ok=True)
             self.reporter.leave()
             raise
         self.reporter.leave()
         return outcome
 
     def _execute(self) -> Outcome:
-        # A new attempt begins, so that the last failure is history.
-        self.folder.failure.unlink(missing_ok=True)
+        self._begin_attempt()
         before = self._read_result()
         result = before or self._train()
         refusal = None
         if result.outcome == "done":
             # A diverged run has no weights to decode with.
             result, refusal = self._decode_missing(result)
+        self.folder.failure.unlink(missing_ok=True)
         if result != before:
             self._publish(result, once=before is None)
         # Only after the result is published: until then a killed run needs the states to resume.
@@ -184,6 +187,15 @@ class _Pipeline:
         if refusal is not None:
             raise refusal
         return result.outcome
+
+    def _begin_attempt(self) -> None:
+        """Let a crash of this attempt count as a kill, and remember the hosts on which the run has failed before."""
+        failure = read_failure(self.folder)
+        if failure is None:  # or one that cannot be read
+            self.folder.failure.unlink(missing_ok=True)
+        else:
+            with suppress(OSError):  # on a full disk, the attempt goes on
+                failure.model_copy(update={"killed": True}).write(self.folder.failure)
 
     def _read_result(self) -> Result | None:
         """Read the result; a damaged one is quarantined, and made again."""

@@ -142,7 +142,7 @@ def _execute_leased(
     job: Job, folder: RunFolder, stop: Callable[[], bool], lease: Lease, to_log: Sequence[int]
 ) -> JobEvent:
     """Execute a job while holding the lease of its run; a failure is recorded."""
-    before = read_failure(folder)  # which the execution removes
+    before = read_failure(folder)  # which the execution replaces
     with folder.log.open("a", encoding="utf-8") as file, _redirected(to_log, file.fileno()):
         log = run_logger(file.fileno())
         try:

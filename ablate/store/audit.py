@@ -25,13 +25,15 @@ class Audit:
     files: int = 0
     faults: list[str] = field(default_factory=list)
 
-    def file(self, path: Path, expected: str) -> None:
-        """Compare a file with its SHA-256."""
-        self.files += 1
+    def file(self, path: Path, expected: str, needed_by: Path | None = None) -> None:
+        """Compare a file with its SHA-256; a fault counts only while another file exists, if that is given."""
         try:
             verify(path, expected)
         except StoreError as error:
+            if needed_by is not None and not os.path.lexists(needed_by):
+                return
             self.faults.extend(error.lines)
+        self.files += 1
 
     def read(self, record: Callable[[], T | None]) -> T | None:
         """Read a record; None if it is absent or faulty."""
@@ -83,9 +85,9 @@ def audit(folder: RunFolder, into: Audit) -> None:
         into.read(functools.partial(CheckpointManifest.read, manifest))
         checkpoint = valid.get(manifest)
         if checkpoint is not None:
-            into.file(checkpoint.weights, checkpoint.hashes.weights)
-            if checkpoint.state.exists():  # only as long as a resume may need it
-                into.file(checkpoint.state, checkpoint.hashes.state)
+            # A run in progress removes a manifest before its weights, and a state as soon as no resume needs it.
+            into.file(checkpoint.weights, checkpoint.hashes.weights, needed_by=manifest)
+            into.file(checkpoint.state, checkpoint.hashes.state, needed_by=checkpoint.state)
     # The log of an unfinished run still grows, and its checkpoints come and go.
     if result is None:
         return

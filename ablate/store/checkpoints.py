@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ablate.errors import Damaged, StoreError
-from ablate.store.files import quarantine, remove_temporaries, verify, write_bytes
+from ablate.store.files import quarantine, remove, remove_temporaries, verify, write_bytes
 from ablate.store.records import CheckpointHashes, CheckpointManifest, TrainingState
 
 RESUMABLE = 2  # checkpoints kept for resuming: the newest may turn out to be damaged
@@ -184,7 +184,7 @@ def _remove_orphans(folder: Path) -> None:
     for pattern in ("*.safetensors", "*.json", "*.damaged"):
         for path in folder.glob(pattern):
             if path not in named:
-                path.unlink()
+                remove(path)
 
 
 def _read(manifest: Path) -> Checkpoint:

@@ -6,14 +6,16 @@ use; a finished run keeps the weights that its decodings average; a diverged run
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from ablate.errors import StoreError
-from ablate.store import checkpoints
+from ablate.store import checkpoints, files
 from ablate.store.layout import RunFolder
 from ablate.store.lease import Lease
+from ablate.store.records import Result
 
 
 @dataclass(frozen=True)
@@ -32,19 +34,28 @@ class Removable:
 
 def removable_files(folder: RunFolder, weights: bool) -> Removable:
     """Find the removable files of a run; `weights` adds those of a finished run, which a table does not need."""
-    valid = {path for checkpoint in checkpoints.valid(folder.checkpoints) for path in checkpoint.files}
+    valid = checkpoints.valid(folder.checkpoints)
+    of_valid = {path for checkpoint in valid for path in checkpoint.files}
     leftovers = [path for each in folder.folders for pattern in (".*.tmp", "*.damaged") for path in each.glob(pattern)]
-    leftovers += [path for path in folder.checkpoints.glob("*.safetensors") if path not in valid]
-    kept = tuple(path for path in sorted(valid) if path.exists()) if weights and _is_finished(folder) else ()
-    return Removable(folder, tuple(sorted(leftovers)), kept)
+    leftovers += [path for path in folder.checkpoints.glob("*.safetensors") if path not in of_valid]
+    result = _result(folder)
+    if result is None:
+        return Removable(folder, tuple(sorted(leftovers)), ())
+    # Left by a kill after the result was published, and before what it does not need was removed.
+    steps = result.kept_steps or [each.step for each in valid if result.outcome == "done"]  # some name none
+    kept = {path for each in valid if each.step in steps for path in (each.weights, each.manifest)}
+    leftovers += [path for path in of_valid - kept if path.exists()]
+    found = tuple(path for path in sorted(kept) if path.exists()) if weights else ()
+    return Removable(folder, tuple(sorted(leftovers)), found)
 
 
 def size_of(paths: Iterable[Path]) -> int:
-    """Total size of files in bytes; a file that disappears meanwhile counts as 0."""
+    """Total size of files in bytes, and of all files in a folder; one that disappears meanwhile counts as 0."""
     total = 0
     for path in paths:
         try:
-            total += path.lstat().st_size
+            status = path.lstat()
+            total += size_of(path.iterdir()) if stat.S_ISDIR(status.st_mode) else status.st_size
         except OSError:
             continue
     return total
@@ -61,14 +72,14 @@ def remove(removable: Removable, weights: bool) -> int | None:
         for path in paths:
             # This process may have been suspended for longer than the lease's term since the last file.
             lease.check()
-            path.unlink(missing_ok=True)
+            files.remove(path)  # a folder that was quarantined, too
         return freed
     finally:
         lease.release()
 
 
-def _is_finished(folder: RunFolder) -> bool:
+def _result(folder: RunFolder) -> Result | None:
     try:
-        return folder.read_result() is not None
+        return folder.read_result()
     except StoreError:
-        return False  # its weights are needed to make the result again
+        return None  # the checkpoints are needed to make the result again

@@ -85,6 +85,10 @@ def _link(temporary: Path, path: Path) -> None:
     try:
         # A rename would silently replace the file of a faster process; a hard link fails if the name is taken.
         os.link(temporary, path)
+    except FileExistsError:
+        # NFS repeats a request whose answer was lost: the name may have been taken by this very file.
+        if not path.samefile(temporary):
+            raise
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,7 +133,7 @@ class RunFolder:
         wrong = [path for path in folders if os.path.lexists(path) and not path.is_dir()]
         for path in wrong:  # first, because the others may be in them
             quarantine(path)
-        found = [path for path in files if os.path.lexists(path) and not path.is_file()]
+        found = [path for path in files if not path.is_file() and _is_no_file(path)]
         inside = [path for folder in folders[2:4] if folder.is_dir() for path in folder.iterdir()]
         found += [path for path in inside if path.is_dir() and path.suffix != ".damaged"]
         for path in found:
@@ -170,6 +171,14 @@ class RunFolder:
         if result is not None and result.id != self.id:
             raise Damaged(f"{self.result}: is the result of run {result.id}")
         return result
+
+
+def _is_no_file(path: Path) -> bool:
+    """Whether something else than a file has this name; not if another process removes or makes the file meanwhile."""
+    try:
+        return not stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from pathlib import Path
@@ -18,8 +19,7 @@ STATES: tuple[State, ...] = ("done", "running", "interrupted", "pending", "faile
 
 NO_DECODING = ""  # in place of a decoding id: only the training counts
 
-# Bytes read from the end of a log, which may be long.
-_TAIL_BYTES = 16_384
+_BLOCK_BYTES = 16_384  # of a log, which is read from its end
 
 
 def state_of(folder: RunFolder, decoding: str) -> State:
@@ -38,7 +38,7 @@ def state_of(folder: RunFolder, decoding: str) -> State:
         if decoding == NO_DECODING or decoding in result.decodings:
             return "done"
     progress = read_progress(folder)
-    # Before failure.json: a run that is tried again removes it only after its first progress report.
+    # Before failure.json, which a run that is tried again removes only at the end of the attempt.
     if progress is not None and is_alive(progress):
         return "running"
     if folder.failure.exists():
@@ -106,11 +106,18 @@ def read_provenance(folder: RunFolder) -> Provenance | None:
 
 def last_lines(log: Path, count: int) -> list[str]:
     """The last lines of a log, without unprintable characters; empty if there is no log."""
+    size, lines = _BLOCK_BYTES, list[str]()
     try:
         with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
-            # The block may begin inside of a character, which "replace" tolerates.
-            lines = [line for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
+            end = file.seek(0, os.SEEK_END)
+            while True:
+                start = file.seek(max(0, end - size))
+                # The block may begin inside of a line, which is left out, as long as there are others before it.
+                content = file.read(end - start) if start == 0 else file.read(end - start).partition(b"\n")[2]
+                lines = [line for line in content.decode("utf-8", "replace").splitlines() if line.strip()]
+                if start == 0 or len(lines) >= count:
+                    break
+                size *= 4
     except OSError:
         return []
     return [printable(line) for line in lines[-count:]]

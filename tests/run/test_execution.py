@@ -92,6 +92,37 @@ def test_with_a_damaged_record_an_unfinished_run_starts_over_and_a_finished_one_
     assert folder.execution.with_name("execution.json.damaged").exists()
 
 
+def test_a_kill_while_a_run_starts_over_leaves_no_checkpoint_to_settings_of_which_nothing_is_known(folder, monkeypatch):
+    executed(folder)
+    save_checkpoint(folder.checkpoints, 4)
+    folder.execution.write_bytes(folder.execution.read_bytes()[:-3])
+    for name in ("prune", "quarantine"):
+        with monkeypatch.context() as patch:
+            patch.setattr(execution_module.checkpoints if name == "prune" else execution_module, name, killed)
+            with pytest.raises(Killed):
+                executed(folder)
+    executed(folder, threads=2)
+    assert checkpoints.valid(folder.checkpoints) == []
+
+
+def test_without_a_record_an_unfinished_run_starts_over(folder):
+    lines = []
+    executed(folder)
+    save_checkpoint(folder.checkpoints, 4)
+    folder.execution.unlink()
+    assert executed(folder, threads=2, lines=lines).threads == 2
+    assert checkpoints.valid(folder.checkpoints) == []
+    assert lines[0] == f"{folder.execution}: is missing; the run starts over"
+
+
+class Killed(BaseException):
+    """The end of the process."""
+
+
+def killed(*given, **named):
+    raise Killed
+
+
 @pytest.mark.parametrize(("setting", "has_bf16", "precision", "note"), [
     (None, True, "fp32", None),
     ("auto", True, "bf16", None),

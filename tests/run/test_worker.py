@@ -23,7 +23,7 @@ from ablate.store.lease import Lease
 from ablate.store.records import Execution
 from ablate.store.status import read_progress
 from ablate.training import RunContext
-from tests.records import RUN, a_run
+from tests.records import RUN, a_failure, a_run
 from tests.training.conftest import TINY, logger_to, toy  # noqa: F401
 
 ROOT = Path(__file__).parents[2]
@@ -212,6 +212,21 @@ def test_a_failure_names_the_hosts_on_which_the_run_has_failed(job, monkeypatch)
         monkeypatch.setattr(socket, "gethostname", lambda host=host: host)
         forked(lambda: execute_if_free(one, never, {}).model_dump())
         assert folder.read_failure().hosts == expected
+
+
+def test_a_crash_does_not_make_forget_on_which_hosts_a_run_has_failed(job):
+    """Else hosts could try it in turns, for ever. A new attempt that is only interrupted makes the failure history."""
+    one = job()
+    folder = RunFolder(one.run.folder)
+    a_failure(hosts=("first",)).write(folder.failure)
+    pid = os.fork()
+    if not pid:
+        execute_if_free(one, lambda: os._exit(1), {})
+    os.waitpid(pid, 0)
+    assert read_progress(folder).phase == "training"
+    assert (folder.read_failure().hosts, folder.read_failure().killed) == (("first",), True)
+    assert forked(lambda: execute_if_free(one, lambda: True, {}).model_dump())["outcome"] == "interrupted"
+    assert not folder.failure.exists()
 
 
 @pytest.mark.parametrize(

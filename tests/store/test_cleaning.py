@@ -5,8 +5,10 @@ import hashlib
 import pytest
 
 from ablate.store import RunFolder, checkpoints
+from ablate.store import audit as audit_module
+from ablate.store import files as files_module
 from ablate.store.audit import Audit, audit
-from ablate.store.cleaning import removable_files, remove
+from ablate.store.cleaning import removable_files, remove, size_of
 from ablate.store.files import write_bytes
 from ablate.store.lease import Lease
 from ablate.store.records import Result
@@ -40,8 +42,9 @@ def finish(run):
     return run
 
 
-def files(run):
-    return {path.relative_to(run.path).as_posix() for path in run.path.rglob("*") if path.is_file()}
+def files(folder):
+    root = folder.path if isinstance(folder, RunFolder) else folder
+    return {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
 
 
 LEFT = (
@@ -62,6 +65,38 @@ def test_leftovers_of_kills_and_damage_are_removed_and_nothing_else(run):
     assert {path.relative_to(run.path).as_posix() for path in found.paths} == set(LEFT)
     assert remove(found, weights=False) == 5 * len(LEFT)
     assert files(run) == before
+
+
+def test_a_quarantined_folder_is_removed_with_all_that_it_holds(run):
+    run.progress.mkdir()
+    write_bytes(run.progress / "inside", b"12345")
+    assert run.make_room() == [run.progress]
+    before = files(run) - {"progress.json.damaged/inside"}
+    found = removable_files(run, weights=False)
+    assert size_of(found.paths) == remove(found, weights=False) == 5
+    assert files(run) == before
+
+
+@pytest.mark.parametrize("name", ["000000004.json", "000000012.json", "000000012.weights.safetensors"])
+def test_a_folder_among_the_checkpoints_does_not_keep_a_run_from_its_end(run, name):
+    path = run.checkpoints / name
+    path.unlink(missing_ok=True)
+    (path / "inside").mkdir(parents=True)
+    assert checkpoints.newest(run.checkpoints)[0].step == 8
+    checkpoints.prune(run.checkpoints, {8}, finished=True)
+    assert files(run.checkpoints) == {"000000008.json", "000000008.weights.safetensors"}
+
+
+def test_files_that_a_kill_before_the_last_pruning_has_left_are_removed(run):
+    """The result is published before the states are removed, because a killed run needs them until then."""
+    a_result(kept_steps=(8,)).write(run.result)
+    found = removable_files(run, weights=False)
+    assert {path.name for path in found.paths} == {
+        "000000004.json", "000000004.weights.safetensors", "000000004.state.safetensors", "000000008.state.safetensors",
+    }  # fmt: skip
+    assert remove(found, weights=False) > 400
+    assert files(run.checkpoints) == {"000000008.json", "000000008.weights.safetensors"}
+    assert {path.name for path in removable_files(run, weights=True).paths} == files(run.checkpoints)
 
 
 @pytest.mark.parametrize("weights", [False, True])
@@ -104,6 +139,30 @@ def test_an_intact_run_has_no_faults(run):
     result = Audit()
     audit(finish(run), result)
     assert (result.files, result.faults) == (8, [])
+
+
+@pytest.mark.parametrize("lost", ["weights", "state"])
+def test_checkpoints_that_a_run_in_progress_removes_meanwhile_are_no_fault(run, monkeypatch, lost):
+    """As another process does with each save while the files are hashed."""
+
+    def verify(path, expected):
+        if lost in path.name:
+            checkpoints.prune(run.checkpoints, set(), finished=True)
+        files_module.verify(path, expected)
+
+    monkeypatch.setattr(audit_module, "verify", verify)
+    result = Audit()
+    audit(run, result)
+    assert result.faults == []
+
+
+@pytest.mark.parametrize("part", ["weights", "state"])
+def test_a_checkpoint_that_has_lost_its_weights_is_a_fault(run, part):
+    """Without its state it is one that averaging needs."""
+    (run.checkpoints / f"000000008.{part}.safetensors").unlink()
+    result = Audit()
+    audit(run, result)
+    assert len(result.faults) == (part == "weights")
 
 
 @pytest.mark.parametrize("name", [

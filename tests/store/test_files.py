@@ -204,6 +204,21 @@ def test_a_file_system_without_links_publishes_too(tmp_path, monkeypatch):
     test_of_several_that_write_a_file_once_one_does(tmp_path)
 
 
+def test_a_link_whose_answer_was_lost_is_no_file_of_another_process(tmp_path, monkeypatch):
+    """NFS repeats a request without an answer, and the repeated one finds the name taken by the first."""
+    link = os.link
+
+    def twice(source, target):
+        link(source, target)
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", twice)
+    write_bytes(tmp_path / "file", b"ours", once=True)
+    with pytest.raises(FileExistsError):
+        write_bytes(tmp_path / "file", b"another", once=True)
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("file", b"ours")]
+
+
 def test_a_symbolic_link_is_replaced_and_not_followed(tmp_path):
     (tmp_path / "elsewhere").write_text("theirs")
     (tmp_path / "file").symlink_to(tmp_path / "elsewhere")

@@ -99,6 +99,27 @@ def test_whatever_is_no_file_or_folder_of_its_name_is_put_aside(results):
     assert run.make_room() == []
 
 
+@pytest.mark.parametrize("after", [False, True])
+def test_a_lease_that_changes_hands_at_this_moment_is_not_put_aside(results, monkeypatch, after):
+    """One process releases the lease between two looks at it, and after them another one may take it."""
+    run, is_file = results.run(ID), Path.is_file
+    run.path.mkdir(parents=True)
+    run.lease.touch()
+
+    def look(path):
+        if path != run.lease:
+            return is_file(path)
+        path.unlink()
+        found = is_file(path)
+        if after:
+            path.touch()
+        return found
+
+    monkeypatch.setattr(Path, "is_file", look)
+    assert run.make_room() == []
+    assert run.lease.exists() is after
+
+
 def test_a_file_in_the_place_of_the_run_is_put_aside(results):
     run = results.run(ID)
     run.path.parent.mkdir(parents=True)
