@@ -7,13 +7,13 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ablate.errors import Interrupted
+from ablate.errors import Interrupted, StoreError
 from ablate.formatting import duration, plural
 from ablate.report.progress import ENDED, ProgressReader, StudyProgress, run_labels, summary_line
 from ablate.report.run_text import progress_line
 from ablate.report.scores import describe_scores
 from ablate.store import Results
-from ablate.store.records import evaluation_at
+from ablate.store.records import Result, evaluation_at
 from ablate.store.status import read_failure, read_progress
 from ablate.study import Study
 
@@ -125,11 +125,12 @@ class LiveView:
             end = time.monotonic()
             self.rest_until = end + REST * (end - start)
 
-    def watch(self, until: Callable[[], bool] = lambda: False) -> None:
+    def watch(self, until: Callable[[], bool] = lambda: False, is_retried: Callable[[], bool] = lambda: False) -> None:
         """Show the study until every run has ended, and keep the last frame. Events are changes between two looks.
 
         Args:
             until: ends the view earlier: nothing works on the study any more.
+            is_retried: whether a run that has failed is to be tried again; asked when every run has ended.
         """
         self.begin()
         before = self._look()
@@ -138,7 +139,7 @@ class LiveView:
         for run, state in before.states.items():
             if state == "running":
                 self.started(run)
-        while before.ended < len(before.states) and not until():
+        while (before.ended < len(before.states) or is_retried()) and not until():
             time.sleep(LOOK_EVERY_SECONDS)
             now = self._look()
             for run, state in now.states.items():
@@ -170,9 +171,17 @@ class LiveView:
         self.last_line = time.monotonic()
         self.console.print(line, soft_wrap=True)
 
+    def _result(self, run: str) -> Result | None:
+        """The result of a run; None if there is none, or if it cannot be read, which must not end a launch."""
+        try:
+            return self.results.run(run).read_result()
+        except StoreError:
+            return None
+
     def _scores(self, run: str) -> str:
-        result = self.results.run(run).read_result()
-        assert result is not None
+        result = self._result(run)
+        if result is None:  # damaged since: the table says so
+            return ""
         decoding = next((d for id, d in result.decodings.items() if id in self.study.decodings[run]), None)
         if decoding is None:  # a tuning run
             perplexity = evaluation_at(self.results.run(run).metrics, result.chosen_step)
@@ -181,8 +190,7 @@ class LiveView:
         return f": {describe_scores(decoding.scores, (self.study.task.metrics[name] for name in names))}"
 
     def _reason(self, run: str, reason: str) -> str:
-        folder = self.results.run(run)
-        result = folder.read_result()
+        folder, result = self.results.run(run), self._result(run)
         if result is not None and result.reason is not None:
             return f" at step {result.steps}: {result.reason}"
         failure = read_failure(folder)

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from ablate.loggers import Logger
     from ablate.report.budget import Budget
     from ablate.store import Results
+    from ablate.store.jobs import JobFolder
     from ablate.study import Selection, Study
 
 MAX_JOBS = 1024
@@ -231,11 +232,11 @@ class _Launcher:
             if detach:
                 raise typer.Exit
             if job is not None:
-                view.watch(until=lambda: job.is_closed)
+                view.watch(lambda: job.is_closed, lambda: _is_retried(job, first))
         chosen = settle(self.study, self.root)
         if job is not None and first is not self.study:
             with self._view(chosen) as view:
-                view.watch(until=lambda: job.is_closed)
+                view.watch(lambda: job.is_closed, lambda: _is_retried(job, chosen))
         return outcome_of_launch(study_so_far(chosen, self.root), self.root)
 
     @contextmanager
@@ -246,6 +247,16 @@ class _Launcher:
 
         with LiveView(part, self.root, self.console) as view, Mirror(part, self.root, self.loggers, view.log):
             yield view
+
+
+def _is_retried(job: JobFolder, part: Study) -> bool:
+    """Whether a pilot of a job may try a failed run of a part of its study once more, on another host."""
+    from ablate.store.status import read_failure
+
+    if not any(report.is_alive for report in job.read_pilots()):
+        return False
+    failures = (read_failure(job.results.run(run.id)) for run in part.runs())
+    return any(failure.may_succeed_elsewhere for failure in failures if failure is not None)
 
 
 def _interrupted_line(study: Study, root: Results, on_cluster: bool) -> str:

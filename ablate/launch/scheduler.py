@@ -181,10 +181,10 @@ class Scheduler:
         if event.outcome == "busy":
             # Doubled at each look: a long training holds its lease for hours, and each look costs a job and several
             # file operations. The exponent is bounded, because a float overflows.
-            delay = min(MAX_BUSY_SECONDS, BUSY_SECONDS * 2.0 ** min(10, self.looks[event.run]))
+            now, delay = time.monotonic(), min(MAX_BUSY_SECONDS, BUSY_SECONDS * 2.0 ** min(10, self.looks[event.run]))
             self.looks[event.run] += 1
             self.looked_in[event.run] = slot.name
-            self.busy[event.run] = time.monotonic() + delay
+            self.busy[event.run] = min(now + delay, self._last_look(now))
             self.control.on_busy(event.run)
             return
         self.last_event = time.monotonic()
@@ -192,6 +192,14 @@ class Scheduler:
             self.watcher.finished(event.run, event.outcome, event.reason)
         elif not self.stopping:  # somebody has stopped the worker alone
             self._retry(event.run, "the worker was asked to stop")
+
+    def _last_look(self, now: float) -> float:
+        """When to look at runs of others for the last time before this launch leaves them; infinite if not now.
+
+        The later this look is, the surer a holder that has died meanwhile is known to be silent.
+        """
+        last = self.last_event + self.control.idle_seconds - 3 * TICK_SECONDS
+        return math.inf if self.submitted or last <= now else last
 
     def _on_lost(self, lost: Lost) -> None:
         del self.submitted[lost.run]

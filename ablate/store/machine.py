@@ -8,6 +8,7 @@ import os
 import platform
 import socket
 import time
+from itertools import takewhile
 from pathlib import Path
 
 from ablate.store.records import Machine, ProcessMark
@@ -155,7 +156,10 @@ def visible_gpus() -> int:
     # The driver makes a file for each GPU, nvidia0 and so on, beside others such as nvidiactl.
     devices = sum(path.name.removeprefix("nvidia").isdecimal() for path in DEVICE_FILES.glob("nvidia*"))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return devices if visible is None else min(devices, sum(bool(part.strip()) for part in visible.split(",")))
+    if visible is None:
+        return devices
+    # CUDA leaves out everything from the first entry on that is no device, such as -1.
+    return min(devices, sum(1 for _ in takewhile(lambda part: part.strip() not in ("", "-1"), visible.split(","))))
 
 
 @functools.cache

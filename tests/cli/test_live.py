@@ -9,7 +9,7 @@ from ablate.errors import Interrupted
 from ablate.report.progress import ProgressReader, lines, saved_line
 from tests.cli.inside import inside
 from tests.cli.test_frame import Tty
-from tests.records import save_checkpoint
+from tests.records import a_failure, save_checkpoint
 
 
 @pytest.fixture
@@ -60,6 +60,29 @@ def test_in_a_pipe_every_event_is_a_line(given, fake, a_study_goes_on):
     assert lines[-1] == "small: 12 of 12 runs, nothing left to do"
     assert not a_study_goes_on
     assert "\x1b" not in done.out
+
+
+def test_a_failed_run_whose_result_is_damaged_ends_neither_the_launch_nor_the_view(fake, capsys):
+    fake.done("base", 1, 5.0, 25.0)
+    fake.failed("base", 1, "RuntimeError: out of luck")
+    run = fake.folder("base", 1)
+    run.result.write_text("{")
+    live = LiveView(fake.study, fake.results, Console(width=200))
+    live.finished(run.id, "failed", "RuntimeError: out of luck")
+    assert "failed   base seed 1: RuntimeError: out of luck; see " in capsys.readouterr().out
+
+
+def test_a_view_of_a_job_goes_on_while_a_failed_run_is_to_be_tried_on_another_host(fake, course):
+    fake.all_done()
+    run = fake.folder("A h=1", 1)
+    run.result.unlink()
+    a_failure(hosts=("first",)).write(run.failure)
+    left = course(
+        lambda: fake.at("A h=1", 1, 10, alive=True),
+        lambda: (run.failure.unlink(), fake.done("A h=1", 1, 5.0, 25.0)),
+    )
+    LiveView(fake.study, fake.results, Console(width=200)).watch(is_retried=lambda: run.failure.exists())
+    assert left == []
 
 
 def test_in_a_terminal_the_table_fills_and_stays(fake, a_study_goes_on, monkeypatch):

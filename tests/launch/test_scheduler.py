@@ -315,6 +315,14 @@ def test_a_launch_with_nothing_but_runs_of_others_ends_after_its_idle_time(sched
     assert set(control.held) == {A}
 
 
+def test_before_a_launch_leaves_runs_to_others_it_looks_once_more_whether_their_holder_has_died(schedule):
+    """A holder on another host counts as dead after 60 s of silence; the look before this one is too early for that."""
+    schedule({A: ["busy"] * 99}, control=Limits(idle=90.0))
+    times = [now - 1000 for *_, now in schedule.executor.attempts]
+    assert 87 < times[-1] < 90
+    assert len(times) == 7
+
+
 def test_looks_at_a_busy_run_become_rarer_and_stay_in_one_slot(schedule):
     schedule({A: ["busy"] * 9 + ["done"]}, count=3)
     times = [now for *_, now in schedule.executor.attempts]

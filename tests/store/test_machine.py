@@ -57,6 +57,8 @@ def test_cores_are_those_that_this_process_may_use():
         (("nvidia0", "nvidia1", "nvidiactl"), None, 2),
         (("nvidia0", "nvidia1"), "1", 1),
         (("nvidia0", "nvidia1"), "", 0),
+        (("nvidia0", "nvidia1"), "-1", 0),  # the usual way to hide all: CUDA ends the list at a number that is none
+        (("nvidia0", "nvidia1"), "1,-1,0", 1),
         (("nvidia0",), "0,1", 1),
     ],
 )
