@@ -273,12 +273,17 @@ def _ranks(table: Table, settings: Sequence[Setting]) -> list[int]:
 
 
 def _row_legend(table: Table, form: _Form) -> list[str]:
-    """The settings without a column: those that all rows share, or base's if labels name the changes."""
+    """The settings without a column, which all rows share or are base's, and those of rows with a written label."""
     base = table.rows[0]
     hidden = [one for one in SETTINGS if one not in form.settings or not form.shows(one.head)]
     values = ", ".join(f"{one.head}={_setting_value(base, one)}" for one in hidden)
     rows = "base" if form.labels else "all rows"
-    return [*([f"{rows}: {values}"] if hidden else []), _other_settings(base, table.study.task)]
+    labels = [
+        f"{row.row.label}: {', '.join(f'{name}={setting_text(value)}' for name, value in row.row.changed.items())}."
+        for row in table.rows
+        if row.row.is_labeled
+    ]
+    return [*([f"{rows}: {values}"] if hidden else []), _other_settings(base, table.study.task), *labels]
 
 
 def _group_cells(rows: tuple[TableRow, ...]) -> tuple[str, ...]:
@@ -301,10 +306,12 @@ def _setting_value(row: TableRow, setting: Setting) -> str:
 
 
 def _other_changes(rows: tuple[TableRow, ...]) -> list[Column]:
-    """Changes of fields that are no columns of Table 3; tuned fields have a column of their own."""
+    """Changes of fields that are no columns of Table 3, or the row's label; tuned fields have their own column."""
     tuned = {name for row in rows if row.row.tuning for name in row.row.tuning.candidates[0].values}
     cells = tuple(
-        ", ".join(
+        row.row.label
+        if row.row.is_labeled
+        else ", ".join(
             f"{name}={without_digest(setting_text(value))}"
             for name, value in row.row.changed.items()
             if name not in _SETTING_FIELDS and not (name in tuned and row.row.tuning)

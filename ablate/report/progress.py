@@ -428,8 +428,8 @@ def _table(study: Study, rows: Sequence[RowProgress], width: int) -> list[Text]:
 
 def _label(row: Row, width: int) -> str:
     """The row's label; if it does not fit, its group and values, which tell rows apart: `D 0.3 none`."""
-    if len(row.label) <= width:
-        return row.label
+    if len(row.label) <= width or row.is_labeled:
+        return middle_ellipsis(row.label, width)
     parts = row.label.removeprefix(row.group).split(" ")
     short = " ".join([row.group, *(part.partition("=")[2] for part in parts if "=" in part)])
     return middle_ellipsis(short, width)

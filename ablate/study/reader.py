@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -461,7 +462,10 @@ class _Reader:
                 tuning = self.tune_row(row_tune, row_label, settings, written, config, data)
                 changed, group = changes(config, base_config), f"{prefix}{spec.group}"
                 self.written_fields[row_label] = written
-                rows[row_label] = Row(row_label, group, config, test, changed, matched, tuning, base=label, size=size)
+                rows[row_label] = Row(
+                    row_label, group, config, test, changed, matched, tuning,
+                    base=label, size=size, is_labeled=spec.written_label is not None,
+                )  # fmt: skip
                 # A design may need base among its rows, and a row that is not tuned may compare with one that is.
                 if not changed and spec.design is None and (tuning is None) == (rows[label].tuning is None):
                     self.equal_to_base[row_label] = spec.mark
@@ -580,7 +584,23 @@ class _Reader:
                 self.report(mark, f'"{group}" is a key of a group; write rows: {{GROUP: {{{group}: ...}}}}')
                 continue
             specs += expand_group(group, ways, self.report, MAX_ROWS - len(specs))
-        return specs
+        return self.with_own_labels(specs)
+
+    def with_own_labels(self, specs: Sequence[RowSpec]) -> list[RowSpec]:
+        """Return the rows without those whose written label is also base, another row or another group."""
+        labels = Counter(folded_name(spec.label) for spec in specs)
+        groups = Counter(folded_name(spec.group) for spec in specs)
+        kept = []
+        for spec in specs:
+            name = folded_name(spec.label)
+            # The only row of a group may have the name of the group.
+            of_others = groups[name] - (1 if name == folded_name(spec.group) else 0)
+            if spec.written_label is None or not (name == "base" or labels[name] > 1 or of_others):
+                kept.append(spec)
+                continue
+            kind = "base" if name == "base" else "another row" if labels[name] > 1 else "a group with other rows"
+            self.report(spec.written_label.mark, f'label "{spec.label}" is also the name of {kind}; choose another')
+        return kept
 
     def refuse_similar_names(self, kind: str, names: Node) -> None:
         """Report each name that file systems, and people, do not tell from an earlier one."""

@@ -22,7 +22,9 @@ MAX_ROWS = 10_000
 
 
 T = TypeVar("T")
-OPTIONS = ("require", "where", "match", "tune")  # keys of a group beside the way it makes rows
+OPTIONS = ("label", "require", "where", "match", "tune")  # keys of a group beside the way it makes rows
+MAX_LABEL = 60  # characters
+_RESERVED = '*?[],"|<>'  # patterns and lists of rows on the command line; Markdown
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class RowSpec:
     is_tuned: False if the group writes `tune: false`.
     title: behind the group's name, in a design; empty for the settings as written.
     design: that the row belongs to.
+    written_label: the study's `label` for the row; None for a label of group and settings.
     """
 
     group: str
@@ -51,10 +54,13 @@ class RowSpec:
     is_tuned: bool = True
     title: str = ""
     design: Design | None = None
+    written_label: Node | None = None
 
     @property
     def label(self) -> str:
         """Stable name of the row: its group and its settings as written, such as `A h=1 d_k=512`."""
+        if self.written_label is not None:
+            return str(self.written_label.value)
         if self.title:
             return f"{self.group} {self.title}"
         settings = (f"{name}={setting_text(node.value, unset='null')}" for name, node in self.settings.items())
@@ -86,7 +92,7 @@ def _expand_mapping(group: str, mapping: Node, report: Report, max_rows: int) ->
         return []
     require, where = (_condition(mapping, name, report) for name in ("require", "where"))
     match = Option(read_match(mapping.value["match"][1], report)) if "match" in mapping.value else None
-    is_tuned = _is_tuned(mapping, report)
+    is_tuned, label = _is_tuned(mapping, report), _label(way, mapping, report)
     if way in DESIGNS:
         cells, design = expand_design(group, way, mapping, report, max_rows)
         return [
@@ -94,7 +100,9 @@ def _expand_mapping(group: str, mapping: Node, report: Report, max_rows: int) ->
             for cell in cells
         ]
     return [
-        RowSpec(group, next(iter(settings.values())).mark, settings, require, where, match, is_tuned)
+        RowSpec(
+            group, next(iter(settings.values())).mark, settings, require, where, match, is_tuned, written_label=label
+        )
         for settings in _expand_fields(way, mapping.value[way][1], report, max_rows)
     ]
 
@@ -193,6 +201,26 @@ def _is_tuned(mapping: Node, report: Report) -> bool:
             f"tune of a group can only be false; the section `tune` of the study has the grid; got {node.kind}",
         )
     return False
+
+
+def _label(way: str, mapping: Node, report: Report) -> Node | None:
+    """The label that a group writes for its row; None without one, and after an error."""
+    if "label" not in mapping.value:
+        return None
+    mark, node = mapping.value["label"]
+    label = node.value
+    if way != "set":
+        report(mark, f'label is the name of one row, so it is a key beside "set"; got "{way}"')
+    elif not isinstance(label, str):
+        report(node.mark, f'label must be text, such as label: "2 layers"; got {node.kind}')
+    elif not 0 < len(label) <= MAX_LABEL or label != label.strip() or not label.isprintable():
+        needs = f"must have 1 to {MAX_LABEL} printable characters, and no space at its ends"
+        report(node.mark, f'label "{label[:MAX_LABEL]}" {needs}')
+    elif any(character in _RESERVED for character in label):
+        report(node.mark, f'label "{label}" must have none of {" ".join(_RESERVED)}')
+    else:
+        return node
+    return None
 
 
 def _condition(mapping: Node, name: str, report: Report) -> Expression | None:

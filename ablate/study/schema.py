@@ -18,6 +18,7 @@ from ablate.config.training import MAX_SEEDS
 from ablate.config.translation_data import CORPORA, NAMED_CORPORA
 from ablate.study.designs import RESOLUTIONS
 from ablate.study.matching import FREE_FIELDS
+from ablate.study.rows import MAX_LABEL
 from ablate.study.settings import MAX_SIZES
 from ablate.study.tuning import TUNED
 from ablate.tasks import TASKS, LanguageModel, MaskedLanguageModel, Parsing, Task, Translation
@@ -214,11 +215,23 @@ def _group() -> Schema:
     }
     ways |= _designs()
     conditions = {name: {"description": text, "type": "string"} for name, text in _CONDITIONS.items()}
+    label = {
+        "description": "name of the row in tables and on the command line, in place of its group and settings",
+        "type": "string", "maxLength": MAX_LABEL, "pattern": r'^[^\s*?\[\],"|<>]([^*?\[\],"|<>]*[^\s*?\[\],"|<>])?$',
+    }  # fmt: skip
     return {
         "type": "object",
         "additionalProperties": False,
-        "properties": {**ways, **conditions, "match": {"$ref": "#/definitions/match"}, "tune": _NOT, **_FRACTIONS},
+        "properties": {
+            **ways,
+            "label": label,
+            **conditions,
+            "match": {"$ref": "#/definitions/match"},
+            "tune": _NOT,
+            **_FRACTIONS,
+        },
         "oneOf": [{"required": [way]} for way in ways],
+        "dependencies": {"label": ["set"]},
     }
 
 

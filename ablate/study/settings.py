@@ -23,7 +23,7 @@ _ELSEWHERE = {
 _KEYS = {
     **dict.fromkeys(("task", "data", "seeds", "metrics", "margin", "sizes", "rows"), "a section of the study"),
     **dict.fromkeys(("match", "tune"), "a section of the study or a key of a group"),
-    **dict.fromkeys(("require", "where", "generators", "resolution"), "a key of the group, beside its rows"),
+    **dict.fromkeys(("label", "require", "where", "generators", "resolution"), "a key of the group, beside its rows"),
 }
 # Settings of a command and not of a study: the results do not depend on them.
 OPTIONS_OF_RUN = {

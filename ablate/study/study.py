@@ -35,6 +35,7 @@ class Row:
     is_decoded: False for a tuning run, which is scored by its last evaluation.
     base: label of the row that it is compared with; a base's own label.
     size: of a study at several sizes.
+    is_labeled: whether the study writes the label, which then does not show the settings.
     """
 
     label: str
@@ -47,6 +48,7 @@ class Row:
     is_decoded: bool = True
     base: str = "base"
     size: str = ""
+    is_labeled: bool = False
 
     @cached_property
     def decoding(self) -> str:

@@ -11,7 +11,9 @@ from rich.console import Console
 
 from ablate.config.decoding import DecodingConfig
 from ablate.formatting import millions, thousands
+from ablate.page.points import names
 from ablate.report.columns import LEAST_LABEL, paper_layout, terminal_layout
+from ablate.report.latex import latex
 from ablate.report.missing_scores import score_missing
 from ablate.report.render import as_json, comma_separated, markdown, print_rich
 from ablate.report.scores import Scores, mean_and_std
@@ -53,6 +55,21 @@ def test_cells_are_blank_where_a_row_equals_base(fake):
     assert table["P_drop"] == ("0.1", "", "", "0.3", "")
     assert table["steps"] == ("100", "", "", "", "")
     assert table["other"] == ("", "", "", "", "beam=1")
+
+
+LABELED = SMALL.replace("rows:", "rows:\n  later: {set: {N: 1, norm: rmsnorm, norm_position: pre}, label: RMS & pre}")
+
+
+def test_a_written_label_stands_for_the_changes_which_the_legend_names(fake):
+    results = fake(LABELED, seeds="1").all_done()
+    table = columns(results.table())
+    assert (table[""][1], table["other"][1], table["N"][1]) == ("(later)", "RMS & pre", "1")
+    explained = "RMS & pre: n_layers=1, norm=rmsnorm, norm_position=pre."
+    assert explained in legend(results.table())
+    assert f"- {explained}" in markdown(results.table(), against_paper=False).splitlines()
+    assert explained in " ".join(shown(results.table(), 80).split())
+    assert "RMS \\& pre" in latex(results.table())
+    assert names([("RMS & pre", "later"), ("A h=1", "A")]) == ["RMS & pre", "h=1"]
 
 
 def test_head_sizes_that_follow_from_another_change_are_shown(fake):

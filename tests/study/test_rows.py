@@ -149,6 +149,42 @@ def test_a_label_is_the_group_and_what_the_row_sets_as_written(read, rows, label
     assert [row.label for row in read(f"{HEAD}rows:\n  {rows}\n").rows[1:]] == labels
 
 
+def test_a_written_label_names_the_row_and_does_not_change_its_runs(read):
+    unnamed, named = (
+        read(f"{HEAD}rows: {{E: [{{set: {{h: 4, N: 2}}{label}}}, {{each: {{N: [3]}}}}], F: {{set: {{N: 4}}}}}}\n")
+        for label in ("", ", label: half of it (small)")
+    )
+    assert [row.label for row in named.rows] == ["base", "half of it (small)", "E N=3", "F N=4"]
+    assert [run.id for run in named.runs()] == [run.id for run in unnamed.runs()]
+    assert [row.is_labeled for row in named.rows] == [False, True, False, False]
+    assert named.rows[1].group == "E"
+    assert [row.label for row in read(f"{HEAD}rows: {{lstm: {{set: {{mixer: lstm}}, label: LSTM}}}}").rows[1:]] == [
+        "LSTM"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "fault"),
+    [
+        ("{A: {each: {h: [4]}, label: x}}",
+         '3:28: label is the name of one row, so it is a key beside "set"; got "each"'),
+        ("{A: {set: {h: 4}, label: 3}}", '3:32: label must be text, such as label: "2 layers"; got "3"'),
+        ('{A: {set: {h: 4}, label: ""}}',
+         '3:32: label "" must have 1 to 60 printable characters, and no space at its ends'),
+        ('{A: {set: {h: 4}, label: "a*"}}', '3:32: label "a*" must have none of * ? [ ] , " | < >'),
+        ("{A: {set: {h: 4}, label: Base}}", '3:32: label "Base" is also the name of base; choose another'),
+        ("{A: {set: {h: 4}, label: b}, B: {set: {h: 2}}}",
+         '3:32: label "b" is also the name of a group with other rows; choose another'),
+        ("{A: [{set: {h: 4}, label: a}, {set: {h: 2}}]}",
+         '3:33: label "a" is also the name of a group with other rows; choose another'),
+        ("{A: {set: {h: 4}, label: B h=2}, B: {set: {h: 2}}}",
+         '3:32: label "B h=2" is also the name of another row; choose another'),
+    ],
+)  # fmt: skip
+def test_a_label_that_cannot_name_its_row_is_an_error_at_its_position(faults, rows, fault):
+    assert faults(f"{HEAD}rows: {rows}\n") == [f"table3.yaml:{fault}"]
+
+
 # --- require and where ---------------------------------------------------------------------------
 
 
