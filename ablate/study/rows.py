@@ -207,10 +207,10 @@ def _label(way: str, mapping: Node, report: Report) -> Node | None:
     """The label that a group writes for its row; None without one, and after an error."""
     if "label" not in mapping.value:
         return None
-    mark, node = mapping.value["label"]
+    node: Node = mapping.value["label"][1]
     label = node.value
     if way != "set":
-        report(mark, f'label is the name of one row, so it is a key beside "set"; got "{way}"')
+        report(node.mark, f'label is the name of one row, so it is a key beside "set"; got "{way}"')
     elif not isinstance(label, str):
         report(node.mark, f'label must be text, such as label: "2 layers"; got {node.kind}')
     elif not 0 < len(label) <= MAX_LABEL or label != label.strip() or not label.isprintable():

@@ -167,7 +167,7 @@ def test_a_written_label_names_the_row_and_does_not_change_its_runs(read):
     ("rows", "fault"),
     [
         ("{A: {each: {h: [4]}, label: x}}",
-         '3:28: label is the name of one row, so it is a key beside "set"; got "each"'),
+         '3:35: label is the name of one row, so it is a key beside "set"; got "each"'),
         ("{A: {set: {h: 4}, label: 3}}", '3:32: label must be text, such as label: "2 layers"; got "3"'),
         ('{A: {set: {h: 4}, label: ""}}',
          '3:32: label "" must have 1 to 60 printable characters, and no space at its ends'),
