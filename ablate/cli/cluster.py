@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablate.errors import UsageError
+from ablate.errors import StoreError, UsageError
 from ablate.formatting import duration, plural
 
 if TYPE_CHECKING:
@@ -295,7 +295,11 @@ def job_lines(results: Results, study: str) -> list[str]:
     for folder in jobs:
         if folder.is_closed and folder is not jobs[-1]:
             continue
-        job, end = folder.read_job(), folder.read_end()
+        try:
+            job, end = folder.read_job(), folder.read_end()
+        except StoreError as error:
+            lines += error.lines
+            continue
         pilots = folder.read_pilots()
         alive = [report for report in pilots if report.is_alive]
         state = f"closed: {end.reason}" if end else f"{plural(len(alive), 'pilot')} working"

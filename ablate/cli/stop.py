@@ -30,8 +30,9 @@ def command(
     if not jobs:
         echo(f"{content.name}: no job is open under {root.root}")
     refused: list[str] = []
-    for job in jobs:
+    for job in jobs:  # all of them, before anything is read that may be damaged
         job.request_stop("ablate stop")
+    for job in jobs:
         alive = sum(report.is_alive for report in job.read_pilots())
         echo(f"job {job.id}: {plural(alive, 'pilot')} asked to save and leave")
         if job.read_job().engine != "slurm":

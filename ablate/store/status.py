@@ -39,7 +39,7 @@ def state_of(folder: RunFolder, decoding: str) -> State:
             return "done"
     progress = read_progress(folder)
     # Before failure.json, which a run that is tried again removes only at the end of the attempt.
-    if progress is not None and is_alive(progress):
+    if progress is not None and (is_alive(progress) or _renews_lease(folder, progress)):
         return "running"
     if folder.failure.exists():
         return "failed"
@@ -121,6 +121,16 @@ def last_lines(log: Path, count: int) -> list[str]:
     except OSError:
         return []
     return [printable(line) for line in lines[-count:]]
+
+
+def _renews_lease(folder: RunFolder, progress: Progress) -> bool:
+    """Whether a process on another host still holds the lease: an evaluation may take long, and reports nothing."""
+    if progress.phase == "left" or progress.host == socket.gethostname():
+        return False
+    try:
+        return is_working(progress, folder.lease.stat().st_mtime)
+    except OSError:
+        return False
 
 
 def is_alive(progress: Progress) -> bool:

@@ -150,9 +150,14 @@ class Trainer:
         """
         try:
             return self._fit()
+        except Diverged:
+            if self.ranks.is_first:
+                self.metrics.flush()  # the result states the hash of the log, as a checkpoint does
+            raise
         finally:
             self.batches.close()
             self.saving.close()
+            self.metrics.close()
             if self.graphs is not None:
                 self.context.log.info(self.graphs.summary)
 
@@ -183,7 +188,6 @@ class Trainer:
                 raise Interrupted
         if self.ranks.is_first:
             self.saving.flush()
-            self.metrics.close()
         chosen = self.progress.best_step if self.config.patience else self.progress.step
         return TrainingOutcome(self.progress.step, chosen, self.progress.tokens)
 

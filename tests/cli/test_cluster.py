@@ -194,6 +194,20 @@ def test_a_job_that_is_stopped_says_who_was_asked(here):
     assert "asked to stop" in inside("status", "small.yaml").out
 
 
+def test_a_damaged_job_is_named_and_keeps_the_others_neither_from_being_shown_nor_from_being_stopped(here):
+    bad, good = (new_job(Results(here / "results"), "small") for _ in range(2))
+    for job in (bad, good):
+        ClusterJob(id=job.id, study="small", engine="slurm", profile="x", workers=1, runs=(), time=0.0).write(job.job)
+    bad.job.write_text("{")
+    done = inside("status", "small.yaml")
+    assert done.code == 0
+    assert f"{bad.id}/job.json: is damaged" in done.out
+    assert f"job {good.id} on x: 0 pilots working" in done.out
+    done = inside("stop", "small.yaml")
+    assert (done.code, f"{bad.id}/job.json: is damaged" in done.err) == (2, True)
+    assert (bad.stop.exists(), good.stop.exists()) == (True, True)
+
+
 @pytest.mark.parametrize("engine", ["manual", "slurm"])
 def test_a_stopped_job_without_pilots_is_closed_unless_a_closing_job_follows(here, engine):
     job = new_job(Results(here / "results"), "small")

@@ -1,5 +1,6 @@
 """The state of a run, derived from its files and from the process that wrote them."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -99,6 +100,16 @@ def test_a_living_process_that_has_left_the_run_does_not_count(folder):
 def test_on_another_host_the_age_of_the_report_decides(folder, seconds_ago, state):
     write(folder, a_progress(ELSEWHERE, time=time.time() - seconds_ago))
     assert state_of(folder, BEAM) == state
+
+
+@pytest.mark.parametrize(("seconds_ago", "state"), [(15, "running"), (HEARTBEAT_SECONDS + 10, "interrupted")])
+def test_on_another_host_a_long_evaluation_shows_by_the_lease_that_its_process_renews(folder, seconds_ago, state):
+    write(folder, a_progress(ELSEWHERE, phase="evaluating", time=time.time() - 10 * HEARTBEAT_SECONDS))
+    folder.lease.touch()
+    os.utime(folder.lease, (time.time() - seconds_ago,) * 2)
+    assert state_of(folder, BEAM) == state
+    write(folder, a_progress(ELSEWHERE, phase="left", time=time.time() - 10 * HEARTBEAT_SECONDS))
+    assert state_of(folder, BEAM) == "interrupted"
 
 
 def test_on_this_host_an_old_report_of_a_living_process_counts(folder):

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -287,6 +288,25 @@ def test_an_infinite_dev_perplexity_diverges(training):
         with pytest.raises(Diverged, match="dev perplexity") as end:
             training(f"{value}", evaluate=lambda model, value=value: value).fit()
         assert end.value.step == 5
+
+
+def test_the_log_of_a_diverged_run_is_on_the_disk_and_closed(training, monkeypatch):
+    """The result names its hash, and the worker goes on with other runs."""
+    values, synced, fsync = [100.0, math.inf], {}, os.fsync
+    run = training(eval_every=4, checkpoint_every=100, evaluate=lambda model: values.pop(0))
+
+    def noted(file):
+        fsync(file)
+        synced[os.fstat(file).st_ino] = os.fstat(file).st_size
+
+    trainer = run.prepare()
+    monkeypatch.setattr(os, "fsync", noted)
+    with pytest.raises(Diverged):
+        trainer.fit()
+    status = run.metrics.stat()
+    assert log_of(run)[-1]["step"] == 8
+    assert synced[status.st_ino] == status.st_size
+    assert not [path for path in Path("/proc/self/fd").iterdir() if path.exists() and path.samefile(run.metrics)]
 
 
 # --- kept checkpoints ---
