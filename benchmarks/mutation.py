@@ -89,7 +89,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "training/checkpointing": ("tests/training/test_checkpointing.py", "tests/training/test_beside.py"),
     "training/context": ("tests/training/test_context.py", "tests/training/test_trainer.py"),
     "training/gradient_tree": ("tests/training/test_ranks.py",),
-    "training/metrics_log": ("tests/training/test_resume.py", "tests/training/test_trainer.py"),
+    "training/metrics_log": ("tests/training/test_checkpointing.py", "tests/training/test_resume.py",
+                             "tests/training/test_trainer.py"),
     "training/optimizer": ("tests/training/test_optimizer.py",),
     "training/schedule": ("tests/training/test_schedule.py",),
     "training/step_batches": ("tests/training/test_beside.py", "tests/training/test_trainer.py"),
@@ -111,6 +112,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("stats/distributions", "_MOST_STEPS = 100", "100 -> (101)"): "Newton's method has converged long before",
     ("training/gradient_tree", "return int(np.random.SeedSequence([seed, step, part]).generate_state(1)[0])",
      "1 -> (2)"): "the first word of a state does not depend on their number",
+    ("store/machine", "quotas += [math.ceil(quota_us / period_us)] if quota_us > 0 and period_us > 0 else []",
+     "0 -> (1)"): "the least quota and period of Linux are 1,000 us",
     ("training/gradient_tree", "height = 0", "0 -> (1)"): "heights are compared with each other only",
     ("tasks/task_check", 'small = config.model_copy(update={"n_layers": 1, "encoder_layers": None, '
      '"decoder_layers": None})', "1 -> (2)"): "a model of any size serves",

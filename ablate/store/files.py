@@ -60,7 +60,7 @@ def write_bytes(path: Path, content: bytes, durable: bool = True, once: bool = F
             temporary.replace(path)
     except BaseException as error:
         with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+            temporary.unlink()
         if isinstance(error, OSError) and error.filename in (None, str(temporary)):
             error.filename = str(path)  # callers know this path, not the temporary one
         raise

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from ablate.store.files import write_bytes
 
+_CLOSED = -1  # in the place of a file descriptor
+
 
 class MetricsLog:
     """A file of JSON lines. Before a run resumes, the file is cut back to its size at the checkpoint.
@@ -21,7 +23,7 @@ class MetricsLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = -1
+        self._file = _CLOSED
         self._unwritten = b""
         self._lock = threading.Lock()  # of `_unwritten`: a thread may save a checkpoint while training appends lines
         self._size = 0
@@ -85,9 +87,9 @@ class MetricsLog:
 
     def close(self) -> None:
         """Close the file."""
-        if self._file >= 0:
+        if self._file != _CLOSED:
             os.close(self._file)
-            self._file = -1
+            self._file = _CLOSED
 
     def _write(self) -> None:
         with self._lock:

@@ -10,7 +10,7 @@ from ablate.store import files as files_module
 from ablate.store.audit import Audit, audit
 from ablate.store.cleaning import removable_files, remove, size_of
 from ablate.store.files import write_bytes
-from ablate.store.lease import Lease
+from ablate.store.lease import Lease, LeaseLost
 from ablate.store.records import Result
 from tests.records import RUN, a_decoding, a_provenance, a_result, a_run, an_execution, change, save_checkpoint
 
@@ -130,6 +130,21 @@ def test_a_run_whose_lease_is_held_is_left_alone(run):
     assert remove(removable_files(run, weights=False), weights=False) is None
     worker.release()
     assert remove(removable_files(run, weights=False), weights=False) == 5
+
+
+def test_cleaning_stops_as_soon_as_the_lease_is_lost(run, monkeypatch):
+    """As after a suspension in which another process has taken the run."""
+    for name in LEFT:
+        write_bytes(run.path / name, b"12345")
+
+    def remove_and_lose(path):
+        path.unlink()
+        run.lease.unlink()
+
+    monkeypatch.setattr(files_module, "remove", remove_and_lose)
+    with pytest.raises(LeaseLost):
+        remove(removable_files(run, weights=False), weights=False)
+    assert len(files(run) & set(LEFT)) == len(LEFT) - 1
 
 
 def test_an_intact_run_has_no_faults(run):

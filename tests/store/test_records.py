@@ -21,6 +21,7 @@ from ablate.store.records import (
     MetricsLine,
     Origin,
     Overlap,
+    Provenance,
     Result,
     RunRecord,
     Score,
@@ -375,3 +376,11 @@ def test_the_perplexity_at_a_step_is_that_of_its_line(tmp_path):
              {"step": 4, "tokens": 2, "dev_perplexity": 7.0}]  # fmt: skip
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert [evaluation_at(path, step) for step in (2, 4, 3, None)] == [9.0, 7.0, None, None]
+
+
+def test_the_number_of_processes_is_1_where_the_file_does_not_say(tmp_path):
+    path = tmp_path / "provenance.json"
+    for count in (1, 2):
+        a_provenance(**({"processes": count} if count > 1 else {})).write(path)
+        assert ("processes" in json.loads(path.read_text())) == (count > 1)
+        assert Provenance.read(path).processes == count

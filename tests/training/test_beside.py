@@ -180,6 +180,20 @@ def test_for_a_gpu_one_batch_is_made_ahead_while_a_step_follows_and_none_after_t
     assert made == [(1, 90), (2, 90), (3, 90), (3, 50), (4, 50)]
 
 
+def test_batches_that_have_not_begun_are_not_made_at_the_end(toy, monkeypatch):
+    monkeypatch.setattr(step_batches, "pinned", lambda batch: batch)
+    monkeypatch.setattr(step_batches, "prepare_thread", lambda device: None)
+    split, go_on = toy.split("train"), threading.Event()
+    batches = StepBatches(Translation(), split, BatchOrder(split, 300, 1), CUDA)
+    make = batches._make
+    monkeypatch.setattr(batches, "_make", lambda step, limit: (step == 1 or go_on.wait(60)) and make(step, limit))
+    batches.at(1, 90)  # the thread then works on step 2
+    waiting = batches._submit(3, 90)
+    threading.Timer(0.05, go_on.set).start()
+    batches.close()
+    assert waiting.cancelled()
+
+
 def test_parts_of_a_batch_are_those_of_this_process(toy):
     split = toy.split("train")
     whole, half = (

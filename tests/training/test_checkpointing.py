@@ -120,6 +120,19 @@ class Disk:
         return [c.step for c in valid], [c.step for c in valid if c.state.exists()]
 
 
+def test_lines_that_a_full_disk_refused_are_in_the_file_after_a_flush(tmp_path, monkeypatch):
+    log, write = MetricsLog(tmp_path / "metrics.jsonl"), os.write
+    log.cut()
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda *_: (_ for _ in ()).throw(FULL))
+        log.append(step=1, loss=2.5)
+    assert (log.path.read_bytes(), os.write) == (b"", write)
+    log.flush()
+    assert log.path.read_bytes() == b'{"step": 1, "loss": 2.5}\n'
+    assert log.size == len(log.path.read_bytes())
+    log.close()
+
+
 def test_the_saver_keeps_the_averaged_weights_and_two_resumable_checkpoints(tmp_path):
     disk = Disk(tmp_path, keep=3)
     for step in (4, 8, 12, 16):

@@ -197,6 +197,14 @@ def test_the_sum_is_that_of_the_tree_whatever_the_number_of_ranks():
             assert absent is None
 
 
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+def test_the_sum_has_equal_shares_for_all_ranks_and_hardly_more_than_the_parameters(size):
+    def length(ranks):
+        return GradientTree([nn.Parameter(torch.zeros(3, 2)), nn.Parameter(torch.zeros(5))], ranks).length
+
+    assert together(size, length) == [{1: 12, 2: 12, 4: 12, 8: 16}[size]] * size  # 11 numbers and the loss
+
+
 def test_masks_differ_between_seeds_steps_and_parts():
     seeds = [part_seed(seed, step, part) for seed in (1, 2) for step in range(1, 50) for part in range(8)]
     assert len(set(seeds)) == len(seeds)

@@ -166,6 +166,7 @@ def test_a_shape_is_recorded_after_two_steps_and_replayed_from_the_third(small):
         trainer._step(step)
         seen.append((recorder.recorded, trainer.graphs.replayed))
     assert seen == [(0, 0), (0, 0), (2, 1), (2, 2), (2, 3)]
+    assert trainer.graphs.summary == "CUDA graphs of 1 shapes ran 3 of 5 batches"
 
 
 def storage(tensor):

@@ -40,6 +40,7 @@ def test_steps_equal_those_of_a_plain_torch_loop(training, smoothing, clip):
     """Dense logits, torch's loss and its unfused Adam, without dropout."""
     run = training(dropout=0.0, label_smoothing=smoothing, train_steps=6, batch_tokens=200, gradient_clipping=clip)
     trainer = run.prepare()
+    assert (trainer.parts, trainer.tree) == (1, None)
     model = build(trainer.config, 350, seed=1)
     adam = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9, foreach=False, fused=False)
     split = run.corpus.split("train")
