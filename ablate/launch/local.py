@@ -54,7 +54,7 @@ class _Worker:
         if not chunk:
             return None
         *lines, self.rest = (self.rest + chunk).split(b"\n")
-        return [f"{line.decode()}\n" for line in lines]
+        return [f"{line.decode(errors='replace')}\n" for line in lines]
 
     def close(self) -> None:
         assert self.process.stdin is not None
@@ -102,10 +102,10 @@ class LocalExecutor:
         lines = worker.read_lines()
         if lines is None:
             return self._lost(worker)
-        if READY in lines:
+        if not worker.ready and READY in lines:
             worker.ready = self._proven = True
-            lines.remove(READY)
-        if not lines:
+            del lines[: lines.index(READY) + 1]
+        if not worker.ready or not lines:  # a site's start-up may print lines before a worker is ready
             return None
         (line,) = lines  # a worker has one job at a time
         event = JobEvent.from_line(line)

@@ -33,14 +33,21 @@ def write_archive(study: Study, results: Results, path: Path) -> str:
     """
     buffer = BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in sorted(set(_files(study, results))):
+        for name, file in sorted({_name(results, file): file for file in _files(study, results)}.items()):
             content = read_bytes(file)
             if content is not None:
-                entry = zipfile.ZipInfo(file.relative_to(results.root).as_posix(), _TIME)
+                entry = zipfile.ZipInfo(name.as_posix(), _TIME)
                 entry.external_attr = 0o644 << 16
                 archive.writestr(entry, content, zipfile.ZIP_DEFLATED)
     write_bytes(path, buffer.getvalue(), durable=False)
     return path.name
+
+
+def _name(results: Results, file: Path) -> Path:
+    """The path of a file in a results root, in which shared corpora are in their usual folder."""
+    if file.is_relative_to(results.root):
+        return file.relative_to(results.root)
+    return Path("corpora", *file.parts[-2:])
 
 
 def _files(study: Study, results: Results) -> Iterator[Path]:

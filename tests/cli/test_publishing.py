@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import zipfile
 
 import pytest
@@ -188,6 +189,15 @@ def test_the_archive_is_a_results_root_that_judges_alike_without_text_or_weights
         f"{runs} runs from an archive of records: scores as stored, without predictions.", *first.pop("remarks")
     ]  # fmt: skip
     assert again == first
+
+
+def test_the_archive_is_the_same_with_corpora_that_several_roots_share(whole, tmp_path, monkeypatch):
+    before = published(whole, tmp_path / "one")["records.zip"]
+    shutil.move(whole.results.root / "corpora", tmp_path / "shared")
+    monkeypatch.setenv("ABLATE_CORPORA", str(tmp_path / "shared"))
+    assert published(whole, tmp_path / "two")["records.zip"] == before
+    with zipfile.ZipFile(tmp_path / "two" / "records.zip") as archive:
+        assert [name for name in archive.namelist() if name.startswith("corpora/")]
 
 
 def test_a_failed_run_is_archived_as_failed(whole, tmp_path):

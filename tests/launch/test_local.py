@@ -23,6 +23,7 @@ WORKER = """
 import json, os, signal, sys, time
 stopped = []
 signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
+if os.environ.get("PRINTS"): os.write(1, b"site\\xe9 loaded\\n{}\\n")
 if not os.environ.get("NOT_READY"): print("ready", flush=True)
 for line in sys.stdin:
     folder = json.loads(line)["run"]["folder"]
@@ -113,6 +114,13 @@ def test_the_event_of_a_worker_is_passed_on(local_executor, outcome):
     one = local_executor()
     one.submit(A, outcome)
     assert one.event() == JobEvent(run=A, outcome=outcome)
+
+
+def test_lines_that_a_sites_start_up_prints_before_a_worker_is_ready_are_no_events(local_executor, monkeypatch):
+    monkeypatch.setenv("PRINTS", "1")
+    one = local_executor()
+    one.submit(A, "done")
+    assert one.event() == JobEvent(run=A, outcome="done")
 
 
 def test_a_slots_worker_is_kept_for_the_next_job_so_that_torch_is_loaded_once(local_executor):
