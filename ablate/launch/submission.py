@@ -185,6 +185,10 @@ def submit_again(folder: JobFolder, log: Callable[[str], None]) -> None:
     job, study = open_job(folder)
     submissions, found = folder.read_submissions(), missing_in_stages(study, folder.results)
     missing = found.ids
+    here = slurm.Task.here()
+    if here is not None and any(here.name == before.closing for before in submissions[:-1]):
+        log("submitted again already")  # Slurm repeats this closing job, such as after a failure of its node
+        return
     reason = ""
     if not missing:
         reason = _nothing_left(found)

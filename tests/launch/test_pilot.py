@@ -434,6 +434,22 @@ def test_the_closing_job_submits_again_as_long_as_work_is_done(job, submissions)
     assert open_jobs(folder.results, "tiny") == []
 
 
+def test_a_closing_job_that_slurm_runs_once_more_does_not_close_the_job_of_its_new_pilots(
+    job, submissions, monkeypatch
+):
+    """As after a failure of its node, which may follow the submission by seconds."""
+    folder, study = job(workers=2)
+    submit(folder, folder.read_job(), study)
+    progress(folder.results, next(study.runs()).id, 3)
+    monkeypatch.setenv("SLURM_JOB_ID", folder.read_submissions()[0].closing)
+    for _ in range(2):
+        submit_again(folder, lambda line: None)
+        assert (submissions, folder.is_closed) == ([2, 2], False)
+    monkeypatch.setenv("SLURM_JOB_ID", folder.read_submissions()[1].closing)
+    submit_again(folder, lambda line: None)
+    assert folder.is_closed
+
+
 def test_a_table_that_cannot_be_published_keeps_no_run_from_being_submitted_again(job, submissions):
     folder, study = job(workers=2)
     submit(folder, folder.read_job(), study)
