@@ -6,6 +6,7 @@ import errno
 import json
 import multiprocessing
 import os
+import secrets
 import shutil
 import socket
 import time
@@ -48,7 +49,8 @@ def check_filesystem(folder: Path, meet_seconds: float = MEET_SECONDS) -> Iterat
     """
     place = folder / ".ablate-filesystem"
     place.mkdir(parents=True, exist_ok=True)
-    ours = place / f"{socket.gethostname()}-{os.getpid()}"
+    # With a random part, because in containers several checks may have the same host name and process id.
+    ours = place / f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
     ours.mkdir()
     try:
         yield _one_winner("exclusive create", ours / "create", _create)

@@ -19,7 +19,7 @@ STATES: tuple[State, ...] = ("done", "running", "interrupted", "pending", "faile
 
 NO_DECODING = ""  # in place of a decoding id: only the training counts
 
-_BLOCK_BYTES = 16_384  # of a log, which is read from its end
+_BLOCK_BYTES, _MOST_BYTES = 1 << 14, 1 << 24  # of a log, which is read from its end
 
 
 def state_of(folder: RunFolder, decoding: str) -> State:
@@ -112,10 +112,11 @@ def last_lines(log: Path, count: int) -> list[str]:
             end = file.seek(0, os.SEEK_END)
             while True:
                 start = file.seek(max(0, end - size))
-                # The block may begin inside of a line, which is left out, as long as there are others before it.
-                content = file.read(end - start) if start == 0 else file.read(end - start).partition(b"\n")[2]
+                content = file.read(end - start)
+                # The block may begin inside of a line. A bar of progress may have written very long ones.
+                content = content if start == 0 else (content.partition(b"\n")[2] or content)
                 lines = [line for line in content.decode("utf-8", "replace").splitlines() if line.strip()]
-                if start == 0 or len(lines) >= count:
+                if start == 0 or len(lines) >= count or size >= _MOST_BYTES:
                     break
                 size *= 4
     except OSError:

@@ -220,5 +220,7 @@ def test_the_end_of_a_log_is_read_without_its_beginning(tmp_path):
     log.write_bytes(b"first\n" + "\u20ac".encode() * 20_000 + b"\n\n  \nnext\x1b[31m\nlast\n")
     assert [line.replace("\ufffd", "") for line in last_lines(log, 2)] == ["next\\x1b[31m", "last"]
     assert last_lines(log, 3) == last_lines(log, 9)[1:] == ["\u20ac" * 20_000, "next\\x1b[31m", "last"]
+    log.write_bytes(b"a bar\r" * 20_000)  # which ends no line
+    assert last_lines(log, 2) == ["a bar", "a bar"]
     log.write_bytes(b"".join(b"%06d\n" % number for number in range(100_000)))
     assert last_lines(log, 50_000) == [f"{number:06d}" for number in range(50_000, 100_000)]
