@@ -54,10 +54,11 @@ def write_bytes(path: Path, content: bytes, durable: bool = True, once: bool = F
             write_all(file.fileno(), content)
             if durable:
                 os.fsync(file.fileno())
+            inode = os.fstat(file.fileno()).st_ino
         if once:
             _link(temporary, path)
         else:
-            temporary.replace(path)
+            _rename(temporary, path, inode)
     except BaseException as error:
         with suppress(OSError):
             temporary.unlink()
@@ -78,6 +79,16 @@ def write_all(file: int, content: bytes) -> int:
     while left:
         left = left[os.write(file, left) :]
     return len(content)
+
+
+def _rename(temporary: Path, path: Path, inode: int) -> None:
+    """Give a file its name, and replace the one that has it. `inode` is that of the temporary file."""
+    try:
+        temporary.replace(path)
+    except FileNotFoundError:
+        # NFS repeats a request whose answer was lost: the first one may have renamed the file already.
+        if path.lstat().st_ino != inode:
+            raise
 
 
 def _link(temporary: Path, path: Path) -> None:

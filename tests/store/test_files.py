@@ -219,6 +219,28 @@ def test_a_link_whose_answer_was_lost_is_no_file_of_another_process(tmp_path, mo
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("file", b"ours")]
 
 
+def test_a_rename_whose_answer_was_lost_has_replaced_the_file(tmp_path, monkeypatch):
+    replace = Path.replace
+
+    def twice(source, target):
+        replace(source, target)
+        replace(source, target)
+
+    (tmp_path / "file").write_bytes(b"old")
+    monkeypatch.setattr(Path, "replace", twice)
+    write_bytes(tmp_path / "file", b"new")
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("file", b"new")]
+
+    def lost(source, target):
+        source.unlink()
+        replace(source, target)
+
+    monkeypatch.setattr(Path, "replace", lost)
+    with pytest.raises(FileNotFoundError):
+        write_bytes(tmp_path / "file", b"newer")
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
 def test_a_symbolic_link_is_replaced_and_not_followed(tmp_path):
     (tmp_path / "elsewhere").write_text("theirs")
     (tmp_path / "file").symlink_to(tmp_path / "elsewhere")
