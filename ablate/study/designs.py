@@ -245,7 +245,7 @@ def _read_fraction(factors: tuple[str, ...], mapping: Node, node: Node, report: 
         return None
     if "resolution" in mapping.value:
         wanted = mapping.value["resolution"][1]
-        if wanted.value not in RESOLUTIONS or isinstance(wanted.value, bool):
+        if type(wanted.value) is not int or wanted.value not in RESOLUTIONS:
             report(wanted.mark, f"resolution: {wanted.kind} is not allowed: must be 3, 4 or 5")
             return None
         fraction = smallest_fraction(factors, wanted.value)

@@ -5,6 +5,7 @@ In the order of reading: sections, `--set`, name, data, seeds, metrics, base, ro
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections import Counter
@@ -16,10 +17,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ablate.config import ModelConfig, RowConfig, resolve_row, standard_name
+from ablate.config import PRESETS, DecodingConfig, ModelConfig, RowConfig, resolve_row, standard_name
 from ablate.config.data import CorpusConfig
 from ablate.config.fields import field_errors
-from ablate.config.identity import fold_vocab_size
+from ablate.config.identity import NOT_IDENTITY, fold_vocab_size
 from ablate.config.inactive import InactiveSettings, check_active
 from ablate.config.metrics import PPL
 from ablate.config.plugins import Reference, parse_reference, pin_reference, plugin_fields
@@ -28,7 +29,7 @@ from ablate.config.training import MAX_SEEDS
 from ablate.errors import StudyError, listed, unknown_name
 from ablate.formatting import plural
 from ablate.paths import home_path
-from ablate.study.designs import FRACTIONS, Design
+from ablate.study.designs import FRACTIONS, Design, FactorialDesign, PathDesign
 from ablate.study.matching import Match, Matched, NoMatch, match_row, read_match
 from ablate.study.rows import MAX_ROWS, OPTIONS, WAYS, RowSpec, expand_group
 from ablate.study.select import MAX_RUNS, Selection, select
@@ -46,6 +47,8 @@ _SIZE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,19}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,39}")
 _FIELD_NAMES = re.compile(r'^"?(\w{1,40})\b|\b(\w{1,40})=')  # bounded, because a value may be as long as the file
+# Fields that leave the weights as they are.
+_NOT_TRAINED = {*DecodingConfig.model_fields, *NOT_IDENTITY}
 _RESERVED = ("runs", "corpora")  # folders of the results root
 
 
@@ -99,8 +102,9 @@ def _error_lines(path: Path, root: Node, overrides: Sequence[str]) -> tuple[str,
 class _Reader:
     path: Path
     errors: dict[str, Mark] = field(default_factory=dict)  # complete line -> position; each line once
-    designs: dict[tuple[Design, str], None] = field(default_factory=dict)  # with the size, in the order of the file
-    size_fields: set[str] = field(default_factory=set)  # by standard name
+    designs: dict[tuple[Design, str], Mark] = field(default_factory=dict)  # with the size, in the order of the file
+    size_fields: dict[str, Mark] = field(default_factory=dict)  # by standard name; the first position
+    fields_of_all_sizes: frozenset[str] = frozenset()
     equal_to_base: dict[str, Mark] = field(default_factory=dict)  # rows by label
     repeated: dict[str, Mark] = field(default_factory=dict)  # rows by label
 
@@ -154,6 +158,7 @@ class _Reader:
             rows += of_size
             dropped += left_out
         rows = [rows[0], *(self.with_changes(row, rows[0]) for row in rows[1:])]
+        self.check_overridden(overrides, tune, rows)
         if task and data and base_is_valid:
             self.check_task(task, data, rows, sections["data"])
         if not self.errors:
@@ -178,6 +183,18 @@ class _Reader:
             looks=looks,
             notes=tuple(self.notes()),
         )
+
+    def check_overridden(self, overrides: Sequence[str], tune: Tune | None, rows: Sequence[Row]) -> None:
+        """Report fields of `--set` and of sizes whose value no row has."""
+        tuned = tune.grid.keys() if tune and all(row.tuning for row in rows) else frozenset[str]()
+        for name in tuned & self.size_fields.keys():
+            self.report(self.size_fields[name], f"{name}: is chosen by tune at every size; remove it")
+        for text in overrides:
+            key = text.partition("=")[0].strip().removeprefix("base.")
+            name = standard_name(key) or key
+            for source, names in (("tune chooses it for", tuned), ("sizes set it for", self.fields_of_all_sizes)):
+                if name in names:
+                    self.report(Mark(f"--set {text[:80]}"), f"has no effect, because {source} every row")
 
     def check_seeds(
         self, rows: Sequence[Row], seeds: Sequence[int], looks: Looks | None, sections: Mapping[str, Node]
@@ -400,7 +417,7 @@ class _Reader:
             return {"": base}
         self.refuse_similar_names("size", node)
         sizes: dict[str, dict[str, Node]] = {}
-        configs: dict[str, RowConfig | None] = {}
+        configs: dict[str, dict[str, Any] | None] = {}
         for name, mark, value in node.items():
             if not _SIZE.fullmatch(name) or folded_name(name) == "base":
                 allowed = 'letters, digits, ".", "_" and "-" (at most 20 characters), but not "base"'
@@ -408,11 +425,14 @@ class _Reader:
             written = self.read_base(value, base, f'size "{name[:60]}"')
             sizes[name] = _merge(base, written)
             config = self.resolve(sizes[name], mark)
-            other = next((known for known, earlier in configs.items() if earlier == config), None)
-            if config is not None and other is not None:
-                self.report(mark, f'size "{name[:60]}" has the settings of size "{other[:60]}"')
-            configs[name] = config
-            self.size_fields |= written.keys()
+            trained = None if config is None else config.model_dump(exclude=_NOT_TRAINED)
+            other = next((known for known, earlier in configs.items() if earlier == trained), None)
+            if trained is not None and other is not None:
+                self.report(mark, f'size "{name[:60]}" has the settings of size "{other[:60]}" in training')
+            configs[name] = trained
+            self.size_fields = {one: each.mark for one, each in written.items()} | self.size_fields
+            set_here = written.keys() | (PRESETS[written["preset"].value].keys() if "preset" in written else set())
+            self.fields_of_all_sizes = frozenset(set_here & self.fields_of_all_sizes if len(sizes) > 1 else set_here)
         return sizes
 
     @staticmethod
@@ -443,10 +463,12 @@ class _Reader:
         dropped = 0
         for spec in self.expand_groups(node):
             if spec.design is not None:
-                self.designs[spec.design, size] = None
+                self.designs.setdefault((spec.design, size), spec.mark)
             written = self.plugins.resolve(self.by_name(spec.settings))
-            for name in written.keys() & self.size_fields:
-                self.report(written[name].mark, f"{name}: is set by sizes; a row must differ from base at every size")
+            of_preset = PRESETS.get(written["preset"].value, {}) if "preset" in written else {}
+            for name in (written.keys() | of_preset.keys()) & self.size_fields.keys():
+                mark = written[name if name in written else "preset"].mark
+                self.report(mark, f"{name}: is set by sizes; a row must differ from base at every size")
             settings = _merge(base, written)
             if self.is_dropped(spec, settings):
                 dropped += 1
@@ -460,6 +482,8 @@ class _Reader:
                     settings = {**settings, matched.field: Node(matched.value, spec.mark)}
                 row_tune = tune if spec.is_tuned else None
                 tuning = self.tune_row(row_tune, row_label, settings, written, config, data)
+                if rule is not None and matched is not None and tune is not None and tuning is not None and data:
+                    self.check_matched(rule, tune, spec, config, tuning, data)
                 changed, group = changes(config, base_config), f"{prefix}{spec.group}"
                 self.written_fields[row_label] = written
                 rows[row_label] = Row(
@@ -470,10 +494,26 @@ class _Reader:
                 if not changed and spec.design is None and (tuning is None) == (rows[label].tuning is None):
                     self.equal_to_base[row_label] = spec.mark
             elif config is not None and rows[row_label].config != config:
-                self.report(spec.mark, f'a second row "{spec.label}" that is matched otherwise; use another group')
+                self.report(spec.mark, f'a second row "{spec.label}", with other settings; use another group')
+            elif config is not None and tune is not None and (rows[row_label].tuning is not None) != spec.is_tuned:
+                self.report(spec.mark, f'a second row "{spec.label}", one tuned and one not; use another group')
             elif config is not None and spec.design is None:
                 self.repeated[row_label] = spec.mark
+        self.check_designs(prefix, rows)
         return list(rows.values()), dropped
+
+    def check_designs(self, prefix: str, rows: Mapping[str, Row]) -> None:
+        """Report designs of one size in which a part changes nothing, so that two rows are equal."""
+        for (design, size), mark in self.designs.items():
+            if f"{size} " * bool(size) != prefix:
+                continue
+            others = () if isinstance(design, FactorialDesign) else (design.whole,)
+            start = ("base",) if isinstance(design, PathDesign) and design.way == "add-one-in" else ()
+            known = [rows[label] for name in (*start, *others, *design.rows) if (label := prefix + name) in rows]
+            for one, other in itertools.combinations(known, 2):
+                if one.config == other.config:
+                    self.report(mark, f'rows "{one.name}" and "{other.name}" have equal settings: a part has no effect')
+                    break
 
     def configure(
         self,
@@ -550,6 +590,22 @@ class _Reader:
             candidates.append(Candidate(values, found, trial))
         vocab_size = fold_vocab_size(data, config)[0].vocab_size
         return Tuning(tuple(candidates), math.log(vocab_size))
+
+    def check_matched(
+        self, rule: Match, tune: Tune, spec: RowSpec, config: RowConfig, tuning: Tuning, data: CorpusConfig
+    ) -> None:
+        """Report candidates of a matched row that would change its cost."""
+
+        def cost(one: RowConfig) -> float:
+            return rule.of(one, fold_vocab_size(data, one)[0].vocab_size)
+
+        if rule.field in tune.grid or any(cost(one.config) != cost(config) for one in tuning.candidates):
+            fields = " and ".join(tune.grid)
+            self.report(
+                tune.mark,
+                f'row "{spec.label}": tuning {fields} changes its {rule.cost}, which match makes those of base; '
+                "tune other fields, or give the group `tune: false`",
+            )
 
     def trial_steps(self, tune: Tune, label: str, config: RowConfig) -> dict[str, int] | None:
         """The fields of the tuning runs that differ from the row's, with their values; None after an error."""

@@ -54,7 +54,8 @@ class Tune:
     def steps(self, train_steps: int) -> int:
         """Steps of a tuning run."""
         # Rounded up, so that a small share of few steps still trains.
-        return max(1, math.ceil(self.share * train_steps))
+        # Rounded first, because 0.55 * 100 is 55.00000000000001 in floating point.
+        return max(1, math.ceil(round(self.share * train_steps, 6)))
 
 
 @dataclass(frozen=True)
@@ -205,6 +206,8 @@ def _read_grid(node: Node, report: Report) -> dict[str, tuple[Node, ...]]:
             report(mark, f'"{key}" is given twice')
         elif not isinstance(values.value, list) or not values.value:
             report(values.mark, f'"{key}" needs a list of values; got {values.kind}')
+        elif len(values.value) == 1:
+            report(values.mark, f'"{key}" needs two or more values to choose from; one value belongs to base')
         elif (again := _repeated(values)) is not None:
             report(again.mark, f'"{key}" has the value {again.kind} twice')
         else:

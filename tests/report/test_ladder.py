@@ -157,10 +157,16 @@ rows:
         ),
         ("{small: 16, large: {d_model: 64}}", ROWS, '4:16: size "small" must be a mapping of fields, such as '),
         ("{small: {}, large: {}}", ROWS, '4:20: size "large" has the settings of size "small"'),
+        (
+            "{small: {beam: 1}, large: {beam: 4}}",
+            ROWS,
+            '4:27: size "large" has the settings of size "small" in training',
+        ),
         ("{small: {}, large: {d_modl: 64}}", ROWS, '4:28: unknown field "d_modl"; did you mean "d_model"?'),
         ("{small: {}, base: {d_model: 64}}", ROWS, '4:20: "base" is not a valid name of a size'),
         ("{small: {}, large: {d_model: 66}}", ROWS, "4:37: h=4 does not divide d_model=66"),
         ("{small: {}, large: {d_model: 64}}", "rows: {A: {each: {d_model: [16]}}}\n", "5:29: d_model: is set by sizes"),
+        ("{small: {}, large: {d_model: 64}}", "rows: {A: {set: {preset: big}}}\n", "5:26: d_model: is set by sizes"),
     ],
 )
 def test_a_fault_in_the_sizes_is_reported_at_its_place(tmp_path, sizes, rows, fault):
@@ -171,3 +177,19 @@ def test_a_fault_in_the_sizes_is_reported_at_its_place(tmp_path, sizes, rows, fa
     with pytest.raises(StudyError) as caught:
         read_study(path)
     assert any(line.startswith(f"{path}:{fault}") for line in caught.value.lines), caught.value.lines
+
+
+def test_set_of_a_field_that_every_size_sets_is_refused(tmp_path):
+    from ablate.errors import StudyError
+    from ablate.study import Selection
+
+    path, sizes = tmp_path / "study.yaml", "sizes: {small: {d_model: 16}, large: {d_model: 64, eps_ls: 0.3}}\n"
+    path.write_text(f"{HEAD}{BASE}{sizes}{ROWS}")
+    with pytest.raises(StudyError) as caught:
+        read_study(path, Selection(overrides=["d_model=32"]))
+    assert caught.value.lines == ("--set d_model=32: has no effect, because sizes set it for every row",)
+    found = {
+        row.size: row.config.label_smoothing
+        for row in read_study(path, Selection(overrides=["label_smoothing=0.0"])).rows
+    }
+    assert found == {"small": 0.0, "large": 0.3}

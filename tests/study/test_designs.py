@@ -102,6 +102,13 @@ def test_rows_of_a_design_can_be_matched_and_tuned(read):
         ("{factorial: {N: [1, 2], N x: {d_ff: 3}}}", '5:30: "N x" is not a valid name for a group of fields'),
         ("{factorial: {N: [1, 2], d_ff: {d_k: 3}}}", '5:30: "d_ff" is not a valid name for a group of fields'),
         ("{factorial: {N: [1, 2], h: [1, 2]}, resolution: 6}", '5:54: resolution: "6" is not allowed'),
+        ("{factorial: {N: [1, 2], h: [1, 2]}, resolution: 4.0}", '5:54: resolution: "4.0" is not allowed'),
+        (
+            "{factorial: {d_k: [null, 16], P_drop: [0.0, 0.1]}}",
+            '5:19: rows "F d_k=null P_drop=0.0" and "F d_k=16 P_drop=0.0" have equal settings: a part has no effect',
+        ),
+        ("{add-one-in: {P_drop: 0.1, h: 2}}", '5:20: rows "base" and "F + P_drop" have equal settings'),
+        ("{leave-one-out: {P_drop: 0.1, h: 2}}", '5:23: rows "F all" and "F all - P_drop" have equal settings'),
         ("{factorial: {N: [1, 2], h: [1, 2]}, resolution: 3}", "5:54: no fraction of 2 factors has resolution 3"),
         ("{factorial: {N: [1, 2], h: [1, 2]}, generators: {h: N}}", "5:54: these generators confound main effects"),
         ("{factorial: {N: [1, 2], h: [1, 2]}, generators: {hh: N}}", '5:55: unknown factor "hh"'),

@@ -163,7 +163,7 @@ def test_flops_need_a_number_of_steps(faults):
 def test_two_rows_of_one_name_that_are_matched_otherwise_are_refused(faults):
     rows = "  A: [{set: {N: 1}, match: {params: d_ff}}, {set: {N: 1}, match: {flops: train_steps}}]\n"
     (line,) = faults(f"{HEAD}rows:\n{rows}")
-    assert line.endswith('a second row "A N=1" that is matched otherwise; use another group')
+    assert line.endswith('a second row "A N=1", with other settings; use another group')
 
 
 def test_a_custom_class_is_refused_because_its_cost_is_not_known(tmp_path):

@@ -211,11 +211,12 @@ def test_tuning_runs_count_in_the_plan_and_in_a_budget(study, tmp_path):
         ("{grid: {beam: [1]}, seeds: [3]}", "5:15: beam cannot be tuned: candidates are scored by perplexity"),
         ("{grid: {train_steps: [1]}, seeds: [3]}", "5:15: train_steps cannot be tuned: every candidate is trained"),
         ("{grid: {learning_rate: 0.1}, seeds: [3]}", '5:30: "learning_rate" needs a list of values; got "0.1"'),
-        ("{grid: {learning_rate: [-1.0]}, seeds: [3]}", "5:31: learning_rate: -1.0 is not allowed"),
+        ("{grid: {learning_rate: [-1.0, 0.1]}, seeds: [3]}", "5:31: learning_rate: -1.0 is not allowed"),
+        ("{grid: {learning_rate: [0.1]}, seeds: [3]}", '5:30: "learning_rate" needs two or more values to choose'),
         ("{grid: {learning_rate: [0.1]}}", "5:7: tune needs seeds"),
         ("{grid: {learning_rate: [0.1, 0.2, 0.1]}, seeds: [3]}", '5:41: "learning_rate" has the value "0.1" twice'),
         ("{grid: {learning_rate: [0.1]}, seeds: [3], steps: 2}", '5:57: steps: "2" is not allowed: must be a share'),
-        ("{grid: {learning_rate: [0.1]}, seeds: [3], steps: 0.3}", '5:7: row "base": tuning runs of 91 of 301'),
+        ("{grid: {learning_rate: [0.1, 0.2]}, seeds: [3], steps: 0.3}", '5:7: row "base": tuning runs of 91 of 301'),
         ("{gird: {learning_rate: [0.1]}, seeds: [3]}", '5:8: unknown key "gird"; did you mean "grid"?'),
         ("0.1", "5:7: tune must be a mapping such as {grid:"),
     ],
@@ -284,3 +285,51 @@ def test_without_a_choice_no_run_that_waits_is_executed_and_the_stages_end(study
         a_failure(hosts=("here", "there")).write(results.run(id).failure)
     found = missing_in_stages(study, results)
     assert (len(found.tuning), len(found.rows), found.waiting, found.at_once) == (0, 4, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("grid", "match", "cost"),
+    [
+        ("d_ff: [128, 256]", "params: d_ff", "params"),  # the free field itself
+        ("N: [1, 2]", "params: d_ff", "params"),
+        ("batch_tokens: [512, 1024]", "flops: train_steps", "flops"),
+    ],
+)
+def test_a_matched_row_is_not_tuned_away_from_the_cost_of_base(faults, read, grid, match, cost):
+    rows = f"rows:\n  A: {{set: {{n_kv_heads: 1}}, match: {{{match}}}}}\n"
+    (line,) = faults(f"{HEAD}tune: {{grid: {{{grid}}}, seeds: [3]}}\n{rows}")
+    assert line.startswith('table3.yaml:5:7: row "A n_kv_heads=1": tuning ')
+    assert f"changes its {cost}, which match makes those of base" in line
+    kept = read(
+        f"{HEAD}tune: {{grid: {{batch_tokens: [512, 1024]}}, seeds: [3]}}\n{rows.replace(match, 'params: d_ff')}"
+    )
+    assert {one.config.d_ff for one in kept.rows[1].tuning.candidates} == {kept.rows[1].matched.value}
+
+
+def test_a_tuned_row_does_not_hide_an_untuned_one_of_the_same_name(faults):
+    rows = "rows:\n  A: [{set: {h: 2}}, {set: {h: 2}, tune: false}]\n"
+    (line,) = faults(HEAD + TUNE + rows)
+    assert line == 'table3.yaml:7:32: a second row "A h=2", one tuned and one not; use another group'
+
+
+@pytest.mark.parametrize(
+    ("share", "total", "steps"), [(0.55, 200, 110), (0.07, 300, 21), (0.5, 301, 151), (0.29, 301, 88)]
+)
+def test_steps_of_a_tuning_run_are_the_share_rounded_up_in_exact_arithmetic(read, share, total, steps):
+    text = (
+        (HEAD + TUNE + ROWS)
+        .replace("steps: 0.5", f"steps: {share}")
+        .replace("train_steps: 301", f"train_steps: {total}")
+    )
+    (row, *_) = read(text.replace("warmup_steps: 100", "warmup_steps: 10")).rows
+    assert {one.trial.train_steps for one in row.tuning.candidates} == {steps}
+
+
+def test_a_value_that_tune_replaces_in_every_row_is_refused(faults, read):
+    rows = "rows:\n  A: {set: {h: 2}}\n"
+    (line,) = faults(HEAD + TUNE + rows, overrides=["learning_rate=0.5"])
+    assert line == "--set learning_rate=0.5: has no effect, because tune chooses it for every row"
+    (line,) = faults(f"{HEAD}{TUNE}sizes: {{a: {{learning_rate: 0.2}}, b: {{d_model: 32}}}}\n{rows}")
+    assert line == "table3.yaml:6:28: learning_rate: is chosen by tune at every size; remove it"
+    untuned = read(HEAD + TUNE + ROWS, overrides=["learning_rate=0.5"])  # rows with `tune: false` have it
+    assert untuned.rows[-1].config.learning_rate == 0.5
