@@ -21,7 +21,7 @@ from ablate.cli.options import (
     study_and_results,
     warn_of_changed_data,
 )
-from ablate.errors import Damaged
+from ablate.errors import Damaged, UsageError
 from ablate.store import Results
 from ablate.streams import echo, print_json
 
@@ -52,6 +52,8 @@ def command(
 
     content, root = study_and_results(study, results, set, None, seeds)
     before, after = find_row(content, first), find_row(content, second)
+    if before is after:
+        raise UsageError(f'"{first}" and "{second}" are the same row, {before.label}; give two rows')
     warn_of_changed_data(content, root)
     faults = score_missing(content, root)
     table = table_of(content, root, faults)

@@ -62,6 +62,13 @@ class Comparison:
     seed: int | None = None
     sentences: tuple[ItemDifference, ...] = ()
 
+    def text_of(self, verdict: Verdict) -> str:
+        """The verdict as a sentence, with the first row in the place of base."""
+        if self.first.row.is_base:
+            return verdict.text
+        name = self.first.row.label
+        return verdict.text.replace("as good as base", f"as good as {name}").replace(" of base", f" of {name}")
+
     def as_json(self) -> dict[str, Any]:
         """The comparison for scripts."""
         rows = (self.first, self.second)
@@ -71,7 +78,10 @@ class Comparison:
             "states": [{str(seed): state for seed, state in row.states.items()} for row in rows],
             "settings": [{"field": name, "values": [a, b]} for name, a, b in self.settings],
             "scores": {
-                name: {"rows": [row.scores[name].as_json() for row in rows], "difference": verdict_json(verdict)}
+                name: {
+                    "rows": [row.scores[name].as_json() for row in rows],
+                    "difference": {**verdict_json(verdict), "text": self.text_of(verdict)},
+                }
                 for name, verdict in self.verdicts.items()
             },
             "cost": [{"params": row.params, **row.cost.as_json()} for row in rows],
@@ -147,7 +157,7 @@ def print_comparison(comparison: Comparison) -> None:
             console.print(f"{row.row.label}: {row.note}")
     console.print()
     for verdict in comparison.verdicts.values():
-        for line in _significance(verdict) if verdict.n else ():
+        for line in _significance(verdict, comparison.text_of(verdict)) if verdict.n else ():
             console.print(line)
     console.print(_legend(comparison), style="dim")
     for curve in _curves(comparison):
@@ -179,10 +189,10 @@ def _scores(comparison: Comparison) -> None:
     print_wide(table)
 
 
-def _significance(verdict: Verdict) -> Iterator[Text]:
+def _significance(verdict: Verdict, text: str) -> Iterator[Text]:
     """The verdict in a metric, with the intervals over seeds and over test sentences."""
     digits = verdict.metric.digits
-    yield Text(f"{verdict.metric.title}: ").append(verdict.text, STYLES.get(verdict.word, ""))
+    yield Text(f"{verdict.metric.title}: ").append(text, STYLES.get(verdict.word, ""))
     if verdict.seed_test:
         test = verdict.seed_test
         interval = interval_text(test.low, test.high, digits)

@@ -69,7 +69,10 @@ def _sentences(metric: Metric, rows: Sequence[Judged], family: int, sizes: int =
         sentences.append(f"Same {metric.title} as base with every seed: {_names(same)}.")
     if diverged := by_word.get("diverged"):
         sentences.append(f"Diverged: {_names(diverged)}.")
-    sentences += _unknown(metric, by_word.get("cannot tell", []))
+    undecided = by_word.get("cannot tell", [])
+    if survivors := [row for row in undecided if row.verdict.is_of_survivors]:
+        sentences.append(f"Not known: {_names(survivors)}; significant only over the seeds that did not diverge.")
+    sentences += _unknown(metric, [row for row in undecided if not row.verdict.is_of_survivors])
     if empty := by_word.get(""):
         sentences.append(f"No score yet: {_names(empty)}.")
     return sentences

@@ -150,7 +150,7 @@ class SpeedUp:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95 % t interval of the geometric mean over seeds; None below two seeds."""
+        """95 % t interval of the geometric mean over seeds; None below two seeds, or without a spread."""
         test = None if self.missed else paired_t_test([math.log(ratio) for ratio in self.ratios.values()])
         return None if test is None else (math.exp(test.low), math.exp(test.high))
 

@@ -165,7 +165,9 @@ def _factorial_notes(
     if missing:
         yield f"{missing} of {plural(len(cells), 'cell')} have no score yet; effects need all of them."
     elif any(one.low is None for contrasts in by_metric.values() for one in contrasts):
-        yield "One score in each cell: the error, and so intervals and p values, are unknown."
+        several = any(row is not None and row.scores[table.main.name].n > 1 for row in cells)
+        why = "No spread over the seeds of any cell" if several else "One score in each cell"
+        yield f"{why}: the error, and so intervals and p values, are unknown."
     else:
         yield "Intervals: t, with the error pooled over the cells, uncorrected; p: Holm-corrected over the effects."
     yield from look_note(table)
@@ -195,7 +197,7 @@ def _paths(table: Table, group: str, designs: list[PathDesign]) -> DesignEffects
     by_metric = {metric.name: _differences(pairs, metric.name, table.level) for metric in metrics_of(table)}
     notes = [
         "Added to base: base with the part, less base. In all others: the row with every part, less that without it.",
-        "Intervals: paired t over seeds, uncorrected; p: Holm-corrected over the lines.",
+        "Intervals: paired t over seeds, uncorrected; p: Holm-corrected over the lines; none without a spread.",
         *look_note(table),
         *_sum_note(table, designs, by_metric),
         *_diverged(row for _, row, _ in pairs if row),
@@ -223,10 +225,12 @@ def _differences(
 
 def _sum_note(table: Table, designs: list[PathDesign], by_metric: Mapping[str, tuple[Contrast, ...]]) -> Iterator[str]:
     """The sum of the single additions beside the whole: parts that do not add up interact."""
-    if designs[0].way != "add-one-in":
+    first = next((place for place, design in enumerate(designs) if design.way == "add-one-in"), None)
+    if first is None:
         return
     contrasts, metric = by_metric[table.main.name], table.main
-    singles = [one.value for one in contrasts[: len(designs[0].parts)]]
+    start = sum(len(design.parts) for design in designs[:first])
+    singles = [one.value for one in contrasts[start : start + len(designs[first].parts)]]
     whole = contrasts[-1].value
     if whole is not None and None not in singles:
         total = sum(value for value in singles if value is not None)

@@ -65,7 +65,7 @@ class RowOverSizes:
 
     @property
     def slope(self) -> PairedTTest | None:
-        """The mean slope with its interval over seeds; None below two seeds."""
+        """The mean slope with its interval over seeds; None below two seeds, or if all give the same slope."""
         return paired_t_test(list(self.slopes.values()), self.level)
 
 

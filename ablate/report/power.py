@@ -183,8 +183,13 @@ def _sd_over_sentences(study: Study, runs: Sequence[RunResult], metric: str) -> 
 
 
 def _compared(study: Study) -> list[Row]:
-    """The rows that are compared with the first base."""
-    return [row for row in study.rows if row.base == study.base.label and not row.is_base]
+    """The rows that are compared with the first base, without those that only decode its trainings in another way.
+
+    Rows of the same trainings have almost no noise against each other, so they say nothing about that of others.
+    """
+    of_base = {run.id for run in study.runs_of(study.base)}
+    rows = [row for row in study.rows if row.base == study.base.label and not row.is_base]
+    return [row for row in rows if {run.id for run in study.runs_of(row)} != of_base]
 
 
 def _scores(study: Study, runs: Sequence[RunResult], metric: str) -> dict[str, dict[int, float]]:

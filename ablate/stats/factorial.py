@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ablate.stats.distributions import critical_t, two_sided_p
-from ablate.stats.significance import LEVEL, holm
+from ablate.stats.significance import LEVEL, holm, rounding
 
 Effect = frozenset[str]  # the factors of a main effect or of an interaction
 
@@ -133,7 +133,7 @@ class Estimate:
     An interaction of two is half the difference between the effect of one at the high and at the low level of the
     other; more factors likewise.
 
-    low, high, p: 95 % interval and two-sided p value by the pooled error; None if no cell has two scores.
+    low, high, p: 95 % interval and two-sided p value by the pooled error; None if the scores of no cell differ.
     p_holm: after Holm's correction over the effects of the design.
     """
 
@@ -163,12 +163,13 @@ def effects(fraction: Fraction, scores: Sequence[Sequence[float]], level: float 
         for effect in fraction.contrasts()
     }
     df = sum(len(each) - 1 for each in scores)
-    if not df:
-        return [Estimate(effect, value) for effect, value in values.items()]
     squares = math.fsum((score - mean) ** 2 for each, mean in zip(scores, means, strict=True) for score in each)
+    # Without any spread the noise is unknown.
+    if not df or math.sqrt(squares / df) < rounding(itertools.chain(*scores)):
+        return [Estimate(effect, value) for effect, value in values.items()]
     error = 2 / len(cells) * math.sqrt(squares / df * math.fsum(1 / len(each) for each in scores))
     margin = critical_t(level, df) * error
-    p_values = [min(1.0, _p(value, error, df) * LEVEL / level) for value in values.values()]
+    p_values = [min(1.0, two_sided_p(value / error, df) * LEVEL / level) for value in values.values()]
     corrected = holm(p_values)
     return [
         Estimate(effect, value, error, value - margin, value + margin, p, p_holm)
@@ -178,8 +179,3 @@ def effects(fraction: Fraction, scores: Sequence[Sequence[float]], level: float 
 
 def _sign(effect: Effect, cell: dict[str, int]) -> int:
     return math.prod(cell[name] for name in effect)
-
-
-def _p(value: float, error: float, df: int) -> float:
-    # Without any spread the noise is unknown, and no value is evidence.
-    return two_sided_p(value / error, df) if error else 1.0

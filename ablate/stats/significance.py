@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ablate.stats.distributions import critical_t, two_sided_p
@@ -19,7 +19,7 @@ class PairedTTest:
 
     std: sample standard deviation of the differences (n - 1 in the denominator).
     low, high: 95 % interval of the mean, mean -+ t(0.05, n - 1) std / sqrt(n).
-    p: two-sided p value of a mean of zero; 1 if all differences are equal, which shows no noise to compare with.
+    p: two-sided p value of a mean of zero.
     """
 
     n: int
@@ -36,16 +36,23 @@ def paired_t_test(differences: Sequence[float], level: float = LEVEL) -> PairedT
     Source: Student, "The Probable Error of a Mean", Biometrika (1908).
 
     Returns:
-        The test, or None for fewer than two differences, which have no spread.
+        The test, or None without a spread: for fewer than two differences, or equal ones.
     """
     n = len(differences)
     if n < 2:
         return None
     mean, std = statistics.fmean(differences), statistics.stdev(differences)
+    if std < rounding(differences):
+        return None
     standard_error = std / math.sqrt(n)
     margin = critical_t(level, n - 1) * standard_error
-    p = two_sided_p(mean / standard_error, n - 1) if standard_error else 1.0
+    p = two_sided_p(mean / standard_error, n - 1)
     return PairedTTest(n, mean, std, mean - margin, mean + margin, p)
+
+
+def rounding(values: Iterable[float]) -> float:
+    """Spread below which values are taken as equal: differences of equal size differ in their last digits."""
+    return 1e-12 * (1.0 + max(map(abs, values)))
 
 
 def fisher_p(events: int, n: int, base_events: int, base_n: int) -> float:

@@ -174,7 +174,14 @@ class Verdict:
     @cached_property
     def more_seeds(self) -> int | None:
         """Seeds to add so that the observed difference would be significant; None if no number would do."""
-        return self.needed() if self.needed and self.word == "cannot tell" else None
+        undecided = self.word == "cannot tell" and not self.is_of_survivors
+        return self.needed() if self.needed and undecided else None
+
+    @property
+    def is_of_survivors(self) -> bool:
+        """Whether the difference is significant over the seeds that did not diverge, and undecided because of these."""
+        test = self.seed_test
+        return self.word == "cannot tell" and test is not None and not test.low <= 0 <= test.high
 
     @property
     def p(self) -> float | None:
@@ -218,7 +225,7 @@ class Verdict:
         """The verdict in a cell: `cannot tell (6.3)` with the minimum detectable difference, or with the margin."""
         if self.word == "as good as base":
             return f"{self.word} within {self.margin_text}"
-        if self.word == "cannot tell" and self.minimum_detectable is not None:
+        if self.word == "cannot tell" and self.minimum_detectable is not None and not self.is_of_survivors:
             return f"{self.word} ({self.minimum_detectable_text})"
         return self.word
 
@@ -249,7 +256,7 @@ class Verdict:
             return "cannot tell: one seed shows no spread"
         if self.seed_test is None or self.minimum_detectable is None:
             return f"cannot tell: the seeds show no spread in {title}"
-        if not self.seed_test.low <= 0 <= self.seed_test.high:
+        if self.is_of_survivors:
             return "cannot tell: the difference is significant only over the seeds that did not diverge"
         seen = f"smallest difference this study could see: {self.minimum_detectable_text} {title}"
         return f"cannot tell ({seen}; {self._seeds_needed()})"

@@ -27,7 +27,7 @@ def settle(study: Study, results: Results) -> Study:
     losses = {row.label: [loss_of(results.run(run.id)) for run in trials.runs_of(row)] for row in trials.rows}
     rows = [_chosen(study, row, losses) for row in study.rows]
     bases = {row.label: row for row in rows if row.is_base}
-    return replace(study, rows=tuple(_compared(row, bases.get(row.base, rows[0])) for row in rows))
+    return replace(study, rows=(rows[0], *(_compared(row, bases.get(row.base, rows[0]), rows[0]) for row in rows[1:])))
 
 
 def loss_of(folder: RunFolder) -> float | None:
@@ -64,10 +64,12 @@ def _chosen(study: Study, row: Row, losses: Mapping[str, Sequence[float | None]]
     return replace(row, tuning=tuning, config=tuning.chosen.config if tuning.chosen else row.config)
 
 
-def _compared(row: Row, base: Row) -> Row:
-    """The row with its changes from base; a tuned field counts only if the choice for both is made."""
-    if row.is_base:
-        return row
+def _compared(row: Row, base: Row, first: Row) -> Row:
+    """The row with its changes from base; a tuned field counts only if the choice for both is made.
+
+    The base of a further size has its changes from the first base.
+    """
+    base = first if row.is_base else base
     waiting = base.awaits_tuning or row.awaits_tuning
     tuned = {name for each in (row, base) if each.tuning and waiting for name in each.tuning.candidates[0].values}
     found = changes(row.config, base.config)

@@ -12,6 +12,8 @@ from ablate.report.curves import Curve, curve_of, curves_of, evaluations
 from ablate.store.records import read_metrics
 from ablate.study.select import find_row
 from ablate.tasks import Sample
+from tests.cli.inside import inside
+from tests.report.fakes import SMALL, Fake, study_from
 
 
 def rows(table):
@@ -154,3 +156,15 @@ def test_a_name_that_matches_no_row_or_several_is_refused(fake, name, message):
     with pytest.raises(UsageError) as error:
         find_row(fake().study, name)
     assert error.value.lines == (message,)
+
+
+def test_the_first_row_is_named_in_the_place_of_base_and_no_row_is_compared_with_itself(tmp_path):
+    results = Fake(tmp_path / "results", study_from(tmp_path, SMALL + "margin: 2.0\n"))
+    for seed, one, other in ((1, 25.0, 25.1), (2, 26.2, 26.1), (3, 24.0, 24.05)):
+        results.done("A h=1", seed, 5.0, one)
+        results.done("A h=2", seed, 5.1, other)
+    given = [str(results.study.path), "--results", str(results.results.root)]
+    done = inside("compare", *given, "A h=1", "A h=2")
+    assert "BLEU: as good as A h=1 within ±2 BLEU\n" in done.out
+    refused = inside("compare", *given, "A h=1", "*h=1")
+    assert (refused.code, refused.err) == (2, '"A h=1" and "*h=1" are the same row, A h=1; give two rows\n')

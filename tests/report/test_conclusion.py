@@ -164,3 +164,15 @@ def test_a_verdict_in_perplexity_has_its_own_direction_and_digits():
     (verdict,) = verdicts(PPL, [PairedScores({1: -0.2, 2: -0.21, 3: -0.22})])
     assert isinstance(verdict, Verdict)
     assert words._sentences(PPL, [Judged("A h=1", verdict)], 1)[0].startswith("Better than base: A h=1 (-0.21 PPL [")
+
+
+def test_a_difference_over_the_seeds_that_did_not_diverge_is_not_called_too_small_to_be_seen():
+    """2.0 is beyond the smallest difference of the noise; more seeds that diverge as often would not decide it."""
+    row = judged(1, [2.0, 2.1, 1.9], diverged=1, base_ended=4)
+    assert row.verdict.word == "cannot tell"
+    assert row.verdict.mean > row.verdict.minimum_detectable
+    assert (row.verdict.more_seeds, row.verdict.short) == (None, "cannot tell")
+    assert said([row], 1) == [
+        "No row is shown to be worse or better than base.",
+        "Not known: A h=1; significant only over the seeds that did not diverge.",
+    ]

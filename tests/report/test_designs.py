@@ -77,6 +77,19 @@ def test_parts_are_compared_with_base_and_with_the_whole(tmp_path):
     )  # fmt: skip
     assert "The single additions sum to +1.0 BLEU; all parts together give +2.0." in found.notes
     assert found.title == "P: add-one-in and leave-one-out"
+    backwards = f"{HEAD}  P: [{{leave-one-out: {PARTS}}}, {{add-one-in: {PARTS}}}]\n"
+    (found,) = design_effects(finish(Fake(tmp_path / "results", study_from(tmp_path, backwards))).table())
+    assert "The single additions sum to +1.0 BLEU; all parts together give +2.0." in found.notes
+
+
+def test_a_factorial_without_spread_over_seeds_has_no_intervals_and_says_why(tmp_path):
+    fake = Fake(tmp_path / "results", study_from(tmp_path, FACTORIAL))
+    for row in fake.study.rows:
+        for seed in (1, 2):
+            fake.done(row.label, seed, ppl=5.0, bleu=score(row))
+    (found,) = design_effects(fake.table())
+    assert {(one.low, one.p, one.word(fake.table().main)) for one in by_name(found).values()} == {(None, None, "")}
+    assert "No spread over the seeds of any cell: the error, and so intervals and p values, are unknown." in found.notes
 
 
 def test_effects_are_in_markdown_json_and_the_page_and_only_for_designs(tmp_path):
@@ -84,9 +97,9 @@ def test_effects_are_in_markdown_json_and_the_page_and_only_for_designs(tmp_path
     table = fake.table()
     text = markdown(table, against_paper=False)
     assert "### P: add-one-in and leave-one-out" in text
-    assert "| norm_position, in all others | +4.0 [+4.0, +4.0] |" in text
+    assert "| norm_position, in all others | +4.0 |" in text  # no interval: the seeds show no spread
     (design,) = json.loads(as_json(table))["designs"]
-    assert design["effects"][2]["bleu"] == {"value": 4.0, "low": 4.0, "high": 4.0, "p_holm": 1.0}
+    assert design["effects"][2]["bleu"] == {"value": 4.0, "low": None, "high": None, "p_holm": None}
     html = page(table, fake.results, [], [])
     assert '<h2 id="design-1">P: add-one-in and leave-one-out</h2>' in html
     assert "effect on BLEU (test)" in html

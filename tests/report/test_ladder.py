@@ -193,3 +193,19 @@ def test_set_of_a_field_that_every_size_sets_is_refused(tmp_path):
         for row in read_study(path, Selection(overrides=["label_smoothing=0.0"])).rows
     }
     assert found == {"small": 0.0, "large": 0.3}
+
+
+def test_the_base_of_a_further_size_shows_its_tuned_value_as_a_change(tmp_path):
+    from ablate.study import settle
+
+    tune = "tune: {grid: {learning_rate: [0.01, 0.1]}, seeds: [9]}\n"
+    study = study_from(tmp_path, f"{HEAD}{BASE}{SIZES}{tune}{ROWS}")
+    trials = Fake(tmp_path / "results", study.tuning)
+    for row in study.tuning.rows:
+        slow_is_best = row.group.startswith("small")
+        ppl = 2.0 if (row.config.learning_rate == 0.01) == slow_is_best else 3.0
+        trials.logged(row.label, 9, {"step": row.config.train_steps, "dev_perplexity": ppl})
+        trials.done(row.label, 9, ppl, 0.0)
+    bases = [row for row in settle(study, trials.results).rows if row.is_base]
+    assert [row.config.learning_rate for row in bases] == [0.01, 0.1, 0.1]
+    assert [row.changed.get("learning_rate") for row in bases] == [None, 0.1, 0.1]

@@ -73,3 +73,14 @@ def test_plan_shows_it_and_refuses_what_it_cannot_know(fake):
     assert (refused.code, refused.err.count("\n")) == (2, 1)
     assert "give --spread SD" in refused.err
     assert inside("plan", *given, "--spread", "-1").code == 2
+
+
+def test_rows_that_only_decode_base_in_another_way_do_not_make_the_study_look_more_powerful(fake):
+    results = fake(rows=["A", "decoding"])
+    for seed, base, other in ((1, 25.0, 21.0), (2, 26.0, 24.5), (3, 24.0, 23.5)):
+        results.done("base", seed, 5.0, base)
+        results.done("A h=1", seed, 6.0, other)
+    before = power_of(results.study, results.results)
+    for seed, bleu in ((1, 24.8), (2, 25.79), (3, 23.81)):  # almost base's own noise
+        results.done("decoding beam=1", seed, 5.0, bleu)
+    assert [one.sd for one in power_of(results.study, results.results)] == [one.sd for one in before]

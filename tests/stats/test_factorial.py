@@ -131,6 +131,8 @@ def test_one_score_in_each_cell_gives_effects_without_intervals():
     assert [(one.value, one.low, one.p) for one in found] == [(3.0, None, None), (2.0, None, None), (1.0, None, None)]
 
 
-def test_equal_scores_in_each_cell_show_no_noise_and_so_no_effect():
-    found = effects(Fraction(("A", "B")), [[1.0, 1.0], [1.0, 1.0], [2.0, 2.0], [2.0, 2.0]])
-    assert [(one.value, one.p) for one in found] == [(1.0, 1.0), (0.0, 1.0), (0.0, 1.0)]
+@pytest.mark.parametrize("rounding", [0.0, 1e-15])
+def test_equal_scores_in_each_cell_show_no_noise_and_so_no_interval(rounding):
+    found = effects(Fraction(("A", "B")), [[1.0, 1.0 + rounding], [1.0, 1.0], [2.0, 2.0], [2.0, 2.0]])
+    assert [one.value for one in found] == pytest.approx([1.0, 0.0, 0.0])
+    assert {(one.low, one.high, one.p, one.p_holm) for one in found} == {(None,) * 4}
