@@ -43,7 +43,7 @@ class RowOverSizes:
 
     @property
     def signs(self) -> str:
-        """`holds` if every mean difference has the same sign, `changes` if not; empty if one is missing or all are 0."""
+        """`holds` if all mean differences have one sign, `changes` if not; empty if one is missing or all are 0."""
         means = [rung.difference.mean for rung in self.rungs]
         if None in means or not any(means):
             return ""
