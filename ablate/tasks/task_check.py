@@ -14,6 +14,7 @@ from ablate.data.corpus import Corpus, Split
 from ablate.errors import AblateError, StudyError
 from ablate.model import Transformer, build
 from ablate.tasks.base import Task
+from ablate.tasks.sequence_to_sequence import SequenceToSequence
 
 _AMONG = 1000  # items of the training split, from which the two are taken
 _TOLERANCE = 1e-3  # relative; padding changes the last digits of a sum
@@ -50,6 +51,7 @@ def check_task(task: Task, plugin: Reference, corpus: Corpus, config: RowConfig,
         model = build(small, corpus.tokenizer.vocab_size, seed=1, sources=sources).eval()
         with torch.no_grad():
             _check(task, model, split, config.label_smoothing)
+        _check_items(task, corpus)
     except AblateError:
         raise
     except _Fault as fault:
@@ -108,6 +110,22 @@ def _check_outputs(task: Task, model: Transformer, split: Split, pair: list[int]
     if len(set(sizes)) > 1:
         text = "output_terms has {} states and {} targets for {} target tokens".format(*sizes)
         raise _Fault(text, "output_terms", "collate")
+
+
+def _check_items(task: Task, corpus: Corpus) -> None:
+    """Score empty texts, which any model may predict; predictions of other tasks have a format of their own."""
+    if not isinstance(task, SequenceToSequence):
+        return
+    count = task.n_predictions(corpus)
+    for metric in task.prediction_metrics:
+        scores: object = task.measure_items(metric.name, [""] * count, corpus)
+        if not isinstance(scores, list) or len(scores) != count:
+            given = f"{len(scores)} scores" if isinstance(scores, list) else type(scores).__name__
+            raise _Fault(
+                f"measure_items returns {given} for {count} predictions in {metric.name}; it must return a list with "
+                "one score for each",
+                "measure_items",
+            )
 
 
 def _two_items(split: Split) -> list[int]:

@@ -65,6 +65,16 @@ def test_a_task_whose_loss_is_a_sum_is_accepted(checked):
     assert checked(CLASS) is None
 
 
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [("return 1 / 0", "ZeroDivisionError: "), ("return [1.0]", "measure_items returns 1 scores for 1")],
+)
+def test_measure_items_is_tried_before_training(checked, body, text):
+    line = checked(method("def measure_items(self, metric, predictions, corpus):", f"    {body}"))
+    assert line.startswith("classification.py:")
+    assert text in line
+
+
 def test_a_language_model_is_accepted_and_its_mean_is_not(checked):
     study = "study: lm\ntask: mine:Mine\ndata: {corpus: toy}\n" + (
         "base: {N: 2, d_model: 16, d_ff: 32, h: 2, context: 16, train_steps: 2, batch_tokens: 64, warmup_steps: 1}\n"
