@@ -14,7 +14,7 @@ from ablate.config.training import LOGIT_CHUNK_TOKENS, resolve_precision
 from ablate.config.variants import ACTIVATIONS, POSITIONAL_ENCODINGS, Activation, PositionalEncoding
 from ablate.errors import UsageError
 from ablate.launch.executor import Demand, Device, Slot
-from ablate.store.machine import LIBRARY_SETTINGS, cores, memory
+from ablate.store.machine import cores, library_settings, memory
 
 # The share of memory that estimates may fill. The rest is for the system, libraries and allocators: on a CPU, an
 # allocator that keeps freed memory (see `allocator`) was measured at up to 1.8 times the estimate.
@@ -174,7 +174,7 @@ def sizing_memory(config: RowConfig, vocab_size: int, micro_batch_tokens: int) -
 
 
 def worker_environment(threads: int, devices: Sequence[str] = ("cpu",)) -> dict[str, str]:
-    """The environment of a worker: threads that sleep when idle, an allocator that keeps freed memory, its GPUs.
+    """The environment of a worker: threads that soon sleep when idle, an allocator that keeps freed memory, its GPUs.
 
     By default, glibc returns every large activation to the system and faults its pages in again at each step. Keeping
     them was measured to more than double the speed of training; huge pages add some 4 % (benchmarks/LOG.md).
@@ -184,7 +184,7 @@ def worker_environment(threads: int, devices: Sequence[str] = ("cpu",)) -> dict[
         devices: of the worker's slot. A worker sees no other GPU, so it takes no memory there.
     """
     return {
-        **LIBRARY_SETTINGS,
+        **library_settings(),
         **os.environ,
         **_visible_gpus(devices),
         **allocator(),

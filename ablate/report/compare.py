@@ -64,10 +64,7 @@ class Comparison:
 
     def text_of(self, verdict: Verdict) -> str:
         """The verdict as a sentence, with the first row in the place of base."""
-        if self.first.row.is_base:
-            return verdict.text
-        name = self.first.row.label
-        return verdict.text.replace("as good as base", f"as good as {name}").replace(" of base", f" of {name}")
+        return verdict.text_against(self.first.row.label)
 
     def as_json(self) -> dict[str, Any]:
         """The comparison for scripts."""

@@ -43,9 +43,9 @@ class RowOverSizes:
 
     @property
     def signs(self) -> str:
-        """`holds` if every mean difference has the same sign, `changes` if not; empty while one is missing."""
+        """`holds` if all mean differences have one sign, `changes` if not; empty if one is missing or all are 0."""
         means = [rung.difference.mean for rung in self.rungs]
-        if None in means:
+        if None in means or not any(means):
             return ""
         found = {math.copysign(1, mean) if mean else 0 for mean in means if mean is not None}
         return "holds" if len(found) == 1 else "changes"

@@ -10,7 +10,14 @@ from ablate.formatting import plural
 from ablate.report.results import measured_metrics
 from ablate.store import Results, RunFolder, state_of
 from ablate.store.records import Decoding, Measurement
-from ablate.store.score_cache import damage_of_predictions, read_predictions, read_scores, source, write_scores
+from ablate.store.score_cache import (
+    damage_of_predictions,
+    is_archived,
+    read_predictions,
+    read_scores,
+    source,
+    write_scores,
+)
 from ablate.study import Study
 
 if TYPE_CHECKING:
@@ -71,7 +78,8 @@ def _unscored(study: Study, results: Results) -> list[_Unscored]:
             result = folder.read_result()
             assert result is not None
             decoding = result.decodings[row.decoding]
-            if decoding.sha256 is None or not results.has_corpus(decoding.corpus):
+            has_predictions = decoding.sha256 is not None and not is_archived(folder, row.decoding)
+            if not has_predictions or not results.has_corpus(decoding.corpus):
                 continue
             cached = read_scores(folder, row.decoding, decoding)
             metrics = tuple(name for name in wanted if name not in cached)

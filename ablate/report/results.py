@@ -19,7 +19,7 @@ from ablate.stats.verdict import PairedScores
 from ablate.store import Results, RunFolder, State, state_of
 from ablate.store.files import verify
 from ablate.store.records import Decoding, MetricsLine, Progress, Provenance, Result, Score, read_metrics
-from ablate.store.score_cache import damage_of_predictions, read_predictions, read_scores
+from ablate.store.score_cache import damage_of_predictions, is_archived, read_predictions, read_scores
 from ablate.store.status import damage_of, read_progress, read_provenance
 from ablate.study import Row, Run, Study
 from ablate.study.tuning import AWAITS
@@ -109,13 +109,13 @@ def _read_run(study: Study, row: Row, run: Run, folder: RunFolder, metrics: Sequ
     resamples = {name: cached[name].resamples for name in metrics if name in cached}
     return RunResult(
         row, run, state, result.params, "", result, decoding, scores, resamples, provenance, faults,
-        not _is_archived(folder, row.decoding),
+        not is_archived(folder, row.decoding),
     )  # fmt: skip
 
 
 def _faults(folder: RunFolder, decoding: str, result: Result) -> Iterator[str]:
     """Yield why files beside the result cannot be used."""
-    if decoding in result.decodings and not _is_archived(folder, decoding):
+    if decoding in result.decodings:
         damage = damage_of_predictions(folder, decoding, result.decodings[decoding])
         if damage is not None:
             yield damage
@@ -127,12 +127,6 @@ def _faults(folder: RunFolder, decoding: str, result: Result) -> Iterator[str]:
         folder.read_provenance()
     except StoreError as error:
         yield f"{error}; its code and machine are left out"
-
-
-def _is_archived(folder: RunFolder, decoding: str) -> bool:
-    """Whether a run has its scores, and no folder of predictions or checkpoints: it was unpacked from an archive."""
-    predictions = folder.predictions(decoding).parent
-    return folder.scores(decoding).exists() and not predictions.exists() and not folder.checkpoints.exists()
 
 
 def _at_step(state: State, progress: Progress | None) -> str:

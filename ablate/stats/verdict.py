@@ -203,12 +203,16 @@ class Verdict:
     @property
     def text(self) -> str:
         """The verdict as a sentence."""
+        return self.text_against("base")
+
+    def text_against(self, reference: str) -> str:
+        """The verdict as a sentence that calls the row compared against `reference`."""
         if self.word == "":
             return "no result yet"
         if self.n == 0:
             seeds = "its only seed" if self.ended == 1 else f"{self.diverged} of {plural(self.ended, 'seed')}"
             return f"{self.word}: diverged with {seeds}" if self.word != "diverged" else f"diverged with {seeds}"
-        parts = [self._over_seeds()]
+        parts = [self._over_seeds(reference)]
         if self.diverged:
             parts.append(f"{self.diverged} of {plural(self.ended, 'seed')} diverged")
         if self.n == 1 and self.bootstrap is not None and self.p_bootstrap is not None:
@@ -243,12 +247,12 @@ class Verdict:
         """The margin: `±0.5`."""
         return "" if self.margin is None else f"±{self.margin:g}"
 
-    def _over_seeds(self) -> str:
+    def _over_seeds(self, reference: str) -> str:
         title = self.metric.title
         if self.word == "as good as base":
-            return f"as good as base within {self.margin_text} {title}"
+            return f"as good as {reference} within {self.margin_text} {title}"
         if self.word != "cannot tell":
-            within = f", but within {self.margin_text} {title} of base" if self.is_within_margin else ""
+            within = f", but within {self.margin_text} {title} of {reference}" if self.is_within_margin else ""
             return f"{self.word}{within}"
         if self.is_early and self.look is not None:
             return f"cannot tell before {self.look.text}"

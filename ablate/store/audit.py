@@ -14,6 +14,7 @@ from ablate.store import checkpoints
 from ablate.store.files import verify
 from ablate.store.layout import RunFolder
 from ablate.store.records import CheckpointManifest, Execution, Failure, Provenance, Result, RunRecord
+from ablate.store.score_cache import is_archived
 
 T = TypeVar("T")
 
@@ -93,7 +94,7 @@ def audit(folder: RunFolder, into: Audit) -> None:
         return
     into.file(folder.metrics, result.metrics_sha256)
     for id, decoding in result.decodings.items():
-        if decoding.sha256 is not None:
+        if decoding.sha256 is not None and not is_archived(folder, id):
             into.file(folder.predictions(id), decoding.sha256)
     kept = {checkpoint.step for checkpoint in valid.values()}
     if kept or any(folder.checkpoints.glob("*.weights.safetensors")):  # `ablate clean --weights` leaves neither

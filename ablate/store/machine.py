@@ -30,6 +30,9 @@ LIBRARY_SETTINGS = {
     # speed beside a busy neighbor, and were slower without one, too (benchmarks/LOG.md, 2026-11-22, threads that
     # sleep).
     "OMP_WAIT_POLICY": "passive",
+    # With libgomp they spin for about 0.1 ms first, which covers the gap between two products of a training step
+    # (benchmarks/LOG.md, 2026-11-23, threads that spin briefly).
+    "GOMP_SPINCOUNT": "10000",
     # With a workspace of fixed size, cuBLAS sums in a fixed order, which `deterministic: true` needs.
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
     # GPUs have the numbers that nvidia-smi shows. By default, CUDA puts the fastest one first.
@@ -37,10 +40,18 @@ LIBRARY_SETTINGS = {
 }  # variables that libraries read when they are loaded
 
 
+def library_settings() -> dict[str, str]:
+    """The variables of LIBRARY_SETTINGS for this process and its workers; those of the user take precedence."""
+    ours = {name: value for name, value in LIBRARY_SETTINGS.items() if name not in os.environ}
+    if "OMP_WAIT_POLICY" in os.environ:
+        # libgomp follows its spin count rather than the policy, and this policy is the user's.
+        ours.pop("GOMP_SPINCOUNT", None)
+    return ours
+
+
 def set_default_environment() -> None:
     """Set variables that libraries read when they are loaded; those of the user take precedence."""
-    for name, value in LIBRARY_SETTINGS.items():
-        os.environ.setdefault(name, value)
+    os.environ.update(library_settings())
 
 
 def machine() -> Machine:

@@ -45,8 +45,18 @@ def verified_predictions(folder: RunFolder, id: str, decoding: Decoding) -> byte
     return content
 
 
+def is_archived(folder: RunFolder, id: str) -> bool:
+    """Whether a run has the scores of a decoding, and no folder of predictions or checkpoints.
+
+    It was unpacked from the archive of `ablate publish`: its scores are final, and it cannot be decoded again.
+    """
+    return folder.scores(id).exists() and not folder.predictions(id).parent.exists() and not folder.checkpoints.exists()
+
+
 def damage_of_predictions(folder: RunFolder, id: str, decoding: Decoding) -> str | None:
-    """Describe the damage of predictions and what heals it; None if they are whole."""
+    """Describe the damage of predictions and what heals it; None if they are whole, or left out by an archive."""
+    if is_archived(folder, id):
+        return None
     try:
         verified_predictions(folder, id, decoding)
     except Damaged as error:

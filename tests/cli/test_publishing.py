@@ -9,7 +9,9 @@ import zipfile
 
 import pytest
 
+from ablate.launch.launch import missing_runs, outcome_of_launch
 from ablate.store import Results, state_of
+from ablate.store.audit import Audit, audit
 from ablate.store.records import Result
 from ablate.store.status import NO_DECODING
 from tests.cli.inside import inside
@@ -189,6 +191,38 @@ def test_the_archive_is_a_results_root_that_judges_alike_without_text_or_weights
         f"{runs} runs from an archive of records: scores as stored, without predictions.", *first.pop("remarks")
     ]  # fmt: skip
     assert again == first
+
+
+def test_rows_are_added_to_an_unpacked_archive_without_training_it_again(whole, tmp_path):
+    published(whole, tmp_path / "to")
+    with zipfile.ZipFile(tmp_path / "to" / "records.zip") as archive:
+        archive.extractall(tmp_path / "unpacked")
+    unpacked = Results(tmp_path / "unpacked")
+    assert missing_runs(whole.study, unpacked) == []
+    assert outcome_of_launch(whole.study, unpacked) == outcome_of_launch(whole.study, whole.results)
+    wider = study_from(tmp_path, SMALL + "  C: {each: {N: [1]}}\n")
+    new = [run.id for run in wider.runs() if run.id not in {run.id for run in whole.study.runs()}]
+    assert new
+    assert missing_runs(wider, unpacked) == new
+    assert faults_in(unpacked, whole.study) == faults_in(whole.results, whole.study)
+
+
+def faults_in(results, study):
+    into = Audit()
+    for run in study.runs():
+        audit(results.run(run.id), into)
+    return [fault.removeprefix(str(results.root)) for fault in into.faults]
+
+
+def test_an_archived_run_has_no_score_in_a_metric_that_the_archive_lacks(whole, tmp_path):
+    published(whole, tmp_path / "to")
+    with zipfile.ZipFile(tmp_path / "to" / "records.zip") as archive:
+        archive.extractall(tmp_path / "unpacked")
+    shutil.copytree(whole.results.corpora, tmp_path / "unpacked/corpora", dirs_exist_ok=True)
+    study_from(tmp_path, "metrics: [ter]\n" + SMALL)
+    done = inside("table", whole.study.path, "--results", tmp_path / "unpacked", "--format", "json")
+    assert (done.code, done.err) == (0, "")
+    assert [row["ter"]["n"] for row in json.loads(done.out)["rows"]] == [0 for _ in whole.study.rows]
 
 
 def test_the_archive_is_the_same_with_corpora_that_several_roots_share(whole, tmp_path, monkeypatch):

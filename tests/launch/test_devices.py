@@ -248,12 +248,16 @@ def test_a_worker_sees_the_gpus_of_its_slot_only(monkeypatch, visible, given, ex
 
 @pytest.mark.parametrize(
     ("name", "ours", "theirs"),
-    [("OMP_WAIT_POLICY", "passive", "active"), ("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "FASTEST_FIRST")],
+    [
+        ("OMP_WAIT_POLICY", "passive", "active"),
+        ("GOMP_SPINCOUNT", "10000", "0"),
+        ("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "FASTEST_FIRST"),
+    ],
 )
 def test_idle_threads_sleep_and_gpus_are_counted_as_nvidia_smi_does_unless_the_user_says_otherwise(
     monkeypatch, name, ours, theirs
 ):
-    monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "environ", {})
     assert worker_environment(2)[name] == ours
     set_default_environment()
     assert os.environ[name] == ours

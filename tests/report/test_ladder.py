@@ -100,6 +100,14 @@ def test_signs_ranks_and_slopes(tmp_path):
     assert ladder.tau("small", "medium") == pytest.approx(expected)
 
 
+def test_differences_that_are_all_zero_have_no_sign(tmp_path):
+    fake = Fake(tmp_path / "results", study_from(tmp_path, LADDER))
+    for row in fake.study.rows:
+        fake.done(row.label, 1, ppl=5.0, bleu=20.0)
+    ladder, _ = ladders(fake.table())
+    assert [row.signs for row in ladder.rows] == ["", "", ""]
+
+
 def test_a_missing_size_leaves_sign_rank_and_slope_open(tmp_path):
     fake = Fake(tmp_path / "results", study_from(tmp_path, LADDER))
     for row in fake.study.rows[:-1]:

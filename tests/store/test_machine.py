@@ -150,10 +150,21 @@ def test_bf16_products_are_those_of_the_first_list_of_instructions(tmp_path, mon
     assert module.processor_has_bf16.__wrapped__() is expected
 
 
-def test_variables_of_libraries_are_set_unless_the_user_has_set_them(monkeypatch):
-    monkeypatch.setattr(os, "environ", {"OMP_WAIT_POLICY": "active"})
+@pytest.mark.parametrize("name", sorted(module.LIBRARY_SETTINGS))
+def test_variables_of_libraries_are_set_unless_the_user_has_set_them(monkeypatch, name):
+    monkeypatch.setattr(os, "environ", {name: "the user's"})
     module.set_default_environment()
-    assert os.environ == {**module.LIBRARY_SETTINGS, "OMP_WAIT_POLICY": "active"}
+    expected = {**module.LIBRARY_SETTINGS, name: "the user's"}
+    if name == "OMP_WAIT_POLICY":  # libgomp would follow a spin count of ours in place of the user's policy
+        del expected["GOMP_SPINCOUNT"]
+    assert os.environ == expected
+
+
+def test_a_worker_has_the_variables_that_its_parent_set(monkeypatch):
+    monkeypatch.setattr(os, "environ", {})
+    module.set_default_environment()
+    assert os.environ == module.LIBRARY_SETTINGS
+    assert module.library_settings() == {}, "the environment that a worker inherits has them all"
 
 
 @pytest.mark.parametrize(
