@@ -66,11 +66,17 @@ def test_a_task_whose_loss_is_a_sum_is_accepted(checked):
 
 
 @pytest.mark.parametrize(
-    ("body", "text"),
-    [("return 1 / 0", "ZeroDivisionError: "), ("return [1.0]", "measure_items returns 1 scores for 1")],
+    ("name", "body", "text"),
+    [
+        ("measure", "return 1 / 0", "ZeroDivisionError: "),
+        ("measure", "return 1.0", "measure returns float in accuracy, not a Measurement"),
+        ("measure_items", "return 1 / 0", "ZeroDivisionError: "),
+        ("measure_items", "return [1.0]", "measure_items returns 1 score for 1"),
+        ("measure_items", "pass", "measure_items returns NoneType for 1"),
+    ],
 )
-def test_measure_items_is_tried_before_training(checked, body, text):
-    line = checked(method("def measure_items(self, metric, predictions, corpus):", f"    {body}"))
+def test_metrics_are_tried_before_training(checked, name, body, text):
+    line = checked(method(f"def {name}(self, metric, predictions, corpus):", f"    {body}"))
     assert line.startswith("classification.py:")
     assert text in line
 
