@@ -1,4 +1,4 @@
-"""Check a user's own task on two items of its corpus, before anything is trained with it."""
+"""Check a user's own task on two items of its corpus, and its metrics, before anything is trained with it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from ablate.config import RowConfig
 from ablate.config.plugins import Reference, describe, place_of
 from ablate.data.corpus import Corpus, Split
 from ablate.errors import AblateError, StudyError
+from ablate.formatting import plural
 from ablate.model import Transformer, build
+from ablate.store.records import Measurement
 from ablate.tasks.base import Task
+from ablate.tasks.sequence_to_sequence import SequenceToSequence
 
 _AMONG = 1000  # items of the training split, from which the two are taken
 _TOLERANCE = 1e-3  # relative; padding changes the last digits of a sum
@@ -28,7 +31,7 @@ class _Fault(Exception):  # noqa: N818
 
 
 def check_task(task: Task, plugin: Reference, corpus: Corpus, config: RowConfig, sources: Path) -> None:
-    """Compare a batch of two items of different lengths with each item alone, in a model of one layer.
+    """Compare a batch of two items of different lengths with each item alone, in a model of one layer; score texts.
 
     A step may be split into micro-batches, so the loss and the number of targets must be sums over the items.
 
@@ -50,6 +53,7 @@ def check_task(task: Task, plugin: Reference, corpus: Corpus, config: RowConfig,
         model = build(small, corpus.tokenizer.vocab_size, seed=1, sources=sources).eval()
         with torch.no_grad():
             _check(task, model, split, config.label_smoothing)
+        _check_scores(task, corpus)
     except AblateError:
         raise
     except _Fault as fault:
@@ -108,6 +112,25 @@ def _check_outputs(task: Task, model: Transformer, split: Split, pair: list[int]
     if len(set(sizes)) > 1:
         text = "output_terms has {} states and {} targets for {} target tokens".format(*sizes)
         raise _Fault(text, "output_terms", "collate")
+
+
+def _check_scores(task: Task, corpus: Corpus) -> None:
+    """Score empty texts, which beam search may return; the predictions of other tasks have a format of their own."""
+    if not isinstance(task, SequenceToSequence):
+        return
+    texts = [""] * task.n_predictions(corpus)
+    for metric in task.prediction_metrics:
+        items: object = task.measure_items(metric.name, texts, corpus)
+        if not isinstance(items, list) or len(items) != len(texts):
+            given = plural(len(items), "score") if isinstance(items, list) else type(items).__name__
+            raise _Fault(
+                f"measure_items returns {given} for {plural(len(texts), 'prediction')} in {metric.name}, not a list "
+                "with one score for each",
+                "measure_items",
+            )
+        whole: object = task.measure(metric.name, texts, corpus)
+        if not isinstance(whole, Measurement):
+            raise _Fault(f"measure returns {type(whole).__name__} in {metric.name}, not a Measurement", "measure")
 
 
 def _two_items(split: Split) -> list[int]:

@@ -65,6 +65,22 @@ def test_a_task_whose_loss_is_a_sum_is_accepted(checked):
     assert checked(CLASS) is None
 
 
+@pytest.mark.parametrize(
+    ("name", "body", "text"),
+    [
+        ("measure", "return 1 / 0", "ZeroDivisionError: "),
+        ("measure", "return 1.0", "measure returns float in accuracy, not a Measurement"),
+        ("measure_items", "return 1 / 0", "ZeroDivisionError: "),
+        ("measure_items", "return [1.0]", "measure_items returns 1 score for 1"),
+        ("measure_items", "pass", "measure_items returns NoneType for 1"),
+    ],
+)
+def test_metrics_are_tried_before_training(checked, name, body, text):
+    line = checked(method(f"def {name}(self, metric, predictions, corpus):", f"    {body}"))
+    assert line.startswith("classification.py:")
+    assert text in line
+
+
 def test_a_language_model_is_accepted_and_its_mean_is_not(checked):
     study = "study: lm\ntask: mine:Mine\ndata: {corpus: toy}\n" + (
         "base: {N: 2, d_model: 16, d_ff: 32, h: 2, context: 16, train_steps: 2, batch_tokens: 64, warmup_steps: 1}\n"
