@@ -59,12 +59,11 @@ def command(
     ] = False,
 ) -> None:
     """Show the state of every run, or everything known about one run."""
+    options = (("set", set), ("rows", rows), ("seeds", seeds), ("watch", watch))
+    of_studies = [f"--{name}" for name, value in options if value]
     if row is not None or (seed is not None and study.exists()):
-        given = [f"--{name}" for name, value in (("set", set), ("rows", rows), ("seeds", seeds)) if value]
-        if watch or given:
-            raise UsageError(
-                f"{(given or ['--watch'])[0]} has no effect on one run, which is named by STUDY ROW --seed N"
-            )
+        if of_studies:
+            raise UsageError(f"{of_studies[0]} has no effect on one run, which is named by STUDY ROW --seed N")
         _show_run(find_run(Results(results), str(study), row, seed), format)
         return
     # Ids have no suffix. A study file without a suffix is recognized because it exists.
@@ -73,8 +72,8 @@ def command(
 
         if not _RUN_ID.fullmatch(str(study)):
             raise UsageError(f'"{study}" is neither a study file nor a run id{nearest_study(study)}')
-        if watch:
-            raise UsageError("--watch has no effect on one run; give the study's file")
+        if of_studies:
+            raise UsageError(f"{of_studies[0]} has no effect on one run; give the study's file")
         _show_run(find_run(Results(results), str(study), None, seed), format)
         return
     content, root = study_and_results(study, results, set, rows, seeds)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ablate.study import Row, Study
 
 EXAMPLE = "ablate verify study.yaml --stored"
+STEPS = 4  # of the check of resumption
 
 OptionalStudy = Annotated[
     Path | None, typer.Argument(metavar="STUDY", help="The study's YAML file.", show_default=False)
@@ -42,8 +43,16 @@ def command(
     seeds: Seeds = None,
     device: DeviceOption = Device.auto,
     steps: Annotated[
-        int, typer.Option("--steps", min=2, max=1000, metavar="N", help="Training steps for the check of resumption.")
-    ] = 4,
+        int | None,
+        typer.Option(
+            "--steps",
+            min=2,
+            max=1000,
+            metavar="N",
+            help="Training steps for the check of resumption.",
+            show_default=str(STEPS),
+        ),
+    ] = None,
     stored: Annotated[bool, typer.Option("--stored", help="Check stored files only; train nothing.")] = False,
     filesystem: Annotated[
         Path | None,
@@ -51,19 +60,24 @@ def command(
     ] = None,
 ) -> None:
     """Re-hash every stored file; check that training resumes exactly."""
+    of_training = [("device", device is not Device.auto), ("steps", steps)]
     if filesystem is not None:
-        if study is not None:
-            raise UsageError(f"--filesystem checks a folder and no study; leave out {study}")
+        of_study = (("results", results != DEFAULT_RESULTS), ("set", set), ("rows", rows), ("seeds", seeds))
+        given = [f"--{name}" for name, value in (*of_study, *of_training, ("stored", stored)) if value]
+        if study is not None or given:
+            raise UsageError(f"--filesystem checks a folder and no study; leave out {study or given[0]}")
         _check_filesystem(filesystem)
         return
     if study is None:
         raise UsageError("STUDY is missing: give a study's file, or --filesystem DIR")
+    if stored and (given := [f"--{name}" for name, value in of_training if value]):
+        raise UsageError(f"{given[0]} has no effect with --stored, which trains nothing")
     content, root = study_and_results(study, results, set, rows, seeds)
     faults = _stored(content, root)
     if not stored:
         # One row checks the machine; --rows asks for more.
         for row in content.rows if rows else content.rows[:1]:
-            faults += _check_resume(content, row, root, device, steps)
+            faults += _check_resume(content, row, root, device, steps or STEPS)
     if faults:
         raise typer.Exit(EXIT_RUN_FAILED)
 

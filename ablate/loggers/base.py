@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -63,6 +64,7 @@ class Logger(Protocol):
         """Start logging a run; None if its record is already complete."""
 
 
+LONGEST_NAME = 150  # characters of a folder; with its mark and a temporary suffix, file systems allow 255
 # Name for --log -> (module, class, package that must be installed).
 LOGGERS = {
     "tensorboard": ("ablate.loggers.tensorboard", "TensorBoard", "tensorboard"),
@@ -128,4 +130,7 @@ class RunFolders:
 
 
 def _file_name(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9=._+ -]", "_", name)
+    """The name of a run as that of a file: another one for every name, and not longer than file systems allow."""
+    text = re.sub(r"[^A-Za-z0-9=._+ -]", "_", name)[:LONGEST_NAME]
+    # Labels such as α and β would otherwise have the same folder, and each run would remove the other's.
+    return text if text == name else f"{text} {sha256(name.encode()).hexdigest()[:8]}"

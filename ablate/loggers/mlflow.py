@@ -6,6 +6,7 @@ The server is asked for the points that it already has, and only the others are 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -62,10 +63,10 @@ class _TrackedRun:
     def add(self, points: Sequence[Point]) -> None:
         now = int(1000 * time.time())
         values = [
-            Metric(name, value, now, point.step)
+            Metric(key, value, now, point.step)
             for point in points
             for name, value in point.values.items()
-            if (name, point.step) not in self.on_server
+            if ((key := _metric_key(name)), point.step) not in self.on_server
         ]
         self.last = points[-1].step if points else self.last
         for start in range(0, len(values), _BATCH):
@@ -74,6 +75,11 @@ class _TrackedRun:
 
     def close(self, scores: Mapping[str, float] | None) -> None:
         if scores is not None:
-            self.on_server -= {(name, self.last) for name in scores}  # the study may have another decoding now
+            self.on_server -= {(_metric_key(name), self.last) for name in scores}  # the study may have another decoding now
             self.add([Point(self.last, scores)])
             self.client.set_terminated(self.id, "FINISHED")
+
+
+def _metric_key(name: str) -> str:
+    """The name of a metric in characters that MLflow allows: `final_chrf__` for chrF++, `beam_1` for `beam=1`."""
+    return re.sub(r"[^A-Za-z0-9_. -]", "_", name)

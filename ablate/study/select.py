@@ -32,6 +32,8 @@ def select(study: Study, selection: Selection) -> Study:
     rows, seeds = study.rows, study.seeds
     if selection.rows:
         patterns = [part.strip() for text in selection.rows for part in text.split(",") if part.strip()]
+        if not patterns:  # such as an unset variable of a script, which is not to mean base alone
+            raise UsageError(Mark("--rows").error_line("names no row; leave it out for all rows, or name base"))
         labels = {row.label for pattern in patterns for row in _matching_rows(study, pattern)}
         labels |= {study.base.label, *(row.base for row in rows if row.label in labels)}
         rows = tuple(row for row in rows if row.label in labels)

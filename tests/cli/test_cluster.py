@@ -68,7 +68,10 @@ def here(tmp_path, monkeypatch):
             "--gpus-per-run 4: a pilot has 2 GPUs; set gpus-per-node",
         ),
         (["verify"], "STUDY is missing: give a study's file, or --filesystem DIR"),
-        (["verify", "small.yaml", "--filesystem", "x"], "--filesystem checks a folder and no study"),
+        (["verify", "small.yaml", "--filesystem", "x"], "--filesystem checks a folder and no study; leave out small"),
+        (["verify", "--filesystem", "x", "--stored"], "--filesystem checks a folder and no study; leave out --stored"),
+        (["verify", "small.yaml", "--stored", "--steps", "4"], "--steps has no effect with --stored"),
+        (["status", "abc123", "--rows", "A"], "--rows has no effect on one run; give the study's file"),
     ],
 )
 def test_options_that_would_be_without_effect_are_refused_in_one_line(here, monkeypatch, words, message):

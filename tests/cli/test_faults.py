@@ -73,6 +73,8 @@ def test_an_invalid_study_is_one_line_with_its_position(here, text):
         (["--set", "train_steps"], "--set train_steps: is not of the form FIELD=VALUE"),
         (["--rows", "A h=3"], '--rows: study "small" has no row or group "A h=3"; did you mean "A h=2"?'),
         (["--rows", "Q"], '--rows: study "small" has no row or group "Q"; groups: base, A, D, decoding'),
+        (["--rows", ""], "--rows: names no row; leave it out for all rows, or name base"),
+        (["--rows", " , "], "--rows: names no row; leave it out for all rows, or name base"),
         (["--seeds", "one"], '--seeds: "one" is not a list of seeds'),
         (["--seeds", "3-1"], '--seeds: "3-1" is not a valid range of seeds'),
     ],

@@ -18,8 +18,8 @@ rows: {A: {each: {h: [1]}}}
 class Logged:
     """A study whose runs are logged."""
 
-    def __init__(self, folder):
-        self.fake = Fake(folder / "results", study_from(folder, ONE))
+    def __init__(self, folder, text=ONE):
+        self.fake = Fake(folder / "results", study_from(folder, text))
         self.printed = []
 
     def write(self, label, steps, half=""):

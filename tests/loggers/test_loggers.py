@@ -5,6 +5,9 @@ import struct
 
 import pytest
 
+from ablate.loggers.base import _file_name
+from tests.loggers.conftest import ONE, Logged
+
 pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"
 )
@@ -18,7 +21,9 @@ def local(monkeypatch):
 
 def read(kind, folder, name):
     """The (step, value) pairs of each metric of a run, in the order of the log."""
-    return {"tensorboard": of_tensorboard, "mlflow": of_mlflow, "wandb": of_wandb}[kind](folder, name)
+    if kind == "mlflow":
+        return of_mlflow(folder, name)
+    return {"tensorboard": of_tensorboard, "wandb": of_wandb}[kind](folder, _file_name(name))
 
 
 def of_tensorboard(folder, name):
@@ -91,3 +96,46 @@ def test_every_point_is_logged_once_although_the_run_was_interrupted(logged, kin
     assert found["final_ppl"] == [(100, pytest.approx(5.5))]
     assert found["final_bleu"] == [(100, pytest.approx(25.5))]
     assert found.keys() == {"loss", "lr", "dev_perplexity", "final_ppl", "final_bleu"}
+
+
+def test_the_scores_of_every_decoding_are_logged(tmp_path, kind):
+    logged = Logged(tmp_path, ONE.replace("rows: {", "rows: {greedy: {set: {beam: 1}}, "))
+    logged.write("base", 20)
+    logged.fake.done("base", 1, 5.5, 25.5)
+    logged.fake.done("greedy beam=1", 1, 5.5, 24.5)  # the same run, decoded in another way
+    with logged.mirror(kind):
+        pass
+    assert logged.printed == []
+    found = {name: points for name, points in read(kind, logged.folder, "base").items() if "bleu" in name}
+    (other,) = found.keys() - {"final_bleu"}
+    assert other.startswith("final_bleu beam")
+    assert [found["final_bleu"][0][1], found[other][0][1]] == [pytest.approx(25.5), pytest.approx(24.5)]
+
+
+def test_runs_with_similar_or_long_labels_are_logged_apart(tmp_path, kind):
+    many = {name: 0.25 for name in ("dropout", "attention_dropout", "activation_dropout", "label_smoothing", "alpha")}
+    many |= {"attention_bias": True, "positional_encoding": "relative", "relative_clip": 8, "d_model": 32, "d_ff": 64}
+    rows = {
+        "a": {"set": {"d_ff": 8}, "label": "α"},
+        "b": {"set": {"d_ff": 16}, "label": "β"},
+        "L": {
+            "set": {
+                **many,
+                "feed_forward_bias": False,
+                "norm_position": "pre",
+                "average_checkpoints": 2,
+                "max_positions": 512,
+            }
+        },
+    }
+    logged = Logged(tmp_path, ONE.partition("rows:")[0] + f"rows: {json.dumps(rows)}\n")
+    labels = [row.label for row in logged.fake.study.rows[1:]]
+    assert len(labels[-1]) > 255
+    for number, label in enumerate(labels):
+        logged.write(label, 20)
+        logged.fake.done(label, 1, 5.0, 20.0 + number)
+    with logged.mirror(kind):
+        pass
+    assert logged.printed == []
+    for number, label in enumerate(labels):
+        assert read(kind, logged.folder, label)["final_bleu"][0][1] == pytest.approx(20.0 + number)
