@@ -75,7 +75,8 @@ class _TrackedRun:
 
     def close(self, scores: Mapping[str, float] | None) -> None:
         if scores is not None:
-            self.on_server -= {(_metric_key(name), self.last) for name in scores}  # the study may have another decoding now
+            # The study may have another decoding now.
+            self.on_server -= {(_metric_key(name), self.last) for name in scores}
             self.add([Point(self.last, scores)])
             self.client.set_terminated(self.id, "FINISHED")
 

@@ -113,11 +113,11 @@ def test_the_scores_of_every_decoding_are_logged(tmp_path, kind):
 
 
 def test_runs_with_similar_or_long_labels_are_logged_apart(tmp_path, kind):
-    many = {name: 0.25 for name in ("dropout", "attention_dropout", "activation_dropout", "label_smoothing", "alpha")}
+    many = dict.fromkeys(("dropout", "attention_dropout", "activation_dropout", "label_smoothing", "alpha"), 0.25)
     many |= {"attention_bias": True, "positional_encoding": "relative", "relative_clip": 8, "d_model": 32, "d_ff": 64}
     rows = {
-        "a": {"set": {"d_ff": 8}, "label": "α"},
-        "b": {"set": {"d_ff": 16}, "label": "β"},
+        "a": {"set": {"d_ff": 8}, "label": "λ = 1"},
+        "b": {"set": {"d_ff": 16}, "label": "μ = 1"},
         "L": {
             "set": {
                 **many,
