@@ -343,15 +343,14 @@ def test_every_study_in_a_document_can_be_read(tmp_path):
         assert read_study(path).rows
 
 
-def test_the_study_in_the_readme_has_the_runs_of_the_anatomy_study(tmp_path):
+def test_the_study_in_the_readme_has_the_runs_and_rows_of_the_published_one(tmp_path):
     from ablate.study import read_study
 
     (text,) = re.findall(r"```yaml\n(study:.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     (tmp_path / "study.yaml").write_text(text)
-    runs, published = (
-        list(read_study(path).runs()) for path in (tmp_path / "study.yaml", ROOT / "studies/anatomy.yaml")
-    )
-    assert [run.id for run in runs] == [run.id for run in published]
+    shown, published = (read_study(path) for path in (tmp_path / "study.yaml", ROOT / "studies/multi30k.yaml"))
+    assert [run.id for run in shown.runs()] == [run.id for run in published.runs()]
+    assert [row.label for row in shown.rows] == [row.label for row in published.rows]
 
 
 def test_the_table_in_the_readme_has_every_row_of_the_quickstart():

@@ -63,17 +63,19 @@ def test_the_page_names_existing_options_and_all_formats():
     assert [option for option in set(re.findall(r"--[a-z]+", PAGE)) if option not in helps] == []
 
 
-def example(document):
-    """The cells of the excerpt from results/anatomy/table.md that a document shows."""
-    shown = (ROOT / document).read_text().split("<!-- anatomy -->")[1].split("<!-- /anatomy -->")[0]
+def example(document, study):
+    """The cells of the excerpt from results/<study>/table.md that a document shows."""
+    shown = (ROOT / document).read_text().split(f"<!-- {study} -->")[1].split(f"<!-- /{study} -->")[0]
     return [[cell.strip() for cell in line[1:-1].split("|")] for line in shown.strip().splitlines()]
 
 
-@pytest.mark.parametrize("document", ["docs/verdict.md", "docs/index.md", "README.md"])
-def test_the_example_shows_every_row_of_the_study_with_the_published_numbers(document):
-    rows = example(document)
-    assert [row[0] for row in rows[2:]] == [row.label for row in read_study(ROOT / "studies/anatomy.yaml").rows]
-    table = [line for line in (ROOT / "results/anatomy/table.md").read_text().splitlines() if line.startswith("|")]
+@pytest.mark.parametrize(
+    ("document", "study"), [("docs/verdict.md", "anatomy"), ("docs/index.md", "multi30k"), ("README.md", "multi30k")]
+)
+def test_the_example_shows_every_row_of_the_study_with_the_published_numbers(document, study):
+    rows = example(document, study)
+    assert [row[0] for row in rows[2:]] == [row.label for row in read_study(ROOT / f"studies/{study}.yaml").rows]
+    table = [line for line in (ROOT / f"results/{study}/table.md").read_text().splitlines() if line.startswith("|")]
     published = [[cell.strip() for cell in line[1:-1].split("|")] for line in table]
     columns = [published[0].index(name) for name in rows[0][1:]]
     assert [row[1:] for row in rows[2:]] == [[row[at] for at in columns] for row in published[2:]]
@@ -127,7 +129,7 @@ def test_the_worked_example_of_a_verdict_follows_from_the_published_scores():
 
 
 def test_every_verdict_of_the_example_is_explained():
-    page, rows = (ROOT / "docs/verdict.md").read_text(), example("docs/verdict.md")
+    page, rows = (ROOT / "docs/verdict.md").read_text(), example("docs/verdict.md", "anatomy")
     explained = set(re.findall(r"^\| ([a-z, ()]+) \| ", page.split("## Verdicts")[1], re.M))
     words = {word for text in explained for word in re.sub(r" \(d\)", "", text).split(", ")}
     assert {re.sub(r" \(.*\)", "", row[-1]) for row in rows[3:]} <= words

@@ -116,8 +116,8 @@ def test_runs_with_similar_or_long_labels_are_logged_apart(tmp_path, kind):
     many = dict.fromkeys(("dropout", "attention_dropout", "activation_dropout", "label_smoothing", "alpha"), 0.25)
     many |= {"attention_bias": True, "positional_encoding": "relative", "relative_clip": 8, "d_model": 32, "d_ff": 64}
     rows = {
-        "a": {"set": {"d_ff": 8}, "label": "λ = 1"},
-        "b": {"set": {"d_ff": 16}, "label": "μ = 1"},
+        "a": {"set": {"d_ff": 8}, "label": "δ"},
+        "b": {"set": {"d_ff": 16}, "label": "β"},
         "L": {
             "set": {
                 **many,
