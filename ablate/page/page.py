@@ -200,13 +200,13 @@ class Sample:
     number: of the item, from 1.
     given: (name, text) of the input and of the reference.
     predictions: (row label, text) of each row.
-    scores: of each prediction alone, in `metric`; empty if the task has none.
+    scores: of each prediction alone, in `metric` and with its digits; empty if the task has none.
     """
 
     number: int
     given: tuple[tuple[str, str], ...]
     predictions: tuple[tuple[str, str], ...]
-    scores: tuple[float, ...] = ()
+    scores: tuple[str, ...] = ()
     metric: str = ""
 
     @property
@@ -243,7 +243,7 @@ def samples(table: Table, results: Results, corpus: Corpus, count: int) -> list[
             item.number,
             item.texts,
             tuple((label, lines[i]) for label, lines in texts.items()),
-            tuple(of_row[i] for of_row in scores),
+            tuple(number(of_row[i], table.main.digits) for of_row in scores),
             table.main.title if scores else "",
         )
         for i, item in zip(picked, task.samples(corpus, picked), strict=True)

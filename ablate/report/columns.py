@@ -279,7 +279,8 @@ def _row_legend(table: Table, form: _Form) -> list[str]:
     values = ", ".join(f"{one.head}={_setting_value(base, one)}" for one in hidden)
     rows = "base" if form.labels else "all rows"
     labels = [
-        f"{row.row.label}: {', '.join(f'{name}={setting_text(value)}' for name, value in row.row.changed.items())}."
+        f"{row.row.label}: "
+        f"{', '.join(f'{name}={without_digest(setting_text(value))}' for name, value in row.row.changed.items())}."
         for row in table.rows
         if row.row.is_labeled
     ]

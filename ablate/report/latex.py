@@ -33,8 +33,18 @@ _TOP = r"""% Compiles as it stands. In a paper: \usepackage{booktabs,graphicx} a
 _SPECIAL = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": "$<$", ">": "$>$", "|": r"$|$", '"': "''",
-    "±": r"$\pm$", "Δ": r"$\Delta$", "\N{MINUS SIGN}": "$-$", "×": r"$\times$",
+    "±": r"$\pm$", "\N{MINUS SIGN}": "$-$", "×": r"$\times$",
 }  # fmt: skip
+# LaTeX has no command for omicron, nor for the capitals that look like Latin letters.
+_GREEK = {
+    "αβγδεζηθικλμν": (
+        "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu", "nu",
+    ),
+    "ξπρςστυφχψω": ("xi", "pi", "rho", "varsigma", "sigma", "tau", "upsilon", "phi", "chi", "psi", "omega"),
+    "ΓΔΘΛΞΠΣΥΦΨΩ": ("Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Upsilon", "Phi", "Psi", "Omega"),
+}  # fmt: skip
+for letters, names in _GREEK.items():
+    _SPECIAL |= {letter: f"$\\{name}$" for letter, name in zip(letters, names, strict=True)}
 _BOLD = "\N{START OF HEADING}"  # marks a best value until the text is escaped; no cell contains it
 
 
@@ -113,7 +123,7 @@ def _row(cells: list[str]) -> str:
 
 
 def escaped(text: str) -> str:
-    """Escape text for LaTeX; a letter beyond Latin-1 without an ASCII form becomes a question mark."""
+    """Escape text for LaTeX; a letter beyond Latin-1 and Greek without an ASCII form becomes a question mark."""
     return "".join(_SPECIAL.get(character) or _plain(character) for character in text)
 
 

@@ -1,5 +1,8 @@
 """Configurations that another library does not support are refused with every reason, and folders in use are kept."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from ablate.config import resolve_row
@@ -99,3 +102,11 @@ def test_the_command_names_the_model_that_it_wrote(translator, tmp_path):
     done = inside(*words)
     assert (done.code, done.err) == (0, "")
     assert "for MarianMTModel" in done.out
+
+
+def test_the_documentation_lists_every_restricted_field():
+    page = (Path(__file__).parents[2] / "docs" / "export.md").read_text()
+    (section,) = re.findall(r"## Supported settings\n(.*?)\n## ", page, re.DOTALL)
+    documented = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", section, re.MULTILINE))))
+    restricted = {name for targets in TARGETS.values() for target in targets.values() for name in target.supported}
+    assert restricted - documented == set()

@@ -1,6 +1,9 @@
 """Samples are spread evenly over the test set, with the first seed of every row that has predictions."""
 
-from ablate.page.page import Sample, samples
+from dataclasses import replace
+
+from ablate.page.page import Sample, page, samples
+from ablate.report.table import Table
 
 
 def test_samples_have_the_input_the_reference_and_the_prediction_of_every_finished_row(whole):
@@ -13,18 +16,22 @@ def test_samples_have_the_input_the_reference_and_the_prediction_of_every_finish
 
 
 def test_a_page_without_samples_has_no_section_for_them(whole):
-    from ablate.page.page import page
-
     text = page(whole.table(), whole.results, [], [])
     assert 'id="samples"' not in text
     assert 'id="curves"' not in text
 
 
 def test_a_task_may_give_other_texts_than_a_translation(whole):
-    from ablate.page.page import page
-
     sample = Sample(7, (("prompt", "a & b"),), (("base", "a & b"), ("A h=1", "")))
     text = page(whole.table(), whole.results, [], [sample])
     assert "Sample 7: a &amp; b" in text
     assert '<tr data-row="base"><th scope="row">base</th><td>a &amp; b <span class="note">(same as the prompt)' in text
     assert '<td><span class="note">(empty)</span></td>' in text
+
+
+def test_scores_of_samples_have_the_digits_of_their_metric(whole, monkeypatch):
+    table = whole.table()
+    monkeypatch.setattr(Table, "main", property(lambda self: replace(self.study.task.metrics["bleu"], digits=4)))
+    (sample,) = samples(table, whole.results, whole.prepared_corpus(), 1)
+    assert {len(score.partition(".")[2]) for score in sample.scores} == {4}
+    assert f'<td class="number">{sample.scores[0]}</td>' in page(table, whole.results, [], [sample])

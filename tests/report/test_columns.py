@@ -72,6 +72,12 @@ def test_a_written_label_stands_for_the_changes_which_the_legend_names(fake):
     assert names([("RMS & pre", "later"), ("A h=1", "A")]) == ["RMS & pre", "h=1"]
 
 
+def test_a_custom_class_of_a_labeled_row_is_named_as_written(fake, tmp_path):
+    (tmp_path / "mine.py").write_text("class Square: ...\n")
+    text = SMALL.replace("rows:", "rows:\n  own: {set: {activation: 'mine:Square'}, label: squared}")
+    assert "squared: activation=mine:Square." in legend(fake(text, seeds="1").all_done().table())
+
+
 def test_head_sizes_that_follow_from_another_change_are_shown(fake):
     table = columns(fake(seeds="1").all_done().table())
     assert table["d_k"] == table["d_v"] == ("16", "64", "32", "", "")

@@ -76,6 +76,7 @@ def test_the_conclusion_and_the_tables_of_designs_are_there(fake):
         ("< > |", "$<$ $>$ $|$"),
         ("ΔBLEU ±1", r"$\Delta$BLEU $\pm$1"),
         ("naïve ß", "naïve ß"),
+        ("λ_0, β₂ = 1, Ω", r"$\lambda$\_0, $\beta$2 = 1, $\Omega$"),
         ("木 \N{EM DASH} \x1b[2J", "? ?  [2J"),
     ],
 )
