@@ -43,8 +43,11 @@ _GREEK = {
     "ξπρςστυφχψω": ("xi", "pi", "rho", "varsigma", "sigma", "tau", "upsilon", "phi", "chi", "psi", "omega"),
     "ΓΔΘΛΞΠΣΥΦΨΩ": ("Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Upsilon", "Phi", "Psi", "Omega"),
 }  # fmt: skip
-for letters, names in _GREEK.items():
-    _SPECIAL |= {letter: f"$\\{name}$" for letter, name in zip(letters, names, strict=True)}
+_SPECIAL |= {
+    letter: f"$\\{name}$"
+    for letters, names in _GREEK.items()
+    for letter, name in zip(letters, names, strict=True)
+}  # fmt: skip
 _BOLD = "\N{START OF HEADING}"  # marks a best value until the text is escaped; no cell contains it
 
 

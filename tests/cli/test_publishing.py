@@ -165,6 +165,14 @@ def published(whole, folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+def unpack(whole, folder):
+    """Publish the study, and unpack its archive into a results root."""
+    published(whole, folder / "to")
+    with zipfile.ZipFile(folder / "to" / "records.zip") as archive:
+        archive.extractall(folder / "unpacked")
+    return folder / "unpacked"
+
+
 def test_publishing_writes_tables_figures_and_records_and_says_so(whole, tmp_path):
     files = published(whole, tmp_path / "one")
     assert {"table.md", "table.csv", "table.json", "study.yaml", "provenance.json", "records.zip"} < files.keys()
@@ -194,10 +202,7 @@ def test_the_archive_is_a_results_root_that_judges_alike_without_text_or_weights
 
 
 def test_rows_are_added_to_an_unpacked_archive_without_training_it_again(whole, tmp_path):
-    published(whole, tmp_path / "to")
-    with zipfile.ZipFile(tmp_path / "to" / "records.zip") as archive:
-        archive.extractall(tmp_path / "unpacked")
-    unpacked = Results(tmp_path / "unpacked")
+    unpacked = Results(unpack(whole, tmp_path))
     assert missing_runs(whole.study, unpacked) == []
     assert outcome_of_launch(whole.study, unpacked) == outcome_of_launch(whole.study, whole.results)
     wider = study_from(tmp_path, SMALL + "  C: {each: {N: [1]}}\n")
@@ -215,9 +220,7 @@ def faults_in(results, study):
 
 
 def test_an_archived_run_has_no_score_in_a_metric_that_the_archive_lacks(whole, tmp_path):
-    published(whole, tmp_path / "to")
-    with zipfile.ZipFile(tmp_path / "to" / "records.zip") as archive:
-        archive.extractall(tmp_path / "unpacked")
+    unpack(whole, tmp_path)
     shutil.copytree(whole.results.corpora, tmp_path / "unpacked/corpora", dirs_exist_ok=True)
     study_from(tmp_path, "metrics: [ter]\n" + SMALL)
     done = inside("table", whole.study.path, "--results", tmp_path / "unpacked", "--format", "json")
@@ -238,9 +241,7 @@ def test_a_failed_run_is_archived_as_failed(whole, tmp_path):
     *_, failed = whole.study.runs()
     whole.results.run(failed.id).result.unlink()
     a_failure().write(whole.results.run(failed.id).failure)
-    published(whole, tmp_path / "to")
-    with zipfile.ZipFile(tmp_path / "to" / "records.zip") as archive:
-        archive.extractall(tmp_path / "unpacked")
+    unpack(whole, tmp_path)
     states = [
         [(run.id, state_of(results.run(run.id), NO_DECODING)) for run in whole.study.runs()]
         for results in (whole.results, Results(tmp_path / "unpacked"))
