@@ -89,8 +89,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "training/checkpointing": ("tests/training/test_checkpointing.py", "tests/training/test_beside.py"),
     "training/context": ("tests/training/test_context.py", "tests/training/test_trainer.py"),
     "training/gradient_tree": ("tests/training/test_ranks.py",),
-    "training/metrics_log": ("tests/training/test_checkpointing.py", "tests/training/test_resume.py",
-                             "tests/training/test_trainer.py"),
+    "training/metrics_log": ("tests/training/test_metrics_log.py", "tests/training/test_checkpointing.py",
+                             "tests/training/test_resume.py", "tests/training/test_trainer.py"),
     "training/optimizer": ("tests/training/test_optimizer.py",),
     "training/schedule": ("tests/training/test_schedule.py",),
     "training/step_batches": ("tests/training/test_beside.py", "tests/training/test_trainer.py"),
@@ -115,6 +115,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("store/machine", "quotas += [math.ceil(quota_us / period_us)] if quota_us > 0 and period_us > 0 else []",
      "0 -> (1)"): "the least quota and period of Linux are 1,000 us",
     ("training/gradient_tree", "height = 0", "0 -> (1)"): "heights are compared with each other only",
+    ("training/gradient_tree", "height += 1", "1 -> (2)"): "heights are compared with each other only",
+    ("training/checkpointing", "return seconds > 60 * self.config.checkpoint_minutes or bool(self.waiting and "
+     "seconds > RETRY_SECONDS)", "seconds > RETRY_SECONDS -> (seconds >= RETRY_SECONDS)"):
+        "a clock does not stand at the limit exactly",
+    ("training/optimizer", "fused=True,", "True -> (False)"): "torch's other implementation gives the same update",
     ("tasks/task_check", 'small = config.model_copy(update={"n_layers": 1, "encoder_layers": None, '
      '"decoder_layers": None})', "1 -> (2)"): "a model of any size serves",
     ("tasks/task_check", "_AMONG = 1000  # items of the training split, from which the two are taken",
@@ -135,6 +140,14 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("store/filesystem", "ROUNDS = 50", "50 -> (51)"): "any number of rounds serves",
     ("store/filesystem", "in_time = taken and seconds >= TEST_TERM / 3", "3 -> (4)"):
         "a lease that is not waited for is taken at once, so any part of the term serves",
+    ("store/filesystem", "while not taken and time.monotonic() - began < 2 * TEST_TERM:",
+     "time.monotonic() - began < 2 * TEST_TERM -> (time.monotonic() - began <= 2 * TEST_TERM)"):
+        "a clock does not stand at the limit exactly",
+    ("store/filesystem", "write_bytes(ours, _beat(0))", "0 -> (1)"): "larger numbers follow",
+    ("store/filesystem", "write_bytes(ours, _beat(number), durable=False)", "False -> (True)"):
+        "a file that survives a loss of power serves as well",
+    ("store/records", 'done: int = Field(0, validation_alias=AliasChoices("done", "read"))  # earlier versions wrote '
+     '`read`', "AliasChoices(\"done\", \"read\") -> (AliasChoices('read', 'done'))"): "no file has both names",
     ("training/trainer", "self.stop_agreed = False", "False -> (True)"):
         "several ranks set it in each step before it is read",
     ("training/trainer", "stop = self.ranks.size > 1 and self.context.stop_requested()",

@@ -30,6 +30,8 @@ def test_paths_are_the_documented_ones(results):
     assert found == {f"runs/{ID}/{name}": name for name in names.values()}
     assert results.corpora == results.root / "corpora"
     assert results.study("table3") == results.root / "table3"
+    assert results.origin("table3") == results.root / ".origins" / "table3"
+    assert results.judged("table3") == results.root / ".judged" / "table3"
 
 
 def test_a_runs_folder_is_named_by_its_id(results):
@@ -97,6 +99,14 @@ def test_whatever_is_no_file_or_folder_of_its_name_is_put_aside(results):
     assert not any(path.exists() or path.is_symlink() for path in wrong)
     assert (run.predictions("abc").read_text(), run.log.read_text()) == ("kana\n", "a line\n")
     assert run.make_room() == []
+
+
+def test_a_folder_among_the_sources_of_own_classes_stays(results):
+    """Python may leave compiled code there."""
+    compiled = results.run(ID).sources / "__pycache__"
+    compiled.mkdir(parents=True)
+    assert results.run(ID).make_room() == []
+    assert compiled.is_dir()
 
 
 @pytest.mark.parametrize("after", [False, True])

@@ -35,6 +35,11 @@ held.release()
 """
 
 
+def test_the_term_is_the_documented_one():
+    documented = " ".join((ROOT / "docs/reliability.md").read_text().split())
+    assert f"another worker takes the lease after {module.TERM_SECONDS:g} seconds without renewal" in documented
+
+
 @pytest.fixture
 def holder(tmp_path):
     """Another process that holds a lease; told to, it says whether it still does."""

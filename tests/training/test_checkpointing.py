@@ -13,6 +13,7 @@ from ablate.config import resolve_row
 from ablate.errors import Interrupted, StoreError
 from ablate.kernels.device import is_out_of_memory
 from ablate.store import RunFolder, checkpoints
+from ablate.store.lease import LeaseLost
 from ablate.training import RunContext, checkpointing, trainer
 from ablate.training.checkpointing import (
     CheckpointSaver,
@@ -120,19 +121,6 @@ class Disk:
         return [c.step for c in valid], [c.step for c in valid if c.state.exists()]
 
 
-def test_lines_that_a_full_disk_refused_are_in_the_file_after_a_flush(tmp_path, monkeypatch):
-    log, write = MetricsLog(tmp_path / "metrics.jsonl"), os.write
-    log.cut()
-    with monkeypatch.context() as full:
-        full.setattr(os, "write", lambda *_: (_ for _ in ()).throw(FULL))
-        log.append(step=1, loss=2.5)
-    assert (log.path.read_bytes(), os.write) == (b"", write)
-    log.flush()
-    assert log.path.read_bytes() == b'{"step": 1, "loss": 2.5}\n'
-    assert log.size == len(log.path.read_bytes())
-    log.close()
-
-
 def test_the_saver_keeps_the_averaged_weights_and_two_resumable_checkpoints(tmp_path):
     disk = Disk(tmp_path, keep=3)
     for step in (4, 8, 12, 16):
@@ -195,6 +183,37 @@ def test_the_clock_makes_a_save_due_earlier_while_a_checkpoint_waits(tmp_path, m
     for seconds, due in ((29.0, False), (2.0, True)):
         now[0] += seconds
         assert disk.saver.is_due_by_clock is due
+
+
+def test_a_checkpoint_is_not_written_before_the_lines_that_it_counts(tmp_path, monkeypatch):
+    """A resume needs the log up to the checkpoint."""
+    disk, write = Disk(tmp_path), os.write
+    metrics = disk.saver.metrics
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda *_: (_ for _ in ()).throw(FULL))
+        metrics.append(step=4, loss=2.5)
+        disk.save(4)
+    assert (disk.steps(), len(disk.lines), os.write) == (([], []), 1, write)
+    disk.save(8)
+    assert disk.steps() == ([4, 8], [4, 8])
+    assert metrics.path.read_bytes() == b'{"step": 4, "loss": 2.5}\n'
+
+
+def test_a_process_that_has_lost_its_lease_removes_no_checkpoint(tmp_path):
+    """The other process may be about to resume from one of them."""
+    disk = Disk(tmp_path, keep=1)
+    for step in (4, 8):
+        disk.save(step)
+    before = disk.steps()
+
+    def lost_after_the_manifest():
+        if (disk.folder.checkpoints / "000000012.json").exists():
+            raise LeaseLost
+
+    disk.saver.context = RunContext(log=logger_to(disk.lines), check_lease=lost_after_the_manifest)
+    with pytest.raises(LeaseLost):
+        disk.save(12)
+    assert disk.steps() == ([*before[0], 12], [*before[1], 12])
 
 
 # Saving during a training
