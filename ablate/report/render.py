@@ -23,7 +23,7 @@ from ablate.store.files import write_bytes
 from ablate.store.records import FileHash, Provenance
 from ablate.store.status import damage_of, read_provenance
 from ablate.study import Study
-from ablate.study.reader import folded_name
+from ablate.study.names import folded_name
 from ablate.study.yaml_nodes import parse_yaml, read_file
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _rich(layout: Layout) -> RichTable:
     from rich.text import Text
 
     rich = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
-    for column in layout.columns:  # the layout has folded_name the cells already
+    for column in layout.columns:  # the layout has broken the cells into lines already
         justify: Literal["left", "right"] = "right" if column.numeric else "left"
         rich.add_column(Text(column.head), justify=justify, no_wrap=True)
     for cells in zip(*(column.cells for column in layout.columns), strict=True):

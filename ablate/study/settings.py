@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
+
 from ablate.config import PRESETS, field_names, standard_name
 from ablate.config.resolve import SYMBOLS
 from ablate.errors import did_you_mean, unknown_name
-from ablate.study.yaml_nodes import Node, Report
+from ablate.study.yaml_nodes import Mark, Node, Report
 
 MAX_SIZES = 10
 
@@ -34,6 +37,8 @@ OPTIONS_OF_RUN = {
     "offline": "ablate run STUDY --offline",
     "cluster": "ablate run STUDY --on PROFILE",
 }  # fmt: skip
+
+_FIELD_NAMES = re.compile(r'^"?(\w{1,40})\b|\b(\w{1,40})=')  # bounded, because a value may be as long as the file
 
 Settings = dict[str, Node]  # field name or symbol, as the study writes it -> value
 
@@ -81,3 +86,46 @@ def is_single_value(key: str, node: Node, report: Report) -> bool:
         report(node.mark, unknown_name("preset", str(node.value), PRESETS))
         return False
     return True
+
+
+def merge(base: Mapping[str, Node], written: Mapping[str, Node]) -> dict[str, Node]:
+    """Base's settings followed by the row's, so that a preset in the row overrides what base sets."""
+    return {**{name: node for name, node in base.items() if name not in written}, **written}
+
+
+def named_mark(message: str, places: Sequence[Mapping[str, Node]], mark: Mark) -> Mark:
+    """Position of the first field in `places` that a message names, as its first word or as FIELD=VALUE; else `mark`.
+
+    Args:
+        message: of an error that concerns several fields.
+        places: settings by standard name; all names of the message are looked up in the first, then in the next.
+        mark: position if the study writes none of the fields.
+    """
+    words = [first or later for first, later in _FIELD_NAMES.findall(message)]
+    names = [standard_name(word) or word for word in words]
+    found = (place[name].mark for place in places for name in names if name in place)
+    return next((position for position in found if position.line), mark)  # that of --set has no line
+
+
+def report_fields(
+    errors: Sequence[tuple[str, str]],
+    settings: Mapping[str, Node],
+    mark: Mark,
+    report: Report,
+    written: Mapping[str, Node] | None = None,
+    symbols: Mapping[Mark, str] | None = None,
+) -> None:
+    """Report (field, message) pairs: each at its field, or at `mark` if the study does not write the field.
+
+    Args:
+        errors: fields by standard name; an empty name for a message that concerns several.
+        settings: by standard name.
+        mark: position for fields that the study does not write.
+        report: receives position and message.
+        written: a message that concerns several fields is reported at the first of these that it names.
+        symbols: names of fields in messages, by position, where the study writes a symbol.
+    """
+    for name, message in errors:
+        position = settings[name].mark if name in settings else named_mark(message, [written or {}], mark)
+        shown = (symbols or {}).get(position, name)
+        report(position, f"{shown}: {message}" if name else message)

@@ -16,8 +16,8 @@ from ablate.config.plugins import Reference, parse_reference, references
 from ablate.store.status import NO_DECODING
 from ablate.study.designs import Design
 from ablate.study.matching import Matched
+from ablate.study.seeds import Looks
 from ablate.study.tuning import Tune, Tuning
-from ablate.study.yaml_nodes import Mark
 from ablate.tasks import TASKS, Task, Translation
 
 
@@ -69,17 +69,6 @@ class Row:
     def awaits_tuning(self) -> bool:
         """Whether the configuration is not known yet, because tuning runs are missing."""
         return self.tuning is not None and self.tuning.chosen is None
-
-
-@dataclass(frozen=True)
-class Looks:
-    """Numbers of seeds at which a study is judged: `seeds: {looks: [3, 5, 8]}`.
-
-    plan: increasing; the seeds of the study are 1 to the last of these numbers.
-    """
-
-    plan: tuple[int, ...]
-    mark: Mark
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from ablate.config.data import RowDataConfig
 from ablate.config.identity import NOT_IDENTITY
 from ablate.errors import unknown_name
 from ablate.formatting import setting_text
+from ablate.study.seeds import read_seeds
 from ablate.study.yaml_nodes import Mark, Node, Report
 
 AWAITS = "awaits tuning"  # of a row whose tuning runs are not complete
@@ -152,20 +153,16 @@ class Tuning:
         }
 
 
-SeedReader = Callable[[Node, Report], tuple[int, ...]]
-
-
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def read_tune(node: Node, seeds: Sequence[int], read_seeds: SeedReader, report: Report) -> Tune | None:
+def read_tune(node: Node, seeds: Sequence[int], report: Report) -> Tune | None:
     """Read the section `tune`, such as `{grid: {learning_rate: [3e-4, 1e-3]}, seeds: [101], steps: 0.5}`.
 
     Args:
         node: of the section.
         seeds: of the study, which the tuning must not use.
-        read_seeds: reads a list of seeds.
         report: receives the errors; None is returned after one.
     """
     if not isinstance(node.value, dict):

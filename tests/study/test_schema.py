@@ -14,8 +14,8 @@ from ablate.config import RowConfig
 from ablate.config.resolve import SYMBOLS
 from ablate.errors import StudyError
 from ablate.study import read_study
-from ablate.study.reader import SECTIONS
 from ablate.study.schema import schema, sections
+from ablate.study.sections import SECTIONS
 from ablate.study.yaml_nodes import parse_yaml
 from ablate.tasks import TASKS
 

@@ -1,0 +1,50 @@
+"""The custom classes that a study names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ablate.config import ModelConfig
+from ablate.config.plugins import Reference, parse_reference, pin_reference, plugin_fields
+from ablate.study.settings import Settings
+from ablate.study.yaml_nodes import Node, Report
+
+_PLUGIN_FIELDS = plugin_fields(ModelConfig)
+
+
+class OwnClasses:
+    """Pins `module:Class` to the hash of its source; each source is read once.
+
+    sources: the sources by their hash.
+    """
+
+    def __init__(self, folder: Path, report: Report) -> None:
+        self.folder, self.report = folder, report
+        self.sources: dict[str, bytes] = {}
+        self._pinned: dict[Reference, Reference | ValueError] = {}
+
+    def resolve(self, settings: Settings) -> Settings:
+        """Pin every `module:Class` in the settings; report and leave out those that are not found."""
+        pinned = {name: self.pin(node) if name in _PLUGIN_FIELDS else node for name, node in settings.items()}
+        return {name: node for name, node in pinned.items() if node is not None}
+
+    def pin(self, node: Node) -> Node | None:
+        """A reference with the hash of its source; None if it is not found, which is reported. Other values stay."""
+        written = parse_reference(node.value)
+        if written is None:
+            return node
+        if written not in self._pinned:
+            self._pinned[written] = self._pin(written)
+        pinned = self._pinned[written]
+        if isinstance(pinned, ValueError):
+            self.report(node.mark, str(pinned))
+            return None
+        return Node(str(pinned), node.mark)
+
+    def _pin(self, written: Reference) -> Reference | ValueError:
+        try:
+            pinned, source = pin_reference(written, self.folder)
+        except ValueError as error:
+            return error
+        self.sources[str(pinned.digest)] = source
+        return pinned

@@ -1,0 +1,85 @@
+"""The candidates of tuned rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ablate.config import RowConfig
+from ablate.config.data import CorpusConfig
+from ablate.config.identity import fold_vocab_size
+from ablate.study.matching import Match
+from ablate.study.rows import RowSpec
+from ablate.study.settings_reader import SettingsReader
+from ablate.study.tuning import Candidate, Tune, Tuning
+from ablate.study.yaml_nodes import Node, Report
+
+
+@dataclass(frozen=True)
+class RowTuner:
+    """Makes the candidates of rows by the study's section `tune`. Errors are reported."""
+
+    tune: Tune
+    settings: SettingsReader
+    data: CorpusConfig
+    report: Report
+
+    def candidates(
+        self, label: str, settings: Mapping[str, Node], written: Mapping[str, Node], config: RowConfig
+    ) -> Tuning | None:
+        """The candidates of a row; None after an error.
+
+        Args:
+            label: of the row.
+            settings: of the row, base's included.
+            written: the fields that the row writes itself; none of them may be tuned.
+            config: of the row as written.
+        """
+        for name in self.tune.grid.keys() & written.keys():
+            self.report(written[name].mark, f"{name}: is chosen by tune; remove it, or give the group `tune: false`")
+        trial_steps = self._trial_steps(label, config)
+        if trial_steps is None:
+            return None
+        candidates = []
+        for point in self.tune.points():
+            found = self.settings.resolve({**settings, **point}, self.tune.mark, written={*written, *point})
+            if found is None:
+                return None
+            values = {name: node.value for name, node in point.items()}
+            candidates.append(Candidate(values, found, found.model_copy(update=trial_steps)))
+        return Tuning(tuple(candidates), math.log(self._vocab_size(config)))
+
+    def check_cost(self, rule: Match, spec: RowSpec, config: RowConfig, tuning: Tuning) -> None:
+        """Report candidates of a matched row that would change its cost."""
+
+        def cost(one: RowConfig) -> float:
+            return rule.of(one, self._vocab_size(one))
+
+        if rule.field in self.tune.grid or any(cost(one.config) != cost(config) for one in tuning.candidates):
+            fields = " and ".join(self.tune.grid)
+            self.report(
+                self.tune.mark,
+                f'row "{spec.label}": tuning {fields} changes its {rule.cost}, which match makes those of base; '
+                "tune other fields, or give the group `tune: false`",
+            )
+
+    def _trial_steps(self, label: str, config: RowConfig) -> dict[str, int] | None:
+        """The fields of the tuning runs that differ from the row's, with their values; None after an error."""
+        tune, steps, warmup = self.tune, config.train_steps, config.warmup_steps
+        if steps is None:
+            if tune.share == 1:
+                return {}
+            self.report(tune.mark, f'row "{label}": a share of the steps needs train_steps')
+            return None
+        if tune.steps(steps) <= warmup < steps:
+            self.report(
+                tune.mark,
+                f'row "{label}": tuning runs of {tune.steps(steps)} of {steps} steps end before warmup_steps={warmup}; '
+                "raise the share, or lower warmup_steps",
+            )
+            return None
+        return {"train_steps": tune.steps(steps)}
+
+    def _vocab_size(self, config: RowConfig) -> int:
+        return fold_vocab_size(self.data, config)[0].vocab_size

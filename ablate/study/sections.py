@@ -1,0 +1,172 @@
+"""Read the sections of a study, with `--set` applied, and the sections `task` and `data`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from ablate.config import standard_name
+from ablate.config.data import CorpusConfig
+from ablate.config.fields import field_errors
+from ablate.config.plugins import parse_reference
+from ablate.errors import StudyError, listed, unknown_name
+from ablate.paths import home_path
+from ablate.study.designs import FRACTIONS
+from ablate.study.own_classes import OwnClasses
+from ablate.study.rows import OPTIONS, WAYS
+from ablate.study.settings import OPTIONS_OF_RUN, is_single_value, named_mark, report_fields
+from ablate.study.yaml_nodes import Mark, Node, Report, parse_yaml
+from ablate.tasks import TASKS, Task, load_task
+
+SECTIONS = ("study", "task", "data", "base", "seeds", "metrics", "margin", "sizes", "match", "tune", "rows")
+
+
+def read_sections(root: Node, overrides: Sequence[str], report: Report) -> dict[str, Node]:
+    """The sections of a study, with the values of `--set`. Errors are reported.
+
+    Raises:
+        StudyError: the file is not a mapping.
+    """
+    if not isinstance(root.value, dict):
+        raise StudyError(root.mark.error_line(f"a study must be a mapping of {listed(SECTIONS)}; got {root.kind}"))
+    for key, mark, _ in root.items():
+        if key not in SECTIONS:
+            report(mark, _unknown_section(key))
+    sections = {key: node for key, _, node in root.items()}
+    for text in overrides:
+        mark = override_mark(text)
+        try:
+            _override(sections, *_parse_override(text, mark))
+        except ValueError as error:
+            report(mark, str(error))
+    return sections
+
+
+def override_mark(text: str) -> Mark:
+    """The position of errors of a `--set`."""
+    return Mark(f"--set {text[:80]}")
+
+
+def _unknown_section(key: str) -> str:
+    """Message for a key of the study that is not a section: its place, if it is an option or a key of another place."""
+    text = f'unknown section "{key[:60]}"'
+    if key in OPTIONS_OF_RUN:
+        return f"{text}; it is an option of the command line: {OPTIONS_OF_RUN[key]}"
+    if key == "looks":
+        return f"{text}; write seeds: {{looks: [3, 5, 8]}}"
+    if key in (*WAYS, *OPTIONS, *FRACTIONS):
+        return f"{text}; it is a key of a group of rows: rows: {{GROUP: {{{key}: ...}}}}"
+    if standard_name(key) is not None:
+        return f"{text}; it is a field of base: base: {{{key}: VALUE}}"
+    return unknown_name("section", key, SECTIONS)
+
+
+def _parse_override(text: str, mark: Mark) -> tuple[str, Node]:
+    """Parse the FIELD=VALUE of `--set` into the field and its value.
+
+    Raises:
+        ValueError: it is not of this form, or VALUE is not YAML.
+    """
+    key, equals, value = (part.strip() for part in text.partition("="))
+    if not (key and equals and value):
+        raise ValueError("is not of the form FIELD=VALUE, such as train_steps=200")
+    try:
+        node = parse_yaml(value, str(mark))
+    except StudyError as error:
+        raise ValueError(error.lines[0].rpartition(": ")[2]) from None
+    return key, Node(node.value, mark)
+
+
+def _override(sections: dict[str, Node], key: str, node: Node) -> None:
+    """Replace a field of `data` or of `base` by `--set`, before anything is checked.
+
+    Raises:
+        ValueError: the field is of another section.
+    """
+    section, _, name = key.rpartition(".")
+    section = section or "base"
+    if section not in ("data", "base"):
+        raise ValueError(f'"{section}" cannot be set; --set takes FIELD and data.FIELD')
+    old = sections.get(section)
+    if old and old.value is not None and not isinstance(old.value, dict):
+        return  # an error that is reported at the section itself
+    fields = dict(old.value) if old and isinstance(old.value, dict) else {}
+    if section == "base":  # the same field may be written by its symbol
+        same = standard_name(name)
+        fields = {k: v for k, v in fields.items() if k == "preset" or standard_name(k) != same or same is None}
+    fields[name] = (node.mark, node)
+    sections[section] = Node(fields, old.mark if old else node.mark)
+
+
+def read_task(node: Node | None, classes: OwnClasses, report: Report) -> tuple[Task | None, str]:
+    """The task and its name: a task of ablate, or a reference to a class, pinned to its source."""
+    default = TASKS["translation"], "translation"
+    if node is None:
+        return default
+    name = node.value
+    if isinstance(name, str) and name in TASKS:
+        return TASKS[name], name
+    if not isinstance(name, str) or parse_reference(name) is None:
+        report(node.mark, unknown_name("task", str(node.to_python()), TASKS))
+        # The rest of the file is read for the task that is probably meant.
+        return next(((TASKS[near], near) for near in get_close_matches(str(name), TASKS, n=1)), (None, ""))
+    pinned = classes.pin(node)
+    plugin = parse_reference(pinned.value) if pinned else None
+    if plugin is None:
+        return None, ""
+    try:
+        return load_task(plugin, classes.sources[str(plugin.digest)]), str(plugin)
+    except StudyError as error:
+        report(node.mark, str(error))
+        return None, ""
+
+
+def read_data(node: Node | None, mark: Mark, task: Task, folder: Path, report: Report) -> CorpusConfig | None:
+    """Read the section `data`; None, with the errors reported, if it is not valid.
+
+    Args:
+        node: of the section.
+        mark: position of the message if the section is missing.
+        task: which has the fields of the section.
+        folder: of the study file, to which `data.folder` is relative.
+        report: receives the errors.
+    """
+    example = "such as {corpus: toy, vocab_size: 350}"
+    if node is None or node.value is None:
+        report(node.mark if node else mark, f'the study needs a "data" section, {example}')
+        return None
+    if not isinstance(node.value, dict):
+        report(node.mark, f"data must be a mapping, {example}; got {node.kind}")
+        return None
+    settings = {}
+    for key, mark, value in node.items():
+        if key not in task.data_config.model_fields:
+            report(mark, unknown_name("data field", key, task.data_config.model_fields))
+        elif is_single_value(key, value, report):
+            settings[key] = value
+    try:
+        data = task.resolve_data({key: value.value for key, value in settings.items()})
+        path = _data_folder(settings["folder"], folder, report) if data.folder else None
+        return data.model_copy(update={"folder": path}) if data.folder else data
+    except ValidationError as error:
+        report_fields(field_errors(error, task.data_config), settings, node.mark, report, settings)
+    except ValueError as error:
+        where = settings["corpus"].mark if "corpus" in settings else node.mark
+        report(named_mark(str(error), [settings], where), str(error))
+    return None
+
+
+def _data_folder(folder: Node, beside: Path, report: Report) -> str:
+    """Path of `data.folder`: relative to the study file, or to the working directory if given by `--set`."""
+    try:
+        path = home_path(folder.value)
+        if "://" in folder.value:
+            raise ValueError(f"{folder.value}: an address is written in train, dev and test")
+    except ValueError as error:
+        report(folder.mark, f"folder: {error}")
+        return ""
+    # A mark without a line is that of --set.
+    return str(beside / path if folder.mark.line else path)

@@ -1,0 +1,106 @@
+"""Read the fields of base, of sizes and of rows, and resolve them into configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from ablate.config import RowConfig, resolve_row, standard_name
+from ablate.config.fields import field_errors
+from ablate.config.inactive import InactiveSettings, check_active
+from ablate.config.resolve import SYMBOLS
+from ablate.study.own_classes import OwnClasses
+from ablate.study.settings import Settings, is_single_value, known_fields, merge, named_mark, report_fields
+from ablate.study.yaml_nodes import Mark, Node, Report
+from ablate.tasks import Task
+
+
+class SettingsReader:
+    """Reads settings, and resolves them with the defaults of the study's task. Errors are reported."""
+
+    def __init__(self, task: Task | None, classes: OwnClasses, report: Report) -> None:
+        self.classes, self.report = classes, report
+        self.defaults: Mapping[str, Any] = task.defaults if task else {}
+        self.unused: Mapping[str, str] = task.unused_fields if task else {}
+        self._symbols: dict[Mark, str] = {}  # of fields that the study writes by their symbol
+
+    def values(self, settings: Mapping[str, Node]) -> dict[str, Any]:
+        """The values of settings, with the task's defaults."""
+        return {**self.defaults, **{name: node.value for name, node in settings.items()}}
+
+    def by_name(self, written: Mapping[str, Node]) -> Settings:
+        """Settings by standard name, with custom classes pinned.
+
+        A preset comes first: the fields beside it override it wherever it is written.
+        """
+        self._symbols |= {node.mark: key for key, node in written.items() if key in SYMBOLS}
+        ordered = sorted(written.items(), key=lambda item: item[0] != "preset")
+        return self.classes.resolve({standard_name(key) or key: node for key, node in ordered})
+
+    def read(self, node: Node | None, inherited: Mapping[str, Node], place: str) -> dict[str, Node]:
+        """Settings by standard name. Invalid ones are reported and left out, so that rows are checked too.
+
+        Args:
+            node: mapping of fields.
+            inherited: settings that hold beside these.
+            place: name of the mapping in messages.
+        """
+        if node is None or node.value is None:
+            return {}
+        if not isinstance(node.value, dict):
+            self.report(node.mark, f"{place} must be a mapping of fields, such as {{d_model: 64}}; got {node.kind}")
+            return {}
+        known = known_fields(node, self.report)
+        settings = self.by_name({k: value for k, value in known.items() if is_single_value(k, value, self.report)})
+        # Each field alone first: one invalid field of base would otherwise be reported again for every row.
+        for name, value in list(settings.items()):
+            if name != "preset" and self.resolve({name: value}, value.mark, alone=True) is None:
+                del settings[name]
+        return settings if self.resolve(merge(inherited, settings), node.mark, written=settings) else {}
+
+    def resolve(
+        self, settings: Mapping[str, Node], mark: Mark, alone: bool = False, written: Collection[str] = ()
+    ) -> RowConfig | None:
+        """Resolve settings into a configuration; None, with the errors reported, if they are invalid.
+
+        Settings without effect are reported, too, but leave a configuration, so that further errors are found.
+
+        Args:
+            settings: by standard name.
+            mark: position of errors that concern several fields.
+            alone: report only errors of the fields in `settings`, not of their combination with defaults.
+            written: the fields that must have an effect.
+        """
+        values = self.values(settings)
+        own = {name: settings[name] for name in written if name in settings}
+        try:
+            check_active(values, written, self.unused)  # known before the values are valid
+        except InactiveSettings as error:
+            self._report_fields(error.errors, settings, mark)
+        try:
+            return resolve_row(values, written, self.unused)
+        except ValidationError as error:
+            if not alone or any(name in settings for name, _ in field_errors(error)):
+                self._report_fields(field_errors(error), settings, mark, own)
+                return None
+        except InactiveSettings as error:
+            self._report_fields(error.errors, settings, mark)
+            return resolve_row(values)
+        except ValueError as error:  # before any other check
+            if not alone:
+                self.report(named_mark(str(error), [own], mark), str(error))
+                for name in written:
+                    self.resolve({name: settings[name]}, mark, alone=True)
+                return None
+        return resolve_row(self.defaults)
+
+    def _report_fields(
+        self,
+        errors: Sequence[tuple[str, str]],
+        settings: Mapping[str, Node],
+        mark: Mark,
+        written: Mapping[str, Node] | None = None,
+    ) -> None:
+        report_fields(errors, settings, mark, self.report, written, self._symbols)
