@@ -1,6 +1,7 @@
 """Removable files of a run, and the audit of stored files."""
 
 import hashlib
+import shutil
 
 import pytest
 
@@ -154,6 +155,26 @@ def test_an_intact_run_has_no_faults(run):
     result = Audit()
     audit(finish(run), result)
     assert (result.files, result.faults) == (8, [])
+
+
+def test_predictions_that_were_never_made_or_that_an_archive_leaves_out_are_no_fault(run):
+    """A language model has none, and the archive of a publication has scores alone."""
+    finish(run)
+    change(Result, run.result, decodings={"abc": a_decoding(sha256=None)})
+    run.predictions("abc").unlink()
+    result = Audit()
+    audit(run, result)
+    assert result.faults == []
+    change(Result, run.result, decodings={"abc": a_decoding(sha256=digest(TEXT))})
+    run.predictions("abc").parent.rmdir()
+    shutil.rmtree(run.checkpoints)
+    result = Audit()
+    audit(run, result)
+    assert [fault.partition(":")[0] for fault in result.faults] == [str(run.predictions("abc"))]
+    write_bytes(run.scores("abc"), b"{}")
+    result = Audit()
+    audit(run, result)
+    assert result.faults == []
 
 
 @pytest.mark.parametrize("lost", ["weights", "state"])

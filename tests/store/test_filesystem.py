@@ -213,6 +213,16 @@ def test_a_clock_that_is_not_the_file_systems_fails(tmp_path, monkeypatch, now, 
     assert list((tmp_path / "hosts").iterdir()) == []
 
 
+def test_a_folder_that_refuses_files_is_told_by_the_error_of_the_file_system(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(30, "Read-only file system")
+
+    (tmp_path / "hosts").mkdir()
+    monkeypatch.setattr(module, "write_bytes", refuse)
+    with pytest.raises(OSError, match="Read-only file system"):
+        list(_other_hosts(tmp_path / "hosts", 0.0))
+
+
 def test_a_host_whose_files_are_seen_too_late_or_before_their_time_fails(tmp_path, monkeypatch):
     delays = {"d": -15.0, "c": -14.5, "b": 15.0, "a": 14.5}
     monkeypatch.setattr(module, "_listen", lambda folder, ours, seconds: delays)

@@ -13,8 +13,17 @@ from ablate.store import RunFolder, state_of
 from ablate.store.files import read_json, write_json
 from ablate.store.machine import CLOCK_SECONDS, HEARTBEAT_SECONDS, process_mark
 from ablate.store.records import ProcessMark, Progress
-from ablate.store.status import STATES, damage_of, is_alive, last_lines, read_failure, read_progress, record_failure
-from tests.records import a_decoding, a_failure, a_progress, a_result, a_run
+from ablate.store.status import (
+    STATES,
+    damage_of,
+    is_alive,
+    last_lines,
+    read_failure,
+    read_progress,
+    read_provenance,
+    record_failure,
+)
+from tests.records import a_decoding, a_failure, a_progress, a_provenance, a_result, a_run
 
 BEAM, GREEDY = "0123456789ab", "ba9876543210"
 DONE = a_result(decodings={BEAM: a_decoding()})
@@ -210,6 +219,14 @@ def test_a_failure_lists_every_host_on_which_the_run_failed_once(folder, monkeyp
         record_failure(folder, f"reason on {host}", before, **({"killed": True} if host == "well" else {}))
         before = read_failure(folder)
     assert (before.hosts, before.reason, before.killed) == (("sick", "well"), "reason on sick", False)
+
+
+def test_a_provenance_that_cannot_be_read_counts_as_none(folder):
+    assert read_provenance(folder) is None
+    a_provenance().write(folder.provenance)
+    assert read_provenance(folder) == a_provenance()
+    folder.provenance.write_text("{")
+    assert read_provenance(folder) is None
 
 
 def test_the_end_of_a_log_is_read_without_its_beginning(tmp_path):

@@ -81,7 +81,7 @@ class Training:
     evaluate: gives the dev perplexity of a model.
     stop_after: steps after which a stop is requested.
     before_loss: called before the loss of each micro-batch; may raise.
-    parts, ranks: as for `Trainer`.
+    parts, ranks, dev: as for `Trainer`.
     """
 
     folder: Path
@@ -102,6 +102,7 @@ class Training:
     trainer: Trainer | None = None
     parts: int = 1
     ranks: Ranks = ONLY_RANK
+    dev: object = None
 
     def prepare(self) -> Trainer:
         """Make a trainer, which resumes if there is a checkpoint."""
@@ -125,6 +126,7 @@ class Training:
             ),
             parts=self.parts,
             ranks=self.ranks,
+            dev=self.dev,
         )
         return self.trainer
 

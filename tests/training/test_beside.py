@@ -56,6 +56,28 @@ def test_an_interrupted_run_has_saved_before_it_leaves(training, beside, stop):
     assert run.outcome() == whole.outcome()
 
 
+def test_no_batch_is_made_ahead_after_the_last_step(training, beside, monkeypatch):
+    asked, at = [], StepBatches.at
+
+    def ask(self, step, limit, has_next=True):
+        asked.append((step, has_next))
+        return at(self, step, limit, has_next)
+
+    monkeypatch.setattr(StepBatches, "at", ask)
+    training(train_steps=3).fit()
+    assert asked == [(1, True), (2, True), (3, False)]
+
+
+def test_the_optimizer_has_its_memory_before_the_first_step_on_a_gpu_alone(training, beside, monkeypatch):
+    """A micro-batch is then fitted into the memory that is left."""
+    on_gpu = training("gpu").prepare()
+    on_gpu.batches.close()
+    on_gpu.saving.close()
+    assert set(on_gpu.optimizer.moments) == {name for name, _ in on_gpu.model.named_parameters()}
+    monkeypatch.setattr(trainer, "on_gpu", lambda where: False)
+    assert training("cpu").prepare().optimizer.moments == {}
+
+
 def test_a_lack_of_memory_makes_the_batch_of_the_step_again(training, beside):
     run, smaller = training("scarce", micro_batch_tokens=48), training("smaller", micro_batch_tokens=24)
     asked = []

@@ -229,6 +229,13 @@ def test_a_finished_training_has_closed_its_log(training):
 # --- evaluation ---
 
 
+def test_the_dev_split_is_evaluated_unless_other_items_are_passed(training, toy):
+    whole = training().prepare().dev
+    assert len(whole) == len(toy.split("dev")) > 0
+    few = toy.split("train")
+    assert training("few", dev=few).prepare().dev is few
+
+
 def test_evaluations_happen_when_due_and_at_the_end(training):
     run = training(evaluate=lambda model: 7.0)
     run.fit()
