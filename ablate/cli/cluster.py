@@ -235,7 +235,8 @@ def submit_study(
     Raises:
         UsageError: the cluster cannot give what the profile asks for.
     """
-    from ablate.launch.launch import missing_in_stages, prepare, stages_of
+    from ablate.launch.missing import missing_in_stages, stages_of
+    from ablate.launch.preparation import prepare
     from ablate.launch.submission import freeze, submit
     from ablate.store.jobs import open_jobs
 

@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, AblateError, Interrupted
 from ablate.formatting import duration, plural
 from ablate.launch.executor import devices_text
-from ablate.launch.launch import Launch, Share, launch, launch_stages, missing_in_stages
+from ablate.launch.launch import Launch, Share, launch
+from ablate.launch.missing import missing_in_stages
 from ablate.launch.scheduler import Control
 from ablate.launch.slurm import START_SECONDS, Task
+from ablate.launch.stages import launch_stages
 from ablate.launch.submission import CANCELLED, open_job
 from ablate.report.looks import has_ended, position_of
 from ablate.report.progress import ENDED, run_labels

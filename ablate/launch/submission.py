@@ -11,8 +11,9 @@ from pathlib import Path
 from ablate.errors import AblateError, StoreError
 from ablate.formatting import plural
 from ablate.launch import ray_cluster, slurm
+from ablate.launch.disk_space import check_disk_space_of
 from ablate.launch.executor import Device
-from ablate.launch.launch import MissingRuns, check_disk_space_of, missing_in_stages, stages_of
+from ablate.launch.missing import MissingRuns, missing_in_stages, stages_of
 from ablate.launch.profiles import Profile
 from ablate.store import Results
 from ablate.store.files import write_bytes

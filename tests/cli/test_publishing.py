@@ -9,7 +9,8 @@ import zipfile
 
 import pytest
 
-from ablate.launch.launch import missing_runs, outcome_of_launch
+from ablate.launch.launch import outcome_of_launch
+from ablate.launch.missing import missing_runs
 from ablate.store import Results, state_of
 from ablate.store.audit import Audit, audit
 from ablate.store.records import Result

@@ -13,7 +13,8 @@ import pytest
 from ablate.errors import Interrupted, StoreError, UsageError
 from ablate.launch import pilot as module
 from ablate.launch import slurm
-from ablate.launch.launch import Launch, missing_runs
+from ablate.launch.launch import Launch
+from ablate.launch.missing import missing_runs
 from ablate.launch.pilot import Pilot
 from ablate.launch.profiles import Profile
 from ablate.launch.slurm import Task

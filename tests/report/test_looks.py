@@ -6,8 +6,9 @@ from collections import Counter
 import pytest
 
 from ablate.errors import StudyError, UsageError
-from ablate.launch.launch import Launch, launch_looks
+from ablate.launch.launch import Launch
 from ablate.launch.pilot import has_ended_everywhere
+from ablate.launch.stages import launch_looks
 from ablate.report.budget import fit
 from ablate.report.conclusion import conclusion
 from ablate.report.looks import earlier_plans, position_of, record_judgment

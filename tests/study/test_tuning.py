@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from ablate.config import resolve_row, run_id
 from ablate.errors import StoreError
-from ablate.launch.launch import Launch, launch_stages, missing_in_stages
+from ablate.launch.launch import Launch
+from ablate.launch.missing import missing_in_stages
+from ablate.launch.stages import launch_stages
 from ablate.report.budget import fit
 from ablate.report.plan import plan_of
 from ablate.report.table import table_of

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from ablate.errors import StudyError
-from ablate.launch.launch import prepare
+from ablate.launch.preparation import prepare
 from ablate.store import Results
 from ablate.study import read_study
 from ablate.tasks.task_check import _check, _Fault, _two_items

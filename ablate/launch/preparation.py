@@ -1,0 +1,140 @@
+"""Prepare a study: its corpora, run.json of its runs, and the check of custom classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from ablate.config.data import CorpusConfig
+from ablate.config.plugins import parse_reference, references
+from ablate.config.training import resolve_precision
+from ablate.data.corpus import Corpus
+from ablate.errors import Damaged, StoreError
+from ablate.launch.missing import is_whole, unusable_record
+from ablate.store import Results, RunFolder
+from ablate.store.files import write_bytes
+from ablate.store.records import Execution, RunRecord
+from ablate.study import Run, Study
+
+
+def prepare(study: Study, results: Results, log: Callable[[str], None]) -> dict[CorpusConfig, Corpus]:
+    """Prepare the corpora of a study, one for each size of vocabulary, and write run.json for its runs.
+
+    A run with a file that cannot be read is left out, and `log` receives a line about it.
+
+    Raises:
+        DataError: a corpus is missing or malformed.
+        StudyError: a plug-in does not fit its interface.
+        StoreError: results on disk belong to other data or another version.
+    """
+    runs = list(study.runs())
+    corpora = {
+        data: study.task.prepare(data, study.data_folder, results.corpora, lambda line: log(f"corpus: {line}"))
+        for data in dict.fromkeys(run.data for run in runs)
+    }
+    usable = []
+    for run in runs:
+        if run.awaits_tuning:
+            continue
+        folder = results.run(run.id)
+        for path in folder.make_room():
+            log(f"{path}: is a folder in place of a file, or the reverse; renamed to {path.name}.damaged")
+        fault = unusable_record(folder)
+        if fault is not None:
+            log(fault)
+            continue
+        _write_run_record(run, results, corpora[run.data], study)
+        usable.append(run)
+    _check_plugins(study, usable, results, corpora)
+    return corpora
+
+
+def _check_plugins(study: Study, runs: Iterable[Run], results: Results, corpora: Mapping[CorpusConfig, Corpus]) -> None:
+    """Check the user's own classes before anything is trained; torch is loaded only if there are some.
+
+    Raises:
+        StudyError: one does not fit its interface.
+    """
+    checked: set[tuple[object, ...]] = set()
+    for run in runs if study.plugin_sources else ():
+        c, plugins = run.config, references(run.config)
+        combination = (plugins, c.architecture, c.attention, c.positional_encoding)
+        if plugins and combination not in checked:
+            from ablate.model.plugin_check import check_plugins
+
+            check_plugins(run.config, results.run(run.id).sources)
+            checked.add(combination)
+        task = parse_reference(study.task_name)
+        if task is not None and (run.data, c.architecture) not in checked:
+            from ablate.tasks.task_check import check_task
+
+            check_task(study.task, task, corpora[run.data], c, results.run(run.id).sources)
+            checked.add((run.data, c.architecture))
+
+
+def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) -> None:
+    """Write run.json and the sources of plug-ins, and refuse results of other data.
+
+    Raises:
+        StoreError: the run began with other text, or has decoded other text under the same name.
+    """
+    folder = results.run(run.id)
+    for plugin in study.plugins_of(run):
+        file = folder.sources / plugin.file
+        if not file.exists():
+            write_bytes(file, study.plugin_sources[str(plugin.digest)])
+    execution = folder.read_execution() if is_whole(folder.read_execution) else None
+    if not is_whole(folder.read_run) or (execution is None and _names_other_precision(folder, run)):
+        record = RunRecord(
+            id=run.id,
+            seed=run.seed,
+            task=study.task_name,
+            config=run.config,
+            data=run.data.model_dump(mode="json", exclude={"folder"}),
+        )
+        record.write(folder.run)
+    if execution is not None and execution.training != corpus.training:
+        raise StoreError(
+            f"{folder.path}: the training data has changed since these results were made (text {execution.training}, "
+            f"now {corpus.training}); restore the files, or use another --results"
+        )
+    if execution is not None:
+        refuse_other_precision(folder, run, execution)
+    decoded = _decoded_corpora(folder)
+    for decoding in study.decodings[run.id]:
+        id = decoded.get(decoding, corpus.id)
+        if id != corpus.id:
+            raise StoreError(
+                f"{folder.path}: the test data {run.data.test} has changed since these results were made (corpus {id}, "
+                f"now {corpus.id}); restore the files, give the test data another name, or use another --results"
+            )
+
+
+def _names_other_precision(folder: RunFolder, run: Run) -> bool:
+    """Whether run.json has another setting of `precision` than the study, with the same id: unset, or fp32."""
+    record = folder.read_run()
+    return record is not None and record.config.precision != run.config.precision
+
+
+def refuse_other_precision(folder: RunFolder, run: Run, execution: Execution) -> None:
+    """Refuse a run that chose its precision by its device, where the study now names another one.
+
+    Raises:
+        StoreError: names both.
+    """
+    wanted = run.config.precision
+    if wanted in (None, "auto") or execution.precision is None:
+        return
+    if resolve_precision(wanted, execution.device, has_bf16=True) != execution.precision:
+        raise StoreError(
+            f"{folder.path}: began in {execution.precision}, which its device chose, but the study sets "
+            f"precision={wanted}; remove that setting, or use another --results"
+        )
+
+
+def _decoded_corpora(folder: RunFolder) -> dict[str, str]:
+    """The corpus of each decoding of a run; none if the result is damaged."""
+    try:
+        result = folder.read_result()
+    except Damaged:
+        return {}
+    return {} if result is None else {id: decoding.corpus for id, decoding in result.decodings.items()}
