@@ -117,6 +117,9 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("training/gradient_tree", "height = 0", "0 -> (1)"): "heights are compared with each other only",
     ("training/gradient_tree", "height += 1", "1 -> (2)"): "heights are compared with each other only",
     ("training/checkpointing", "return seconds > 60 * self.config.checkpoint_minutes or bool(self.waiting and "
+     "seconds > RETRY_SECONDS)", "seconds > 60 * self.config.checkpoint_minutes -> (seconds >= 60 * "
+     "self.config.checkpoint_minutes)"): "a clock does not stand at the limit exactly",
+    ("training/checkpointing", "return seconds > 60 * self.config.checkpoint_minutes or bool(self.waiting and "
      "seconds > RETRY_SECONDS)", "seconds > RETRY_SECONDS -> (seconds >= RETRY_SECONDS)"):
         "a clock does not stand at the limit exactly",
     ("training/optimizer", "fused=True,", "True -> (False)"): "torch's other implementation gives the same update",
@@ -146,6 +149,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("store/filesystem", "while not taken and time.monotonic() - began < 10 * TEST_TERM:",
      "time.monotonic() - began < 10 * TEST_TERM -> (time.monotonic() - began <= 10 * TEST_TERM)"):
         "a clock does not stand at the limit exactly",
+    ("store/filesystem", "write_bytes(path, _block(0))", "0 -> (1)"): "any byte serves",
+    ("store/status", "end = file.seek(0, os.SEEK_END)", "0 -> (1)"): "nothing is read behind the end",
     ("store/status", "if start == 0 or len(lines) >= count or size >= _MOST_BYTES:", "0 -> (1)"):
         "a log that is read whole is read again, with the same lines",
     ("store/filesystem", "write_bytes(ours, _beat(0))", "0 -> (1)"): "larger numbers follow",
@@ -263,7 +268,7 @@ def _changed_statements(node: ast.stmt) -> Iterator[str]:
         or isinstance(node, ast.AugAssign)
     ):
         yield "pass"
-    elif isinstance(node, ast.Return) and not (node.value is None or _is_none(node.value)):
+    elif isinstance(node, ast.Return) and not (node.value is None or _is_falsy(node.value)):
         yield "return None"
     elif isinstance(node, (ast.Break, ast.Continue)):
         yield "continue" if isinstance(node, ast.Break) else "break"
@@ -293,8 +298,9 @@ def _changed_expressions(node: ast.expr) -> Iterator[ast.expr]:
         yield changed
 
 
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
+def _is_falsy(node: ast.expr) -> bool:
+    """Whether an expression is None or False, which conditions do not tell apart."""
+    return isinstance(node, ast.Constant) and (node.value is None or node.value is False)
 
 
 def _has_order(call: ast.Call) -> bool:

@@ -129,3 +129,13 @@ def test_waiting_for_a_lease_takes_it_when_it_is_given_back(contender, holder):
     holder.stdin.flush()
     with contender.held():
         contender.check()
+
+
+def test_a_lease_is_held_until_the_end_of_the_context_even_after_an_error(contender, tmp_path):
+    def fail():
+        assert not contender.try_to_take()
+        raise KeyError
+
+    with pytest.raises(KeyError), Lease(tmp_path / "lease").held():
+        fail()
+    assert contender.try_to_take()

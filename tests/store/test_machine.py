@@ -120,6 +120,7 @@ LEGACY = ["4:memory:/docker/abc", "2:cpu,cpuacct:/docker/abc", "0::/"]
                   "cpu,cpuacct/docker/abc/cpu.cfs_period_us": "100000\n",
                   "cpu,cpuacct/cpu.cfs_quota_us": "150000\n", "cpu,cpuacct/cpu.cfs_period_us": "100000\n"},
          {}, (2, 2, 5)),
+        (["0::/a:b"], {"a:b/memory.max": "2147483648\n"}, {}, (64, 2, 70)),  # a colon in the name of a group
         ([], {}, {"SLURM_CPUS_ON_NODE": "6", "SLURM_MEM_PER_NODE": "3072"}, (6, 3, 70)),
         ([], {}, {"SLURM_CPUS_ON_NODE": "6", "SLURM_MEM_PER_CPU": "1024"}, (6, 6, 70)),
         ([], {}, {"SLURM_CPUS_ON_NODE": "128", "SLURM_MEM_PER_NODE": "0"}, (64, 512, 70)),

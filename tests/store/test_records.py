@@ -1,6 +1,7 @@
 """Records: what is written is read back, and faults name the file and the field."""
 
 import json
+import os
 import re
 
 import pytest
@@ -384,3 +385,12 @@ def test_the_number_of_processes_is_1_where_the_file_does_not_say(tmp_path):
         a_provenance(**({"processes": count} if count > 1 else {})).write(path)
         assert ("processes" in json.loads(path.read_text())) == (count > 1)
         assert Provenance.read(path).processes == count
+
+
+def test_a_record_is_on_the_disk_before_writing_ends_unless_it_can_be_made_again(tmp_path, monkeypatch):
+    synced, fsync = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: (synced.append(file), fsync(file)))
+    a_failure().write(tmp_path / "failure.json", durable=False)
+    assert synced == []
+    a_failure().write(tmp_path / "failure.json")
+    assert synced

@@ -22,6 +22,7 @@ from ablate.store.status import (
     read_progress,
     read_provenance,
     record_failure,
+    state_in_any_decoding,
 )
 from tests.records import a_decoding, a_failure, a_progress, a_provenance, a_result, a_run
 
@@ -58,6 +59,16 @@ def write(folder, progress=None, result=None, failure=None):
     for path, record in ((folder.progress, progress), (folder.result, result), (folder.failure, failure)):
         if record is not None:
             record.write(path)
+
+
+def test_a_run_is_done_in_any_decoding_if_one_decoding_is(folder):
+    assert state_in_any_decoding(folder) == "pending"
+    write(folder, result=a_result())
+    assert state_in_any_decoding(folder) == "done"  # a tuning run, which is not decoded
+    write(folder, result=DONE)
+    assert state_in_any_decoding(folder) == "done"
+    folder.result.write_text("{")
+    assert state_in_any_decoding(folder) == "interrupted"
 
 
 def test_an_empty_run_is_pending(folder):

@@ -290,6 +290,25 @@ def test_a_shape_without_memory_for_its_graph_goes_on_without_one(small, plain):
     assert run.outcome() == plain()
 
 
+def test_a_recording_that_ends_within_its_backward_pass_leaves_no_gradients(small, plain):
+    run = small()
+
+    class FullWithin(Rerun):
+        def __call__(self, function):
+            if self.recorded % 2 == 0:  # a forward pass
+                return super().__call__(function)
+            self.recorded += 1
+            for parameter in run.trainer.optimizer.parameters[:3]:  # autograd has come this far
+                parameter.grad = torch.ones_like(parameter)
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+
+    trainer, recorder = by_graphs(run, FullWithin)
+    trainer.fit()
+    assert recorder.recorded > 0
+    assert trainer.graphs.shapes == {}
+    assert run.outcome() == plain()
+
+
 def test_a_step_out_of_memory_is_repeated_without_graphs_before_it_is_divided(small, plain, monkeypatch):
     run, released = small(), []
     trainer, _ = by_graphs(run)
