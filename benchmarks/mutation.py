@@ -159,6 +159,9 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("store/records", 'done: int = Field(0, validation_alias=AliasChoices("done", "read"))  # earlier versions wrote '
      '`read`', "AliasChoices(\"done\", \"read\") -> (AliasChoices('read', 'done'))"): "no file has both names",
     ("training/context", "best_step: int = 0", "0 -> (1)"): "the first evaluation sets it",
+    ("training/trainer", "if loss > EXPLODED * math.log(self.vocab_size):", "loss > EXPLODED * "
+     "math.log(self.vocab_size) -> (loss >= EXPLODED * math.log(self.vocab_size))"):
+        "a loss is not at the limit exactly",
     ("training/trainer", "self.stop_agreed = False", "False -> (True)"):
         "several ranks set it in each step before it is read",
     ("training/trainer", "stop = self.ranks.size > 1 and self.context.stop_requested()",
