@@ -61,7 +61,7 @@ PAPER_WIDTH = 7.0  # of a figure over both columns of a paper
 ACROSS = 3  # panels side by side
 BOLD = 0.85  # of the width that text may take, since bold text is wider than it is measured
 TITLE_HEIGHT, PANEL_HEIGHT, POINTS_HEIGHT = 0.2, 1.7, 2.2
-SIZES_KEY = LEADING + 0.02  # of a row below a figure of sizes
+SIZES_KEY = LEADING + 0.02  # of a line below a figure of sizes
 LEAST_EFFECTS = 7  # of a half-normal plot: those of 8 cells
 
 
@@ -291,7 +291,7 @@ def draw_sizes(ladder: Ladder) -> Figure:
     """
     parts = [ladder.rows[first : first + len(SERIES)] for first in range(0, len(ladder.rows), len(SERIES))]
     with style():
-        keys = [SIZES_KEY * len(part) + 0.1 for part in parts]
+        keys = [sum(SIZES_KEY * len(_size_key(row)) for row in part) + 0.1 for part in parts]
         heights = [EDGE + PANEL_HEIGHT + BELOW + key for key in keys]
         sheet = Sheet(COLUMN, sum(heights))
         for number, part in enumerate(parts):
@@ -308,6 +308,7 @@ def _sizes(sheet: Sheet, y: float, rows: Sequence[RowOverSizes], ladder: Ladder)
     axes.axhline(0, color=PALETTE["soft"], linewidth=0.8, zorder=1)
     axes.grid(axis="y")
     axes.set(xlabel="parameters of base", ylabel=f"Δ{ladder.metric.title} ({ladder.metric.side})")
+    top = y + PANEL_HEIGHT + BELOW
     for number, row in enumerate(rows):
         look: dict[str, Any] = {"color": PALETTE[SERIES[number]], "gid": _id(row.name), "zorder": 2}
         for seed in sorted({seed for rung in row.rungs for seed in rung.difference.by_seed}):
@@ -315,13 +316,19 @@ def _sizes(sheet: Sheet, y: float, rows: Sequence[RowOverSizes], ladder: Ladder)
             axes.plot(*zip(*line, strict=True), linewidth=0.5, alpha=0.5, **look)
         means = [math.nan if rung.difference.mean is None else rung.difference.mean for rung in row.rungs]
         axes.plot(params, means, "-o", linewidth=1.4, markersize=3, **look)
-        top = y + PANEL_HEIGHT + BELOW + number * SIZES_KEY
         middle = 1 - (top + LEADING / 2) / sheet.height
         key = Line2D((BESIDE / sheet.width, (BESIDE + 0.2) / sheet.width), (middle, middle))
         key.set(color=PALETTE[SERIES[number]], linewidth=1.6)
         key.set_gid(_id(row.name))
         sheet.figure.add_artist(key)
-        sheet.text(BESIDE + 0.28, top, wrap(row.name, SMALL, COLUMN - BESIDE - 0.4)[0], SMALL).set_gid(_id(row.name))
+        name = _size_key(row)
+        sheet.text(BESIDE + 0.28, top, "\n".join(name), SMALL, linespacing=1.1).set_gid(_id(row.name))
+        top += SIZES_KEY * len(name)
+
+
+def _size_key(row: RowOverSizes) -> list[str]:
+    """The lines of a row's name below a figure of sizes."""
+    return wrap(row.name, SMALL, COLUMN - BESIDE - 0.4)
 
 
 def draw_half_normal(effects: Sequence[Interval], metric: Metric) -> Figure:

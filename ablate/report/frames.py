@@ -195,11 +195,13 @@ def steps_frame(study: Study, results: Results) -> pd.DataFrame:
 
 
 def _settings(row: Row) -> dict[str, Any]:
-    """The settings of Table 3, and all changes as one text."""
+    """The settings of Table 3, and all changes as one text, as a study writes them."""
+    from ablate.config.plugins import without_digest
+    from ablate.formatting import setting_text
     from ablate.report.columns import SETTINGS
 
     names = [one.field for one in SETTINGS if one.field != "train_steps"]
-    changed = " ".join(f"{name}={value}" for name, value in row.changed.items())
+    changed = " ".join(f"{name}={without_digest(setting_text(value))}" for name, value in row.changed.items())
     return {**{name: getattr(row.config, name) for name in (*names, "train_steps")}, "changed": changed}
 
 

@@ -235,12 +235,16 @@ class Verdict:
 
     @property
     def minimum_detectable_text(self) -> str:
-        """The minimum detectable difference, rounded for the metric; `>100` if the metric cannot differ by so much."""
+        """The minimum detectable difference, rounded for the metric, or to one digit where that would be 0.
+
+        `>100` if the metric cannot differ by so much.
+        """
         if self.minimum_detectable is None:
             return ""
         if self.metric.of_100 and self.minimum_detectable > 100:
             return ">100"
-        return f"{self.minimum_detectable:.{self.metric.digits}f}"
+        text = f"{self.minimum_detectable:.{self.metric.digits}f}"
+        return text if float(text) else f"{self.minimum_detectable:.1g}"
 
     @property
     def margin_text(self) -> str:

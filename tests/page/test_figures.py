@@ -124,6 +124,21 @@ def test_a_figure_of_sizes_names_every_row_of_a_large_study():
     assert {text.get_text() for text in figure.texts} == {row.name for row in rows}
 
 
+def test_a_figure_of_sizes_has_the_whole_name_of_a_row_without_overlap():
+    rungs = tuple(Rung(str(n), n, Scores({1: 1.0}), None) for n in (10, 100))
+    long = "norm_position=pre norm=rmsnorm activation=swiglu positional_encoding=rope n_kv_heads=1 attention_window=16"
+    figure = draw_sizes(Ladder(BLEU, {"small": 10, "large": 100}, tuple(
+        RowOverSizes(name, rungs) for name in (long, "A h=1")
+    )))  # fmt: skip
+    first, second = figure.texts
+    assert "".join(first.get_text().split()) == "".join(long.split())
+    assert first.get_text().count("\n") >= 1
+    figure.canvas.draw()
+    above, below = (text.get_window_extent() for text in (first, second))
+    assert above.y0 >= below.y1 - 1
+    assert below.y0 >= 0
+
+
 def test_speed_ups_are_drawn_about_1_and_a_row_that_misses_base_says_so():
     slow, fast = curve("A slow", "A", 1.5), curve("A fast", "A", 0.5)
     rows = ratios_by_axis([BASE, slow, fast])["step"]

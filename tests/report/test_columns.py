@@ -464,6 +464,18 @@ def test_csv_has_all_changes_of_a_row(fake):
     assert [row["n_heads"] for row in rows] == ["4", "1", "2", "4", "4"]
 
 
+def test_csv_writes_changes_as_a_study_does(fake, tmp_path):
+    (tmp_path / "mine.py").write_text("class Square: pass\n")
+    text = SMALL.replace(
+        "rows:", "rows:\n  Z: {each: {residual: [false], activation: ['mine:Square'], clipping: [0.5]}}"
+    )
+    text = text.replace("clipping", "gradient_clipping")
+    rows = list(csv.DictReader(io.StringIO(comma_separated(fake(text, seeds="1").table()))))
+    assert [row["changed"] for row in rows][1:4] == [
+        "residual=false", "activation=mine:Square", "gradient_clipping=0.5",
+    ]  # fmt: skip
+
+
 def test_paper_s_numbers_are_shown_on_request(fake):
     table = fake(seeds="1").all_done().table()
     assert not any("paper" in head for head in columns(table))

@@ -459,3 +459,5 @@ def test_a_verdict_without_details_says_its_word_alone():
     assert Verdict(BLEU, "cannot tell", 2, 0.0, minimum_detectable=100.0).short == "cannot tell (100.0)"
     assert Verdict(BLEU, "cannot tell", 2, 0.0, minimum_detectable=100.1).short == "cannot tell (>100)"
     assert Verdict(PPL, "cannot tell", 2, 0.0, minimum_detectable=101.0).short == "cannot tell (101.00)"
+    assert Verdict(BLEU, "cannot tell", 2, 0.0, minimum_detectable=0.05).short == "cannot tell (0.1)"
+    assert Verdict(BLEU, "cannot tell", 2, 0.0, minimum_detectable=0.0321).short == "cannot tell (0.03)"
