@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Sequence
@@ -168,18 +169,22 @@ def _sd_over_seeds(study: Study, runs: Sequence[RunResult], metric: str) -> floa
 
 
 def _sd_over_sentences(study: Study, runs: Sequence[RunResult], metric: str) -> float:
-    """Median over rows of the standard deviation of the difference from base over test sentences; 0 if unknown."""
+    """Standard deviation of a difference from base over test sentences: the median over rows; 0 if unknown.
+
+    Until a row has scores, it is that of a row without an effect, which differs from base as base's seeds from each
+    other: the root mean square over pairs of seeds, divided by the root of the number of seeds.
+    """
     resamples = {(run.row.label, run.run.seed): run.resamples[metric] for run in runs if run.resamples.get(metric)}
+    of_base = {seed: resamples[label, seed] for label, seed in resamples if label == study.base.label}
     found = []
     for row in _compared(study):
-        pairs = [
-            (ours, resamples[study.base.label, seed])
-            for seed in study.seeds
-            if (ours := resamples.get((row.label, seed))) and (study.base.label, seed) in resamples
-        ]
+        pairs = [(ours, theirs) for seed, theirs in of_base.items() if (ours := resamples.get((row.label, seed)))]
         if pairs:
             found.append(paired_bootstrap(0.0, pairs).std)
-    return statistics.median(found) if found else 0.0
+    if found:
+        return statistics.median(found)
+    variances = [paired_bootstrap(0.0, [pair]).std ** 2 for pair in itertools.combinations(of_base.values(), 2)]
+    return math.sqrt(statistics.fmean(variances) / len(of_base)) if variances else 0.0
 
 
 def _compared(study: Study) -> list[Row]:

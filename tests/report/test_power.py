@@ -8,7 +8,9 @@ import pytest
 
 from ablate.report.power import power_of
 from ablate.stats.power import detectable
+from ablate.store.score_cache import source, write_scores
 from tests.cli.inside import inside
+from tests.records import a_measurement
 
 
 def test_the_spread_is_that_of_the_layout_of_rows_and_seeds(fake):
@@ -31,6 +33,23 @@ def test_base_alone_gives_a_spread_and_one_seed_gives_none(fake):
     assert power_of(results.study, results.results) == []
     results.done("base", 2, 5.0, 27.0)
     assert power_of(results.study, results.results)[0].sd == pytest.approx(2**0.5)
+
+
+def test_before_a_row_has_finished_the_noise_of_sentences_is_that_between_seeds_of_base(fake):
+    results = fake()
+    draw = np.random.default_rng(0)
+    for seed in (1, 2, 3):
+        results.translated("base", seed, ["kana"])
+        results.done("base", seed, 5.0, 25.0 + seed / 10)
+        folder, id = results.folder("base", seed), results.study.base.decoding
+        decoding = folder.read_result().decodings[id]
+        scores = a_measurement(25.0 + seed / 10, tuple(25.0 + draw.normal(scale=0.5, size=1000)))
+        write_scores(folder, id, source(decoding.sha256, decoding.corpus), {"bleu": scores})
+    bleu, *_ = power_of(results.study, results.results)
+    # The mean of three differences between models whose scores vary independently.
+    assert bleu.sentences == pytest.approx(0.5 * (2 / 3) ** 0.5, rel=0.05)
+    assert bleu.detectable(3) > detectable(3, 4, bleu.sd)
+    assert f"over test sentences {bleu.sentences:.1f}, in the runs that exist" in bleu.text
 
 
 def test_a_stated_spread_needs_no_runs_and_one_seed_finds_nothing(fake):
