@@ -167,6 +167,8 @@ _EXPECTED: dict[str, Callable[..., tuple[int, ...]] | None] = {
     "values": None,
 }
 _ADDED = ("bias", "values")  # results that may be None, and are broadcast
+# Their input is read again: by the residual connection, by the attention itself, or from the cache of keys and values.
+_READ_AGAIN = ("attention", "norm", "bias", "values")
 
 
 def _check_results(part: nn.Module, field: str) -> None:
@@ -174,15 +176,23 @@ def _check_results(part: nn.Module, field: str) -> None:
     for method in _METHODS if field == "positional_encoding" else (_FORWARD,):
         if not _is_inherited(part, method):
             expected = _EXPECTED[method if method in _EXPECTED else field]
-            setattr(part, method, _checked(getattr(part, method), expected, method))
+            keeps_input = (method if method in _EXPECTED else field) in _READ_AGAIN
+            setattr(part, method, _checked(getattr(part, method), expected, method, keeps_input))
 
 
-def _checked(function: Callable[..., Any], expected: Callable[..., tuple[int, ...]] | None, name: str) -> Any:
-    """The function, whose result must be a tensor of the expected shape."""
+def _checked(
+    function: Callable[..., Any], expected: Callable[..., tuple[int, ...]] | None, name: str, keeps_input: bool
+) -> Any:
+    """The function, whose result must be a tensor of the expected shape, and whose input must stay if `keeps_input`."""
 
     @functools.wraps(function)
     def checked(*args: Any, **keywords: Any) -> Any:
+        inputs = [value for value in (*args, *keywords.values()) if keeps_input and isinstance(value, Tensor)]
+        before = [value.clone() for value in inputs]
         result = function(*args, **keywords)
+        if not all(map(_is_same, inputs, before)):
+            raise _Fault(f"{name} changes its input in place, which other parts of the model read; make a new tensor",
+                         name)  # fmt: skip
         if result is None and name in _ADDED:
             return None
         if not isinstance(result, Tensor):
@@ -194,6 +204,11 @@ def _checked(function: Callable[..., Any], expected: Callable[..., tuple[int, ..
         return result
 
     return checked
+
+
+def _is_same(x: Tensor, y: Tensor) -> bool:
+    """Whether two tensors are equal; NaN, which random parameters may give, counts as equal to itself."""
+    return torch.equal(x.nan_to_num(), y.nan_to_num())
 
 
 def _is_broadcast(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:

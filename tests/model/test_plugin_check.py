@@ -324,6 +324,31 @@ def test_a_wrong_result_is_refused_with_the_line_of_its_method(refused, places, 
     assert places == [len((IMPORTS + BODIES[field]).splitlines())]
 
 
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, "encoder-only"])
+@pytest.mark.parametrize(
+    ("field", "method", "body"),
+    [
+        ("norm", "forward", "x -= x.mean(-1, keepdim=True)\n        return x"),
+        ("norm", "forward", "with torch.no_grad():\n            x /= 2\n        return x"),
+        (
+            "attention",
+            "forward",
+            "with torch.no_grad():\n            V *= 2\n        return Q.mean(3, keepdim=True) * V",
+        ),
+    ],
+)
+def test_a_class_that_changes_what_others_read_is_refused(refused, field, method, body, architecture):
+    """A residual connection would add the changed tensor, and autograd would know nothing of it."""
+    message = refused(field, f"{BODIES[field]}        {body}\n", architecture=architecture, norm_position="pre")
+    expected = f"{method} changes its input in place, which other parts of the model read; make a new tensor"
+    assert message == f"mymodule:Mine: {expected}"
+
+
+def test_an_activation_may_change_its_input(tmp_path, kept):
+    source = BODIES["activation"] + "        return F.relu(x, inplace=True)\n"
+    check_plugins(shape(activation=kept(source)), tmp_path)
+
+
 @pytest.mark.parametrize(
     ("method", "body", "fault"),
     [
