@@ -15,7 +15,9 @@ from ablate.data.encoding import TextEncoder
 from ablate.data.prepare import prepare
 from ablate.data.tokenizer import UNK
 from ablate.errors import DataError, Interrupted
+from ablate.store.records import CorpusManifest
 from tests.data.small import PAIRS, SETTINGS, Files
+from tests.records import change
 
 ROOT = Path(__file__).parents[2]
 module = sys.modules["ablate.data.prepare"]
@@ -415,6 +417,14 @@ def test_a_damaged_or_differently_prepared_corpus_is_not_reused(files):
     whole = files.prepare(test="other")
     whole.verify(every=True)
     assert whole.training == first.training
+
+
+def test_a_corpus_whose_manifest_names_no_sources_is_not_reused(files):
+    first = files.write(other=PAIRS["test"][:7]).prepare()
+    change(CorpusManifest, first.folder / "corpus.json", sources={})
+    second = files.prepare(test="other")
+    second.verify(every=True)
+    assert second.training == first.training
 
 
 def test_a_file_shared_by_two_corpora_is_replaced_and_not_modified(files):
