@@ -425,7 +425,7 @@ def test_the_command_lines_of_the_guides_run_in_order(tmp_path, monkeypatch, no_
 
 
 def test_the_live_table_in_the_guide_has_the_current_legend():
-    from ablate.report.progress import LEGEND
+    from ablate.report.live_table import LEGEND
 
     assert f"\n{LEGEND}\n" in (ROOT / "docs/getting-started.md").read_text()
 

@@ -117,7 +117,7 @@ class LiveView:
 
     def _draw(self, frame: Frame) -> None:
         """Draw the table; less often for a study of thousands of runs, which takes long to look through."""
-        from ablate.report.progress import lines
+        from ablate.report.live_table import lines
 
         start, size = time.monotonic(), self.console.size
         if start >= self.rest_until:

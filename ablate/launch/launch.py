@@ -17,9 +17,10 @@ from ablate.launch.disk_space import check_disk_space_of
 from ablate.launch.executor import Demand, Device, Executor, Slot
 from ablate.launch.gpu_sharing import RunOnGPU, SharedGPUs, free_gpus, measured_memory, share_gpus, whole_micro_batch
 from ablate.launch.local import local_executor
-from ablate.launch.missing import damaged_predictions, is_missing, missing_runs, run_state, unusable_record
+from ablate.launch.missing import damaged_predictions, is_missing, missing_runs, unusable_record
 from ablate.launch.preparation import prepare
 from ablate.launch.scheduler import Control, Scheduler, Watcher
+from ablate.report.results import run_state
 from ablate.run.job import Job, RunRequest
 from ablate.store import Results, State
 from ablate.store.corpora import lengths_in

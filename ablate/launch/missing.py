@@ -8,16 +8,11 @@ from dataclasses import dataclass
 
 from ablate.errors import Damaged, StoreError
 from ablate.report.looks import position_of
-from ablate.store import Results, RunFolder, State, state_of
+from ablate.report.results import run_state
+from ablate.store import Results, RunFolder
 from ablate.store.score_cache import damage_of_predictions
-from ablate.store.status import NO_DECODING, read_failure
+from ablate.store.status import read_failure
 from ablate.study import Study
-
-
-def run_state(study: Study, results: Results, id: str) -> State:
-    """The state of a run over all decodings of this study; it is done only if all of them are."""
-    states = {state_of(results.run(id), decoding) for decoding in study.decodings[id] or (NO_DECODING,)}
-    return next(iter(states - {"done"}), "done")
 
 
 def missing_runs(

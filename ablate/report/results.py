@@ -20,7 +20,7 @@ from ablate.store import Results, RunFolder, State, state_of
 from ablate.store.files import verify
 from ablate.store.records import Decoding, MetricsLine, Progress, Provenance, Result, Score, read_metrics
 from ablate.store.score_cache import damage_of_predictions, is_archived, read_predictions, read_scores
-from ablate.store.status import damage_of, read_progress, read_provenance
+from ablate.store.status import NO_DECODING, damage_of, read_progress, read_provenance
 from ablate.study import Row, Run, Study
 from ablate.study.tuning import AWAITS
 
@@ -274,3 +274,10 @@ def scores_by_row(frame: pd.DataFrame) -> dict[str, dict[str, Scores]]:
     for (row, metric), values in frame.set_index("seed").groupby(["row", "metric"], sort=False)["value"]:
         scores.setdefault(row, {})[metric] = Scores(values.dropna().to_dict())
     return scores
+
+
+def run_state(study: Study, results: Results, id: str) -> State:
+    """The state of a run over all decodings of this study: that of the first decoding that is not done, else done."""
+    folder = results.run(id)
+    states = (state_of(folder, decoding) for decoding in study.decodings[id] or (NO_DECODING,))
+    return next((state for state in states if state != "done"), "done")

@@ -6,7 +6,8 @@ from rich.console import Console
 from ablate.cli import live as module
 from ablate.cli.live import LiveView
 from ablate.errors import Interrupted
-from ablate.report.progress import ProgressReader, lines, saved_line
+from ablate.report.live_table import lines
+from ablate.report.progress import ProgressReader, saved_line
 from tests.cli.inside import inside
 from tests.cli.test_frame import Tty
 from tests.records import a_failure, save_checkpoint

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ablate.report.progress import DECAY_WARNING, PerplexityDifference, RowProgress, StudyProgress, lines
+from ablate.report.live_table import DECAY_WARNING, lines
+from ablate.report.progress import PerplexityDifference, RowProgress, StudyProgress
 from ablate.report.scores import Scores
 from ablate.store.records import Progress
 from ablate.store.status import STATES
