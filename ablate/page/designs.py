@@ -20,10 +20,10 @@ from ablate.page.figures import (
 )
 from ablate.page.points import COSTS, Interval, contrasts, ratios_by_axis
 from ablate.plotting import inline_svg
-from ablate.report.columns import one_line_heads
 from ablate.report.curves import AXES, Curve, SpeedUp, all_speed_ups
 from ablate.report.designs import DesignEffects, design_effects, effects_layout, metrics_of
 from ablate.report.ladder import Ladder, ladder_layout, ladders
+from ablate.report.layout import one_line_heads
 from ablate.report.table import Table
 from ablate.study.tuning import Tuning
 

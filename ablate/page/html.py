@@ -13,8 +13,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ablate.formatting import visible
-from ablate.report.columns import Layout, one_line_heads, paper_layout
+from ablate.report.columns import paper_layout
 from ablate.report.conclusion import conclusion
+from ablate.report.layout import Layout, one_line_heads
 from ablate.report.render import further_tables
 from ablate.report.table import Table
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ablate.config.metrics import Metric
 from ablate.formatting import interval_text, plural, signed
-from ablate.report.columns import Column, Layout
+from ablate.report.layout import Column, Layout
 from ablate.report.scores import Scores
 from ablate.report.table import Table, TableRow
 from ablate.stats.factorial import effects

@@ -16,8 +16,8 @@ from typing import Any
 
 from ablate.config.metrics import Metric
 from ablate.formatting import interval_text, number, signed
-from ablate.report.columns import Column, Layout
 from ablate.report.designs import look_note
+from ablate.report.layout import Column, Layout
 from ablate.report.scores import Scores
 from ablate.report.table import Table, TableRow
 from ablate.stats.significance import LEVEL, PairedTTest, kendall_tau_b, paired_t_test

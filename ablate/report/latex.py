@@ -10,8 +10,9 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from ablate.report.columns import Column, Layout, paper_layout
+from ablate.report.columns import paper_layout
 from ablate.report.conclusion import conclusion
+from ablate.report.layout import Column, Layout
 from ablate.report.render import further_tables
 from ablate.report.table import Table
 

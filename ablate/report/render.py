@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from ablate.config.data import CorpusConfig
 from ablate.errors import StoreError, StudyError
 from ablate.report.agreement import agreements_json
-from ablate.report.columns import Layout, one_line_heads, paper_layout, terminal_layout
+from ablate.report.columns import paper_layout, terminal_layout
 from ablate.report.conclusion import conclusion
 from ablate.report.designs import design_effects, effects_layout
 from ablate.report.frames import rows_frame
 from ablate.report.ladder import ladder_layout, ladders
+from ablate.report.layout import Layout, one_line_heads
 from ablate.report.table import Table
 from ablate.store import Results
 from ablate.store.files import write_bytes

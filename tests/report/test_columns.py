@@ -12,8 +12,9 @@ from rich.console import Console
 from ablate.config.decoding import DecodingConfig
 from ablate.formatting import millions, thousands
 from ablate.page.points import names
-from ablate.report.columns import LEAST_LABEL, paper_layout, terminal_layout
+from ablate.report.columns import paper_layout, terminal_layout
 from ablate.report.latex import latex
+from ablate.report.layout import LEAST_LABEL
 from ablate.report.missing_scores import score_missing
 from ablate.report.render import as_json, comma_separated, markdown, print_rich
 from ablate.report.scores import Scores, mean_and_std

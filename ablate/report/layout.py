@@ -1,0 +1,107 @@
+"""The layout of a table: its columns and legend, and what fits on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rich.cells import cell_len
+
+from ablate.formatting import fold
+
+# Importance of columns on a terminal, from left to right; the last ones are left out first.
+ROW, SCORE, DIFFERENCE, VERDICT, REQUESTED, P_VALUE, OTHER_SCORE, OTHER_DIFFERENCE, FURTHER, SETTING = range(10)
+LEAST_LABEL = 12  # minimum width of row labels beside the score, the difference and the verdict
+GOOD_LABEL = 20  # labels are this wide before a verdict takes two lines
+ENOUGH_LABEL = 28  # labels are this wide before less important columns are shown
+_GAP = 3  # between columns
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column.
+
+    head: may have two lines.
+    numeric: aligned to the right.
+    cells: one for each row.
+    folds: whether a cell may take several lines.
+    latex: the head in LaTeX; empty if it is `head`.
+    priority: its importance on a terminal; the least number is the most important.
+    """
+
+    head: str
+    numeric: bool
+    cells: tuple[str, ...]
+    folds: bool = False
+    latex: str = ""
+    priority: int = FURTHER
+
+    @property
+    def name(self) -> str:
+        """The head in one line, without what is in brackets: `ΔBLEU`, `paper BLEU`."""
+        return " ".join(line for line in self.head.split("\n") if line[:1] not in ("(", "["))
+
+    @property
+    def full_width(self) -> int:
+        """Width of the widest cell."""
+        return max(cell_len(line) for text in (self.head, *self.cells) for line in text.split("\n"))
+
+    @property
+    def least_width(self) -> int:
+        """Width that a narrow terminal may fold the column to."""
+        if not self.folds:
+            return self.full_width
+        if self.priority == ROW:
+            return min(self.full_width, LEAST_LABEL)
+        words = (part.split(" (")[0] for text in (self.head, *self.cells) for part in text.split("\n"))
+        return max(map(cell_len, words))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Columns, and the lines of the legend below them."""
+
+    columns: tuple[Column, ...]
+    legend: tuple[str, ...]
+
+    def legend_with(self, mark: str) -> list[str]:
+        """The legend for a format that marks best values in another way than with a star."""
+        return [line.replace("* best", f"{mark}: best") for line in self.legend]
+
+
+def one_line_heads(layout: Layout) -> Layout:
+    """The layout with heads on one line, for formats without line breaks in a cell."""
+    flat = tuple(replace(column, head=column.head.replace("\n", " ")) for column in layout.columns)
+    return replace(layout, columns=flat)
+
+
+def fitting(columns: Sequence[Column], width: int) -> list[Column]:
+    """The columns that fit, the most important first; only requested and more important ones may narrow the labels."""
+    shown = [columns[0]]
+    for column in columns[1:]:
+        tried = [*shown, column]
+        if column.priority <= REQUESTED:
+            needed = sum(one.least_width for one in tried)
+        else:
+            label, *others = tried
+            needed = min(label.full_width, ENOUGH_LABEL) + sum(one.full_width for one in others)
+        if needed + _GAP * (len(tried) - 1) <= width:
+            shown.append(column)
+    return shown
+
+
+def folded(columns: Sequence[Column], width: int) -> list[Column]:
+    """The columns folded to the terminal's width: labels a little, then verdicts, then labels as far as needed."""
+    room = width - _GAP * (len(columns) - 1)
+    widths = [column.full_width for column in columns]
+    for least_label in (GOOD_LABEL, LEAST_LABEL):
+        for index, column in enumerate(columns):
+            least = max(column.least_width, min(least_label, widths[index]) if column.priority == ROW else 0)
+            widths[index] = max(least, widths[index] - max(0, sum(widths) - room))
+    return [_fold(column, one) for column, one in zip(columns, widths, strict=True)]
+
+
+def _fold(column: Column, width: int) -> Column:
+    if column.full_width <= width:
+        return column
+    return replace(column, cells=tuple("\n".join(fold(cell, width)) for cell in column.cells))
