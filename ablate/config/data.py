@@ -26,16 +26,18 @@ class TextFields:
     names: such as ("source", "target").
     labels: one per field, such as ("en", "de"): the endings of text files and the default names of columns.
     columns: one per field, by name or by number from 1, as the study sets them; None: named by the labels.
+    columns_set_by: the settings that name the columns; by default, such as `source_column`.
     """
 
     names: tuple[str, ...]
     labels: tuple[str, ...]
     columns: tuple[str | int, ...] | None = None
+    columns_set_by: tuple[str, ...] | None = None
 
     @property
     def settings(self) -> tuple[str, ...]:
         """The settings that name the columns, for messages."""
-        return tuple(f"data.{name}_column" for name in self.names)
+        return tuple(f"data.{name}" for name in self.columns_set_by or [f"{name}_column" for name in self.names])
 
 
 @dataclass(frozen=True)

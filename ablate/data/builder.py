@@ -175,7 +175,9 @@ class CorpusBuilder:
         for record in training_records(source, self.data, left_out):
             sample.add(record)
         if not sample.added:
-            raise DataError(f"{source.files()[0]}: contains no records")
+            reasons = ", ".join(f"{reason}: {count:,}" for reason, count in left_out.items())
+            why = f"every record is left out ({reasons})" if reasons else "contains no records"
+            raise DataError(f"{source.files()[0]}: {why}")
         records = sample.items()
         self._look_for_markup("train", records, warnings)
         self._learn(records, sample.added)

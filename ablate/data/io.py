@@ -15,6 +15,7 @@ from ablate.paths import home_path
 
 BLOCK = 1 << 20  # bytes read at once
 MAX_LINE_BYTES = 1 << 20
+MAX_DOCUMENT_BYTES = 1 << 30  # of a document in a line of JSON, which is in memory as a whole
 
 
 def is_address(name: str) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ablate.config.data import TextFields
-from ablate.data.io import BLOCK, MAX_LINE_BYTES, open_bytes, readable
+from ablate.data.io import BLOCK, MAX_DOCUMENT_BYTES, MAX_LINE_BYTES, open_bytes, readable
 from ablate.errors import DataError, did_you_mean
 from ablate.formatting import plural
 
@@ -23,17 +23,18 @@ _SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can escape half a character; 
 Record = tuple[int, tuple[str, ...]]  # (number in its file, counted from 1; the text of each field)
 
 
-def read_lines(path: str, repaired: Counter[str]) -> Iterator[str]:
+def read_lines(path: str, repaired: Counter[str], longest: int = MAX_LINE_BYTES) -> Iterator[str]:
     """The lines of a text file without their ends, LF or CR LF; U+2028 and the like are part of a line.
 
     Args:
         path: a local path or an address, as for `open_bytes`.
         repaired: counts repairs by name: a byte-order mark, line ends of CR LF.
+        longest: bytes that a line must stay below.
 
     Raises:
         DataError: a line is not UTF-8, holds a NUL byte or is far too long; with file and line.
     """
-    for number, block in _blocks(path):
+    for number, block in _blocks(path, longest):
         if _NUL in block:
             line = number + block.count(b"\n", 0, block.index(_NUL))
             raise DataError(f"{path}:{line}: contains a NUL byte: not text")
@@ -57,34 +58,38 @@ def read_lines(path: str, repaired: Counter[str]) -> Iterator[str]:
         yield from lines
 
 
-def _blocks(path: str) -> Iterator[tuple[int, bytes]]:
-    """Yield about a megabyte of complete lines at a time, with the number of the first line."""
-    number, rest = 1, b""
+def _blocks(path: str, longest: int) -> Iterator[tuple[int, bytes]]:
+    """Yield about a megabyte of complete lines at a time, or a longer line, with the number of the first line."""
+    number = 1
+    rest: list[bytes] = []  # parts of a line, joined once: a document may have a thousand
     with readable(path), open_bytes(path) as stream:
         while block := stream.read(BLOCK):
             end = block.rfind(b"\n") + 1
             # A block ends inside of a line: the rest waits for the next block.
-            whole, ahead = (rest + block[:end], block[end:]) if end else (b"", rest + block)
-            if whole:
-                _check_lengths(path, whole, number)
+            if end:
+                whole = b"".join([*rest, block[:end]])
+                _check_lengths(path, whole, number, longest)
                 yield number, whole
                 number += whole.count(b"\n")
-            rest = ahead
-            if len(rest) > MAX_LINE_BYTES:
-                raise DataError(_too_long(path, number))
+                rest = []
+            if end < len(block):
+                rest.append(block[end:])
+            if sum(map(len, rest)) > longest:
+                raise DataError(_too_long(path, number, longest))
     if rest:
-        yield number, rest
+        yield number, b"".join(rest)
 
 
-def _check_lengths(path: str, block: bytes, number: int) -> None:
-    if len(block) > MAX_LINE_BYTES:
+def _check_lengths(path: str, block: bytes, number: int, longest: int) -> None:
+    if len(block) > longest:
         for line_number, line in enumerate(block.split(b"\n"), number):
-            if len(line) >= MAX_LINE_BYTES:
-                raise DataError(_too_long(path, line_number))
+            if len(line) >= longest:
+                raise DataError(_too_long(path, line_number, longest))
 
 
-def _too_long(path: str, number: int) -> str:
-    return f"{path}:{number}: is longer than {MAX_LINE_BYTES} bytes: not a sentence"
+def _too_long(path: str, number: int, longest: int = MAX_LINE_BYTES) -> str:
+    what = "not a sentence" if longest == MAX_LINE_BYTES else "divide the document"
+    return f"{path}:{number}: is longer than {longest} bytes: {what}"
 
 
 def suffix_of(path: str) -> str:
@@ -104,7 +109,7 @@ def read_rows(path: str, fields: TextFields, repaired: Counter[str]) -> Iterator
     Raises:
         DataError: a column is missing, a value is not text, or the file is broken; with file and row.
     """
-    for number, texts in _READERS[suffix_of(path)](path, fields, repaired):
+    for number, texts in _READERS[suffix_of(path)](path, fields, repaired, MAX_LINE_BYTES):
         line = tuple(_one_line(text.strip(), repaired) for text in texts)
         if any(len(text) * 4 >= MAX_LINE_BYTES and len(text.encode()) >= MAX_LINE_BYTES for text in line):
             raise DataError(_too_long(path, number))
@@ -112,8 +117,11 @@ def read_rows(path: str, fields: TextFields, repaired: Counter[str]) -> Iterator
 
 
 def read_values(path: str, fields: TextFields, repaired: Counter[str]) -> Iterator[tuple[str, ...]]:
-    """The texts of a file with columns as they are, line ends included; arguments and errors as for `read_rows`."""
-    for _, texts in _READERS[suffix_of(path)](path, fields, repaired):
+    """The texts of a file with columns as they are, line ends included, and as long as a document may be.
+
+    Arguments and errors as for `read_rows`.
+    """
+    for _, texts in _READERS[suffix_of(path)](path, fields, repaired, MAX_DOCUMENT_BYTES):
         yield texts
 
 
@@ -125,8 +133,8 @@ def _one_line(text: str, repaired: Counter[str]) -> str:
     return text.replace("\r\n", " ").replace("\n", " ").replace("\r", " ")
 
 
-def _tsv(path: str, fields: TextFields, repaired: Counter[str]) -> Iterator[Record]:
-    lines = enumerate(read_lines(path, repaired), 1)
+def _tsv(path: str, fields: TextFields, repaired: Counter[str], longest: int) -> Iterator[Record]:
+    lines = enumerate(read_lines(path, repaired, longest), 1)
     columns = fields.columns
     positions, width = tuple(range(len(fields.names))), len(fields.names)
     # Columns by number: the file has no header.
@@ -158,8 +166,8 @@ def _position(path: str, name: str | int, header: list[str], fields: TextFields)
     return header.index(str(name))
 
 
-def _json_lines(path: str, fields: TextFields, repaired: Counter[str]) -> Iterator[Record]:
-    for number, line in enumerate(read_lines(path, repaired), 1):
+def _json_lines(path: str, fields: TextFields, repaired: Counter[str], longest: int) -> Iterator[Record]:
+    for number, line in enumerate(read_lines(path, repaired, longest), 1):
         if not line.strip():
             continue
         try:
@@ -171,7 +179,7 @@ def _json_lines(path: str, fields: TextFields, repaired: Counter[str]) -> Iterat
         yield number, _texts(row, fields, f"{path}:{number}")
 
 
-def _parquet(path: str, fields: TextFields, repaired: Counter[str]) -> Iterator[Record]:
+def _parquet(path: str, fields: TextFields, repaired: Counter[str], longest: int) -> Iterator[Record]:
     from pyarrow import ArrowException  # loads slowly: only when a parquet file is read
     from pyarrow.parquet import ParquetFile
 
@@ -229,7 +237,7 @@ def _no_column(name: str | int, available: list[str], fields: TextFields) -> str
     return f'has no column "{name}"{near}; its columns are {columns}; set {" and ".join(fields.settings)}'
 
 
-_READERS: dict[str, Callable[[str, TextFields, Counter[str]], Iterator[Record]]] = {
+_READERS: dict[str, Callable[[str, TextFields, Counter[str], int], Iterator[Record]]] = {
     ".tsv": _tsv,
     ".jsonl": _json_lines,
     ".ndjson": _json_lines,

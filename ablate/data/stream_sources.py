@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from ablate.config.data import HubData, TextFields
+from ablate.config.data import FILES, HubData, TextFields
 from ablate.config.language_data import SAME_AS_DEV, LanguageData, share_of
 from ablate.data import toy
 from ablate.data.hub import Repository, repository_of
@@ -259,7 +259,17 @@ def resolve_streams(
             end += share
     if faults:
         raise DataError(*faults)
-    return {split: source for split, source in sources.items() if source is not None}
+    found = {split: source for split, source in sources.items() if source is not None}
+    if data.corpus == FILES:
+        _refuse_unused(data, [path for source in found.values() for path in source.files()])
+    return found
+
+
+def _refuse_unused(data: LanguageData, files: Sequence[str]) -> None:
+    """Refuse settings of tables where every file is plain text."""
+    unused = [name for name in ("column", "rows") if getattr(data, name) != data.introduced[name]]
+    if unused and all(suffix_of(path) not in _TABLES for path in files):
+        raise DataError(f"{files[0]}: is plain text: data.{unused[0]} has no effect on it; remove it")
 
 
 def _located(
@@ -298,7 +308,7 @@ def _pieces_of(path: str, data: LanguageData) -> Iterator[Piece]:
     if suffix_of(path) not in _TABLES:
         yield from (Piece(text, index == 0) for index, text in enumerate(_read_text(path)))
         return
-    fields = TextFields(data.fields, data.labels, data.columns)
+    fields = TextFields(data.fields, data.labels, data.columns, columns_set_by=("column",))
     for index, (text,) in enumerate(read_values(path, fields, Counter())):
         yield Piece(text, begins=index == 0 or data.rows == "documents")
 

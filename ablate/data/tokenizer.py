@@ -59,8 +59,21 @@ class Tokenizer:
 
     def encode(self, sentences: list[str]) -> list[list[int]]:
         """Token ids of each sentence, without BOS and EOS."""
+        if self._is_lossless and any(_SPACE in sentence for sentence in sentences):
+            return [self._encode_exactly(sentence) for sentence in sentences]
         ids: list[list[int]] = self._processor.encode(sentences, out_type=int)
         return ids
+
+    @cached_property
+    def _is_lossless(self) -> bool:
+        # Line ends are tokens of lossless vocabularies alone.
+        return int(self._processor.piece_to_id("\n")) != UNK
+
+    def _encode_exactly(self, text: str) -> list[int]:
+        """Encode a text with U+2581, which SentencePiece takes for a space, as bytes."""
+        mark: list[int] = self._processor.piece_to_id([f"<0x{byte:02X}>" for byte in _SPACE.encode()])
+        first, *others = self._processor.encode(text.split(_SPACE), out_type=int)
+        return [*first, *(id for part in others for id in (*mark, *part))]
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """Detokenized text of each list of ids."""
@@ -234,6 +247,8 @@ def train_tokenizer(
 
 
 def _reason(message: str, vocab_size: int) -> str:
+    if "sentences_.empty()" in message:
+        return "the training split has no text that a vocabulary can be learned on"
     too_high = re.search(r"Vocabulary size too high.*?<= (\d+)", message)
     if too_high:
         return f"data.vocab_size={vocab_size} is too large for the training split: at most {too_high[1]}"

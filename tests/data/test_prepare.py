@@ -370,7 +370,12 @@ def test_an_empty_split_is_an_error(files, split):
 
 
 def test_a_training_split_of_empty_lines_is_an_error(files):
-    assert fault(files.write(train=("\n\n", "\n\n"))) == "train.en: contains no records"
+    assert fault(files.write(train=("\n\n", "\n\n"))) == "train.en: every record is left out (empty: 2)"
+
+
+def test_filters_that_leave_no_training_record_are_named(files):
+    write = files.write(train=[("kana", "kana"), ("", "kana"), ("sune", "sune")])
+    assert fault(write, drop_identical=True) == "train.en: every record is left out (identical sides: 2, empty: 1)"
 
 
 def test_an_impossible_vocabulary_size_is_an_error_and_leaves_no_files(files):

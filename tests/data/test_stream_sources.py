@@ -15,7 +15,8 @@ from pyarrow import parquet
 from pydantic import ValidationError
 
 from ablate.config.language_data import NAMED_TEXTS, resolve_language_data, share_of
-from ablate.data import toy
+from ablate.data import readers, toy
+from ablate.data.io import BLOCK, MAX_LINE_BYTES
 from ablate.data.prepare import prepare
 from ablate.data.stream_sources import resolve_streams
 from ablate.data.tokenizer import EOS, ByteTokenizer
@@ -74,6 +75,49 @@ def test_every_byte_is_kept(corpus, tmp_path, name, tokenizer):
     ids = np.asarray(prepared.split("train")["text"].ids)
     assert prepared.tokenizer.byte_lengths()[ids].sum() == len(TEXT.encode())
     assert decoded(prepared, "test") == decoded(prepared, "dev") == ["a dev text\n"]
+
+
+@pytest.mark.parametrize("tokenizer", ["bpe", "unigram"])
+@pytest.mark.parametrize("odd", ["▁", "a▁b", "▁▁ x▁", " ▁\n▁ "])
+def test_the_mark_of_sentencepiece_for_a_space_is_kept_too(corpus, tmp_path, odd, tokenizer):
+    write(tmp_path, "train.txt", [TEXT])
+    write(tmp_path, "dev.txt", [odd])
+    prepared = corpus(train="train.txt", tokenizer=tokenizer, vocab_size=284)
+    assert decoded(prepared, "dev") == [odd]
+    ids = np.asarray(prepared.split("dev")["text"].ids)
+    assert prepared.tokenizer.byte_lengths()[ids].sum() == len(odd.encode())
+
+
+@pytest.mark.parametrize("name", ["train.jsonl", "train.jsonl.gz", "train.parquet"])
+def test_a_document_may_be_longer_than_any_sentence(corpus, tmp_path, name):
+    documents = ["short", "a long one\n" * (MAX_LINE_BYTES // 4), "short again"]
+    write(tmp_path, name, documents)
+    assert decoded(corpus(train=name), "train") == documents
+
+
+def test_a_document_above_its_limit_is_refused_with_its_line(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(readers, "MAX_DOCUMENT_BYTES", 3 * BLOCK)
+    write(tmp_path, "train.jsonl", ["short", "x" * (4 * BLOCK)])
+    with pytest.raises(DataError, match=rf"train\.jsonl:2: is longer than {3 * BLOCK} bytes: divide the document"):
+        corpus(train="train.jsonl")
+
+
+def test_a_missing_column_names_the_setting(corpus, tmp_path):
+    (tmp_path / "train.jsonl").write_text('{"body": "a"}\n')
+    with pytest.raises(DataError, match=r'has no column "text"; its columns are body; set data\.column$'):
+        corpus(train="train.jsonl")
+    assert decoded(corpus(train="train.jsonl", column="body"), "train") == ["a"]
+
+
+@pytest.mark.parametrize(("name", "value"), [("column", "body"), ("rows", "pieces")])
+def test_settings_of_tables_without_a_table_are_refused(corpus, tmp_path, name, value):
+    write(tmp_path, "train.txt", [TEXT])
+    with pytest.raises(DataError, match=rf"train\.txt: is plain text: data\.{name} has no effect on it; remove it"):
+        corpus(train="train.txt", **{name: value})
+    (tmp_path / "test.jsonl").write_text('{"text": "a", "body": "b"}\n')
+    assert decoded(corpus(train="train.txt", test="test.jsonl", **{name: value}), "test") == [
+        "b" if name == "column" else "a"
+    ]
 
 
 def test_rows_are_documents_with_an_end_mark_between_or_pieces_of_one(corpus, tmp_path):
