@@ -56,13 +56,15 @@ TASKS = ("tests/tasks/test_translation.py", "tests/tasks/test_task_check.py", "t
 # The direct tests of each module, the fastest and most specific first. The first failure ends the tests of a mutant.
 TESTS: dict[str, tuple[str, ...]] = {
     "stats/bootstrap": ("tests/stats/test_bootstrap.py", "tests/metrics/test_resampling.py"),
+    "stats/comparison": ("tests/stats/test_verdict.py", "tests/stats/test_power.py", "tests/stats/test_looks.py"),
     "stats/distributions": ("tests/stats/test_distributions.py",),
     "stats/factorial": ("tests/stats/test_factorial.py",),
+    "stats/judge": ("tests/stats/test_verdict.py", "tests/stats/test_looks.py"),
     "stats/looks": ("tests/stats/test_looks.py",),
     "stats/noise": ("tests/stats/test_noise.py", "tests/stats/test_verdict.py"),
     "stats/power": ("tests/stats/test_power.py",),
     "stats/significance": ("tests/stats/test_significance.py",),
-    "stats/verdict": ("tests/stats/test_verdict.py", "tests/stats/test_power.py", "tests/stats/test_looks.py"),
+    "stats/verdict": ("tests/stats/test_verdict.py", "tests/stats/test_looks.py"),
     "store/audit": ("tests/store/test_cleaning.py", "tests/cli/test_stored.py"),
     "store/checkpoints": ("tests/store/test_checkpoints.py", "tests/training/test_checkpointing.py"),
     "store/cleaning": ("tests/store/test_cleaning.py",),
@@ -135,10 +137,10 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
      "(abs(value) >= _TINY)"): "any number as small serves in the place of a zero",
     ("stats/power", "low, high = 1, 2", "2 -> (3)"): "the search between the two finds the same number",
     ("stats/power", "draw, n = random.Random(0), seeds", "0 -> (1)"): "any seed of the draws serves",
-    ("stats/verdict", "return 1.0 if self.own is None else self.own.p(distance, self.n)", "1.0 -> (2.0)"):
+    ("stats/comparison", "return 1.0 if self.own is None else self.own.p(distance, self.n)", "1.0 -> (2.0)"):
         "a p value above every level",
-    ("stats/verdict", "p = 1.0", "1.0 -> (2.0)"): "Holm's method counts p values above 1 as 1",
-    ("stats/verdict", "return holm([*p_values, *[1.0] * (family - len(p_values))])[: len(p_values)]",
+    ("stats/comparison", "p = 1.0", "1.0 -> (2.0)"): "Holm's method counts p values above 1 as 1",
+    ("stats/judge", "return holm([*p_values, *[1.0] * (family - len(p_values))])[: len(p_values)]",
      "1.0 -> (2.0)"): "Holm's method counts p values above 1 as 1",
     ("store/filesystem", "ROUNDS = 50", "50 -> (51)"): "any number of rounds serves",
     ("store/filesystem", "in_time = taken and seconds >= TEST_TERM / 3", "3 -> (4)"):

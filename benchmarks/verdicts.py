@@ -5,7 +5,7 @@ python benchmarks/verdicts.py [--draws 20000] [--seed 1] [--only looks]
 A study is drawn as score = row + seed + noise of the run + noise of the sentences, which all seeds of a row share. The
 family-wise error is the share of studies without any true difference in which some row is worse or better; the power is
 the share in which the first row is, when it is 3 geometric mean sds of a run away from base. Whole studies are drawn
-and judged as arrays; `judge` restates `ablate.stats.verdict` for that, and tests hold the two equal.
+and judged as arrays; `judge` restates `ablate.stats.judge` for that, and tests hold the two equal.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablate.config.metrics import TRANSLATION_METRICS
+from ablate.stats.comparison import PairedScores
 from ablate.stats.distributions import critical_t, f_tail
+from ablate.stats.judge import verdicts
 from ablate.stats.noise import APART_LEVEL
 from ablate.stats.significance import LEVEL
-from ablate.stats.verdict import PairedScores, verdicts
 
 Array = NDArray[Any]
 SEEDS, ROWS = (2, 3, 5, 8), (5, 13, 20)

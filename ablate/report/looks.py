@@ -13,8 +13,9 @@ from typing import Any
 from ablate.errors import StoreError
 from ablate.formatting import plural
 from ablate.report.results import RunResult, paired_scores, read_runs
+from ablate.stats.judge import verdicts, verdicts_before, verdicts_over_looks
 from ablate.stats.looks import Look, looks_of
-from ablate.stats.verdict import Verdict, verdicts, verdicts_before, verdicts_over_looks
+from ablate.stats.verdict import Verdict
 from ablate.store import Results
 from ablate.store.files import quarantine
 from ablate.store.records import JudgedSeeds, Judgments

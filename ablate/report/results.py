@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ablate.config import cost
 from ablate.errors import StoreError
 from ablate.report.scores import Scores, mean, sample_std
-from ablate.stats.verdict import PairedScores
+from ablate.stats.comparison import PairedScores
 from ablate.store import Results, RunFolder, State, state_of
 from ablate.store.files import verify
 from ablate.store.records import Decoding, MetricsLine, Progress, Provenance, Result, Score, read_metrics

@@ -18,7 +18,7 @@ _DRAWS = 4000
 def detectable(seeds: int, rows: int, sd: float, sentences: float = 0.0, level: float = LEVEL) -> float:
     """Smallest true difference from base that a verdict finds with a probability of 80 %.
 
-    The rule of `ablate.stats.verdict` is simulated with fixed random numbers, for rows of equal noise and for Holm's
+    The rule of `ablate.stats.judge` is simulated with fixed random numbers, for rows of equal noise and for Holm's
     first step, in which the level is divided by all rows. With one row and without noise of sentences, it is the
     difference at which the paired t test has this power.
 

@@ -10,7 +10,9 @@ import pytest
 from ablate.config.metrics import PPL, TRANSLATION_METRICS
 from ablate.report import conclusion as words
 from ablate.report.conclusion import MOST_NAMED, Judged, conclusion
-from ablate.stats.verdict import PairedScores, Verdict, Word, verdicts
+from ablate.stats.comparison import PairedScores
+from ablate.stats.judge import verdicts
+from ablate.stats.verdict import Verdict, Word
 from tests.report.fakes import SMALL
 
 BLEU = TRANSLATION_METRICS[0]

@@ -9,7 +9,8 @@ from ablate.config.metrics import TRANSLATION_METRICS
 from ablate.metrics import sacrebleu
 from ablate.report.missing_scores import score_missing
 from ablate.stats.bootstrap import paired_bootstrap
-from ablate.stats.verdict import PairedScores, verdicts
+from ablate.stats.comparison import PairedScores
+from ablate.stats.judge import verdicts
 from tests.report.fakes import SMALL, Fake, study_from
 
 BLEU = next(metric for metric in TRANSLATION_METRICS if metric.name == "bleu")

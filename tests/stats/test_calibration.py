@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from ablate.config.metrics import PPL
-from ablate.stats.verdict import PairedScores, verdicts
+from ablate.stats.comparison import PairedScores
+from ablate.stats.judge import verdicts
 from benchmarks import verdicts as simulation
 
 STUDIES = 4000

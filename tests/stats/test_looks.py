@@ -5,9 +5,10 @@ import pytest
 from scipy import stats
 
 from ablate.config.metrics import TRANSLATION_METRICS
+from ablate.stats.comparison import PairedScores
+from ablate.stats.judge import verdicts, verdicts_before, verdicts_over_looks
 from ablate.stats.looks import Look, error_of_plans, looks_of
 from ablate.stats.significance import LEVEL
-from ablate.stats.verdict import PairedScores, verdicts, verdicts_before, verdicts_over_looks
 from benchmarks import verdicts as simulation
 
 BLEU = TRANSLATION_METRICS[0]

@@ -10,22 +10,12 @@ from statsmodels.stats.weightstats import ttost_paired
 
 from ablate.config.metrics import PPL, TRANSLATION_METRICS
 from ablate.config.training import MAX_SEEDS
+from ablate.stats.comparison import Comparison, Noise, PairedScores
+from ablate.stats.judge import _at_look, _holm_over_rows, _verdict, _word, verdicts
 from ablate.stats.looks import Look
 from ablate.stats.noise import Variance
 from ablate.stats.significance import LEVEL
-from ablate.stats.verdict import (
-    Noise,
-    PairedScores,
-    Verdict,
-    _at_look,
-    _Comparison,
-    _equivalence,
-    _holm_over_rows,
-    _more_seeds,
-    _verdict,
-    _word,
-    verdicts,
-)
+from ablate.stats.verdict import Verdict
 
 BLEU, TER = (next(metric for metric in TRANSLATION_METRICS if metric.name == name) for name in ("bleu", "ter"))
 
@@ -302,19 +292,19 @@ def test_a_row_that_always_scores_far_below_base_is_worse(rows):
 def compared(*differences, own_level=LEVEL, **counts):
     """A row whose variances are given: the shared one has 10 degrees of freedom, and its own 2."""
     shared, own = Noise((Variance(0.02, 10),)), Noise((Variance(0.05, 2),))
-    return _Comparison(paired(*differences, **counts), None, shared, own, own_level)
+    return Comparison(paired(*differences, **counts), None, shared, own, own_level)
 
 
 def test_equivalence_is_tested_with_the_shared_and_with_the_row_s_own_variance():
     near = compared(0.1, -0.2, 0.4)  # 0.1 in the mean
     expected = [stats.t.sf(0.2 / (value / 3) ** 0.5, df) for value, df in ((0.02, 10), (0.05, 2))]
-    assert _equivalence(near, 0.3) == pytest.approx(expected)
-    assert _equivalence(compared(-0.1, 0.2, -0.4), 0.3) == pytest.approx(expected)
+    assert near.p_equivalent(0.3) == pytest.approx(expected)
+    assert compared(-0.1, 0.2, -0.4).p_equivalent(0.3) == pytest.approx(expected)
     for margin in (near.mean, 0.05):
-        assert _equivalence(near, margin) == (1.0, 1.0)
+        assert near.p_equivalent(margin) == (1.0, 1.0)
     for counts in ({"diverged": 1}, {"base_diverged": 1}):
-        assert _equivalence(compared(0.1, -0.2, 0.4, **counts), 0.3) == (1.0, 1.0)
-    assert _equivalence(_Comparison(paired(0.1), None), 0.3) == (1.0, 1.0)
+        assert compared(0.1, -0.2, 0.4, **counts).p_equivalent(0.3) == (1.0, 1.0)
+    assert Comparison(paired(0.1), None).p_equivalent(0.3) == (1.0, 1.0)
 
 
 def test_a_p_value_that_equals_its_level_is_not_below_it():
@@ -325,7 +315,7 @@ def test_a_p_value_that_equals_its_level_is_not_below_it():
     assert [_word(BLEU, above, p, False) for p in (LEVEL, 0.999 * LEVEL)] == ["cannot tell", "worse"]
     more = [compared(-1.0, diverged=1, base_ended=2)] * 2
     assert [_word(BLEU, one, p, False) for one, p in zip(more, (LEVEL, 0.04), strict=True)] == ["cannot tell", "worse"]
-    _, p = _equivalence(compared(0.1, -0.1, 0.1), 0.5)
+    _, p = compared(0.1, -0.1, 0.1).p_equivalent(0.5)
     for own_level, adjusted, within in ((p, 0.01, False), (p * 1.001, 0.01, True), (p * 1.001, LEVEL, False)):
         near = compared(0.1, -0.1, 0.1, own_level=own_level)
         verdict = _verdict(BLEU, near, [(1.0, LEVEL), (adjusted, LEVEL)], 0.5, 1.0)
@@ -353,15 +343,15 @@ def test_a_row_that_diverges_more_often_counts_with_its_scores_or_its_divergence
 def test_a_width_that_equals_the_observed_mean_needs_no_further_seed(seeds):
     two = compared(0.0, 0.0)
     mean = two.half_width(LEVEL, seeds)
-    assert _more_seeds(compared(mean, mean), LEVEL) == seeds - 2
-    assert _more_seeds(compared(mean * 0.9999, mean * 0.9999), LEVEL) == seeds - 1
-    assert _more_seeds(compared(1e-3, 1e-3), LEVEL) is None
+    assert compared(mean, mean).more_seeds(LEVEL) == seeds - 2
+    assert compared(mean * 0.9999, mean * 0.9999).more_seeds(LEVEL) == seeds - 1
+    assert compared(1e-3, 1e-3).more_seeds(LEVEL) is None
 
 
 def test_no_more_seeds_are_named_than_a_study_can_have():
     mean = compared(0.0, 0.0).half_width(LEVEL, MAX_SEEDS)
-    assert _more_seeds(compared(mean, mean), LEVEL) == MAX_SEEDS - 2
-    assert _more_seeds(compared(mean * 0.9999, mean * 0.9999), LEVEL) is None
+    assert compared(mean, mean).more_seeds(LEVEL) == MAX_SEEDS - 2
+    assert compared(mean * 0.9999, mean * 0.9999).more_seeds(LEVEL) is None
 
 
 def test_the_width_is_the_larger_one_of_both_tests_each_at_its_level():

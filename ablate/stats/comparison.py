@@ -1,0 +1,270 @@
+"""One row compared with base: its scores, the noise of their mean difference, and the tests that follow from both."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ablate.config.metrics import Metric
+from ablate.config.training import MAX_SEEDS
+from ablate.stats.bootstrap import BootstrapTest, paired_bootstrap
+from ablate.stats.distributions import critical_t, two_sided_p
+from ablate.stats.noise import SeedNoise, Variance, seed_noise
+from ablate.stats.significance import LEVEL, fisher_p
+
+_SMALLEST_P = 1e-15  # smaller p values are not told apart
+
+
+@dataclass(frozen=True)
+class PairedScores:
+    """Scores of a row and of base in one metric, paired by seed.
+
+    differences: row - base by seed, for the seeds that both have.
+    resamples: scores of the row and of base on the resampled test sets, by seed; empty without them.
+    diverged, base_diverged: number of seeds with which the row and base diverged.
+    ended, base_ended: number of seeds with which the row and base have ended: scored or diverged.
+    pending: number of the row's seeds that have not ended.
+    same_training: whether the row evaluates base's trainings in another way; its noise is unlike that of other rows.
+    """
+
+    differences: Mapping[int, float] = field(default_factory=dict)
+    resamples: Mapping[int, tuple[Sequence[float], Sequence[float]]] = field(default_factory=dict)
+    diverged: int = 0
+    base_diverged: int = 0
+    ended: int = 0
+    base_ended: int = 0
+    pending: int = 0
+    same_training: bool = False
+
+    @property
+    def n(self) -> int:
+        """Number of seeds with a difference."""
+        return len(self.differences)
+
+    @property
+    def mean(self) -> float | None:
+        """Mean difference over these seeds; None without any."""
+        return statistics.fmean(self.differences.values()) if self.differences else None
+
+    @property
+    def is_constant_zero(self) -> bool:
+        """Whether the row has exactly base's scores, as one that differs only in a setting without effect."""
+        return not any(self.differences.values())
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Noise of a mean difference: the variance of one seed, in independent parts, and that of the test sentences."""
+
+    seeds: tuple[Variance, ...]
+    sentences: float = 0.0
+
+    def error(self, n: int) -> float:
+        """Standard error of the mean over n seeds."""
+        return math.sqrt(sum(part.value for part in self.seeds) / n + self.sentences)
+
+    def half_width(self, level: float, n: int, more: float = 1.0) -> float:
+        """Half of the interval of the mean over n seeds: the smallest mean that is significant at this level.
+
+        Its square is the sum of t^2 variance over the parts, each with its own t. Such an interval never covers the
+        mean less often than 1 - level; Satterthwaite's approximation does with one or two degrees of freedom.
+
+        Source: Banerjee, "On Confidence Interval for Two-Means Problem Based on Separate Estimates of Variances and
+        Tabulated Values of t-Table", Sankhya A (1961).
+
+        Args:
+            level: of the two-sided test.
+            n: number of seeds.
+            more: factor of the degrees of freedom, for a number of seeds that was not run.
+        """
+        squares = sum(critical_t(level, part.df * more) ** 2 * part.value / n for part in self.seeds)
+        return math.sqrt(squares + critical_t(level, math.inf) ** 2 * self.sentences)
+
+    def p(self, distance: float, n: int) -> float:
+        """Two-sided p value of a mean of this size: the level at which it is half the width of the interval."""
+        if not distance or not self.error(n):
+            return 1.0
+        if len(self.seeds) == 1 and not self.sentences:
+            return two_sided_p(distance / self.error(n), self.seeds[0].df)
+        return _level_at(lambda level: self.half_width(level, n) - abs(distance))
+
+
+def _level_at(excess: Callable[[float], float]) -> float:
+    """The level at which a function that falls with the level is zero, to 6 digits: bisection of its logarithm."""
+    low, high = math.log(_SMALLEST_P), 0.0
+    if excess(_SMALLEST_P) < 0:
+        return _SMALLEST_P
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (middle, high) if excess(math.exp(middle)) > 0 else (low, middle)
+    return math.exp(high)
+
+
+@dataclass(frozen=True)
+class SeedTest:
+    """Test of a mean difference over n seeds, with the noise of seeds and of test sentences in one variance.
+
+    std: sample standard deviation of the differences over seeds.
+    error: standard error of the mean, from the variance that the rows share or the row's own.
+    p: two-sided p value, before Holm's correction.
+    p_own: two-sided p value from the row's own seeds alone.
+    level, own_level: the levels that p and p_own must reach.
+    low, high: interval of the mean at these levels, at least 95 %: it excludes zero if both are reached. The intervals
+        of all rows do not hold simultaneously.
+    """
+
+    n: int
+    mean: float
+    std: float
+    error: float
+    p: float
+    p_own: float
+    level: float
+    own_level: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A row with the variances of its mean difference: `shared` with the other rows, and `own`."""
+
+    row: PairedScores
+    bootstrap: BootstrapTest | None
+    shared: Noise | None = None
+    own: Noise | None = None
+    own_level: float = LEVEL
+
+    @property
+    def n(self) -> int:
+        """Number of seeds with a difference."""
+        return self.row.n
+
+    @property
+    def mean(self) -> float | None:
+        """Mean difference over these seeds; None without any."""
+        return self.row.mean
+
+    def p_own(self, distance: float) -> float:
+        """P value of a difference of this size from the row's own seeds."""
+        return 1.0 if self.own is None else self.own.p(distance, self.n)
+
+    def half_width(self, level: float, n: int) -> float:
+        """Smallest difference that both tests would see with n seeds, at the spread observed with `self.n`."""
+        assert self.shared is not None
+        assert self.own is not None
+        # More seeds would give more degrees of freedom, in proportion.
+        more = (n - 1) / (self.n - 1)
+        return max(self.shared.half_width(level, n, more), self.own.half_width(self.own_level, n, more))
+
+    def p_for_holm(self, metric: Metric) -> float:
+        """P value of the row in Holm's correction.
+
+        A row that diverges more often than base gains nothing from the seeds with which it trains: it is tested for
+        being worse by its scores, and by the number of its divergences. A row compared with a base that diverges more
+        often is only tested for being better.
+        """
+        row, mean = self.row, self.mean
+        p = 1.0 if self.shared is None or mean is None else self.shared.p(mean, self.n)
+        if row.diverged == row.base_diverged:
+            return p
+        diverges_more = row.diverged > row.base_diverged
+        if mean is not None and metric.is_better(mean) == diverges_more:
+            p = 1.0
+        if not diverges_more:
+            return p
+        if mean is not None and self.p_own(mean) >= self.own_level:
+            p = 1.0
+        p_diverged = fisher_p(row.diverged, row.ended, row.base_diverged, row.base_ended) if row.base_ended else 1.0
+        return min(1.0, 2 * min(p, p_diverged))  # two tests of one row
+
+    def p_equivalent(self, margin: float) -> tuple[float, float]:
+        """P values of two one-sided tests that the difference is at least the margin: shared variance, own variance.
+
+        Source: Schuirmann, "A Comparison of the Two One-Sided Tests Procedure and the Power Approach", J.
+        Pharmacokinetics and Biopharmaceutics (1987).
+        """
+        if self.shared is None or self.mean is None or self.row.diverged or self.row.base_diverged:
+            return 1.0, 1.0
+        # The nearer of the two limits decides: the test against the other one has a smaller p value.
+        distance = margin - abs(self.mean)
+        if distance <= 0:
+            return 1.0, 1.0
+        return self.shared.p(distance, self.n) / 2, self.p_own(distance) / 2
+
+    def seed_test(self, level: float) -> SeedTest:
+        """Test the mean; `level` is that of the shared variance."""
+        assert self.shared is not None
+        assert self.mean is not None
+        half = self.half_width(level, self.n)
+        return SeedTest(
+            n=self.n,
+            mean=self.mean,
+            std=statistics.stdev(self.row.differences.values()),
+            error=self.shared.error(self.n),
+            p=self.shared.p(self.mean, self.n),
+            p_own=self.p_own(self.mean),
+            level=level,
+            own_level=self.own_level,
+            low=self.mean - half,
+            high=self.mean + half,
+        )
+
+    def more_seeds(self, level: float) -> int | None:
+        """Seeds to add until the observed mean would be significant with the observed spread.
+
+        None if a study cannot have as many.
+        """
+        assert self.mean is not None
+        size = abs(self.mean)
+        low, high = self.n, self.n + 1
+        while self.half_width(level, high) > size:
+            if high >= MAX_SEEDS:
+                return None
+            low, high = high, min(2 * high, MAX_SEEDS)
+        # The width falls with n, so that bisection finds the smallest number.
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.half_width(level, middle) > size else (low, middle)
+        return high - self.n
+
+
+def compare(rows: Sequence[PairedScores], level: float) -> list[Comparison]:
+    """Each row with its variances. The noise of rows that share base's trainings is estimated apart."""
+    bootstraps = [_bootstrap(row) for row in rows]
+    pooled = [row for row in rows if not row.same_training and not row.is_constant_zero]
+    noise = seed_noise([row.differences for row in pooled])
+    # From 1, because base is row 0 of the noise. By identity, because two rows may have equal scores.
+    places = {id(row): index for index, row in enumerate(pooled, 1)}
+    compared = []
+    for row, bootstrap in zip(rows, bootstraps, strict=True):
+        if len(row.differences) < 2 or row.is_constant_zero:
+            compared.append(Comparison(row, bootstrap))
+            continue
+        together = id(row) in places
+        of_row = noise if together else seed_noise([row.differences])
+        compared.append(_with_noise(row, bootstrap, of_row, places[id(row)] if together else 1, level))
+    return compared
+
+
+def _with_noise(
+    row: PairedScores, bootstrap: BootstrapTest | None, noise: SeedNoise, index: int, level: float
+) -> Comparison:
+    sentences = bootstrap.std**2 if bootstrap else 0.0
+    shared, own = noise.of_difference(index), noise.own_of_difference(index)
+    # No spread at all is no knowledge of the noise over seeds, whatever the test sentences say.
+    if not any(part.value for part in shared):
+        return Comparison(row, bootstrap)
+    # Rows that are unlike the others cast doubt on the pool, so each makes the second test stricter.
+    own_level = level / (1 + len(noise.apart))
+    return Comparison(row, bootstrap, Noise(shared, sentences), Noise((own,), sentences), own_level)
+
+
+def _bootstrap(row: PairedScores) -> BootstrapTest | None:
+    """Bootstrap the mean over seeds; None unless every seed with a difference has resampled scores."""
+    if not row.differences or row.resamples.keys() != row.differences.keys():
+        return None
+    assert row.mean is not None
+    return paired_bootstrap(row.mean, list(row.resamples.values()))
