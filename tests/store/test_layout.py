@@ -6,7 +6,7 @@ import pytest
 
 from ablate.errors import Damaged, UsageError
 from ablate.store import Results
-from tests.records import a_result
+from tests.records import a_failure, a_progress, a_provenance, a_result, a_run, an_execution
 
 ID = "0123456789ab"
 
@@ -67,6 +67,18 @@ def test_every_record_of_an_empty_run_is_none(results):
     assert [read() for read in (*readers, run.read_result)] == [None] * 6
 
 
+def test_every_record_of_a_run_is_read_from_its_file(results):
+    run = results.run(ID)
+    written = {
+        run.read_run: a_run(ID), run.read_execution: an_execution(), run.read_provenance: a_provenance(),
+        run.read_progress: a_progress(), run.read_failure: a_failure(), run.read_result: a_result(ID),
+    }  # fmt: skip
+    files = (run.run, run.execution, run.provenance, run.progress, run.failure, run.result)
+    for path, record in zip(files, written.values(), strict=True):
+        record.write(path)
+    assert {read: read() for read in written} == written
+
+
 def test_the_result_of_another_run_is_damage(results):
     result = a_result(ID)
     result.write(results.run(ID).result)
@@ -86,15 +98,15 @@ def test_the_folders_in_which_writers_leave_temporary_files(results):
 def test_whatever_is_no_file_or_folder_of_its_name_is_put_aside(results):
     run = results.run(ID)
     a_result(ID).write(run.result)
-    for path in (run.checkpoints, run.predictions("x").parent, run.progress, run.scores("abc")):
+    for path in (run.checkpoints, run.predictions("def"), run.progress, run.scores("abc")):
         path.mkdir(parents=True)
     run.lease.symlink_to("lease")
     run.predictions("abc").write_text("kana\n")
     run.sources.write_text("no folder")
     run.log.write_text("a line\n")
-    wrong = [run.sources, run.progress, run.lease, run.scores("abc")]
+    wrong = [run.sources, run.progress, run.lease, run.predictions("def"), run.scores("abc")]
     assert run.make_room() == wrong
-    assert [path.with_name(f"{path.name}.damaged").exists() for path in wrong] == [True, True, False, True]
+    assert [path.with_name(f"{path.name}.damaged").exists() for path in wrong] == [True, True, False, True, True]
     assert run.lease.with_name("lease.damaged").is_symlink()
     assert not any(path.exists() or path.is_symlink() for path in wrong)
     assert (run.predictions("abc").read_text(), run.log.read_text()) == ("kana\n", "a line\n")

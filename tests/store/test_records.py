@@ -5,6 +5,7 @@ import os
 import re
 
 import pytest
+from pydantic import ValidationError
 
 from ablate.config import resolve_row
 from ablate.config.identity import NOT_IDENTITY
@@ -68,6 +69,7 @@ RECORDS = {
         sha256=CheckpointHashes(weights="a" * 64, state="b" * 64),
         info=a_training_state(4, best_perplexity=None),
     ),
+    "corpus": a_manifest(),
     "scores": ScoreCache(
         of=ScoreSource(format=1, translations="c" * 64, corpus="d" * 12), metrics={"bleu": a_measurement()}
     ),
@@ -89,6 +91,43 @@ def test_unknown_keys_are_ignored(tmp_path, name):
     record, path = RECORDS[name], tmp_path / "record.json"
     write_json(path, {**record.model_dump(mode="json"), "a_field_of_the_future": {"x": [1]}})
     assert type(record).read(path) == record
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_record_cannot_be_changed(name):
+    field = next(iter(type(RECORDS[name]).model_fields))
+    with pytest.raises(ValidationError, match="frozen"):
+        setattr(RECORDS[name], field, getattr(RECORDS[name], field))
+
+
+# Fields that a file may lack, because the version that wrote it did not have them, and what they mean then.
+ABSENT = {
+    "run": {"task": "translation"},
+    "execution": {"halvings": 0, "precision": None, "deterministic": False, "parts": 1},
+    "provenance": {"ablate": None, "packages": {}, "precision": None, "processes": 1},
+    "progress": {"time": 0.0, "threads": 1, "device": "cpu", "seconds": 0.0, "memory": None, "peak_memory": None},
+    "failure": {"killed": False, "hosts": ()},
+    "done": {"checkpoints_made": 0, "chosen_step": None, "weights": None, "kept_steps": (), "decodings": {}},
+    "corpus": {"fields": None, "repaired": {}, "noticed": [], "overlap": None, "sources": {}, "sizes": {}},
+}
+
+
+@pytest.mark.parametrize("name", ABSENT)
+def test_a_field_that_an_earlier_version_did_not_write_has_its_default(tmp_path, name):
+    record, path = RECORDS[name], tmp_path / "record.json"
+    required = {field for field, info in type(record).model_fields.items() if info.is_required()}
+    write_json(path, {"format": 4, **record.model_dump(mode="json", include=required)})
+    found = type(record).read(path)
+    assert {field: getattr(found, field) for field in ABSENT[name]} == ABSENT[name]
+
+
+@pytest.mark.parametrize(
+    ("record", "field"), [(an_execution(parts=2), "parts"), (a_decoding(generated=("a",)), "generated")]
+)
+def test_a_field_that_is_left_out_at_its_default_is_written_where_it_is_set(record, field):
+    usual = type(record).model_fields[field].default
+    assert record.model_dump()[field] == getattr(record, field) != usual
+    assert field not in record.model_copy(update={field: usual}).model_dump()
 
 
 @pytest.mark.parametrize("name", RECORDS)
@@ -169,11 +208,12 @@ def test_whole_lines_of_a_metrics_log_are_read(tmp_path):
     path.write_bytes(
         b'{"step": 1, "tokens": 7, "loss": 2.5, "lr": 0.1}\n'
         b'{"step": 1, "tokens": 7, "dev_perplexity": 9.5}\n'
-        b'\xff\n[1]\n{"step": "x", "tokens": 7}\n{"step": 2, "tok'
+        b'\xff\n[1]\n{"step": "x", "tokens": 7}\n{"step": 2, "tokens": 9}\n{"step": 3, "tok'
     )
     assert read_metrics(path) == [
         MetricsLine(step=1, tokens=7, loss=2.5, lr=0.1),
         MetricsLine(step=1, tokens=7, dev_perplexity=9.5),
+        MetricsLine(step=2, tokens=9),
     ]
 
 
@@ -314,6 +354,7 @@ def test_the_encoding_state_of_an_earlier_version_is_read(tmp_path):
     write_json(tmp_path / "state.json", {"read": 7, "ends": [[4, 8], None], "sums": {"pairs": 5}, "left_out": {"a": 2}})
     state = EncodingState.read(tmp_path / "state.json")
     assert (state.done, state.ends, state.sums, state.left_out) == (7, ((4, 8), None), {"pairs": 5}, {"a": 2})
+    assert EncodingState(ends=()).done == 0
     state.write(tmp_path / "state.json")
     assert EncodingState.read(tmp_path / "state.json") == state
 
@@ -368,7 +409,11 @@ def test_a_failed_run_is_tried_once_on_one_other_host_and_a_killed_one_anywhere(
 def test_an_origin_is_written_with_the_fields_that_were_set(tmp_path):
     origin = Origin(files=("a", "b")).updated(max_bytes=5)
     assert origin.model_dump() == {"files": ["a", "b"], "max_bytes": 5}
-    assert Origin(**{"test set": "wmt14"}).model_dump() == {"test set": "wmt14"}
+    assert (
+        Origin(**{"test set": "wmt14"}).model_dump() == Origin(test_set="wmt14").model_dump() == {"test set": "wmt14"}
+    )
+    with pytest.raises(ValidationError, match="frozen"):
+        origin.max_bytes = 6
 
 
 def test_the_perplexity_at_a_step_is_that_of_its_line(tmp_path):
@@ -392,5 +437,7 @@ def test_a_record_is_on_the_disk_before_writing_ends_unless_it_can_be_made_again
     monkeypatch.setattr(os, "fsync", lambda file: (synced.append(file), fsync(file)))
     a_failure().write(tmp_path / "failure.json", durable=False)
     assert synced == []
-    a_failure().write(tmp_path / "failure.json")
-    assert synced
+    for record in (a_failure(), a_manifest()):
+        synced.clear()
+        record.write(tmp_path / "record.json")
+        assert synced
