@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 Outcome = Literal["killed", "timeout", "survived"]
 WAITING = 60  # times the limit of processor time: the wait for tests that hang without using it
+ALL_TESTS = 10  # times the limit for one test: the limit for all tests of a file together
 LOADED = ("torch", "numpy", "pandas", "pydantic", "sacrebleu", "sentencepiece", "pyarrow", "matplotlib", "pytest",
           "scipy.stats", "scipy.special", "statsmodels.stats.multitest", "rich.console", "typer",
           "yaml", "jinja2")  # fmt: skip
@@ -155,6 +156,16 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("store/status", "end = file.seek(0, os.SEEK_END)", "0 -> (1)"): "nothing is read behind the end",
     ("store/status", "if start == 0 or len(lines) >= count or size >= _MOST_BYTES:", "0 -> (1)"):
         "a log that is read whole is read again, with the same lines",
+    ("store/status", "_BLOCK_BYTES, _MOST_BYTES = 1 << 14, 1 << 24  # of a log, which is read from its end",
+     "1 -> (2)"): "blocks of any size serve",
+    ("store/status", "_BLOCK_BYTES, _MOST_BYTES = 1 << 14, 1 << 24  # of a log, which is read from its end",
+     "14 -> (15)"): "blocks of any size serve",
+    ("store/status", "_BLOCK_BYTES, _MOST_BYTES = 1 << 14, 1 << 24  # of a log, which is read from its end",
+     "24 -> (25)"): "blocks of any size serve",
+    ("store/status", "if start == 0 or len(lines) >= count or size >= _MOST_BYTES:",
+     "len(lines) >= count -> (len(lines) > count)"): "a larger block has the same last lines",
+    ("store/status", "if start == 0 or len(lines) >= count or size >= _MOST_BYTES:",
+     "size >= _MOST_BYTES -> (size > _MOST_BYTES)"): "any limit serves",
     ("store/filesystem", "write_bytes(ours, _beat(0))", "0 -> (1)"): "larger numbers follow",
     ("store/filesystem", "write_bytes(ours, _beat(number), durable=False)", "False -> (True)"):
         "a file that survives a loss of power serves as well",
@@ -374,7 +385,7 @@ class Copy:
     def outcome(self, mutant: Mutant) -> Outcome:
         """Run the direct tests of the mutant's file in an interpreter that loads the file with the bug."""
         with self.planted(mutant):
-            return in_fork(lambda: self.run_pytest(mutant.tests, ("-x",)), WAITING * self.timeout)
+            return in_fork(lambda: self.run_pytest(mutant.tests, ("-x",)), ALL_TESTS * self.timeout)
 
     def run_pytest(self, tests: Sequence[str], options: Sequence[str] = (), *plugins: object) -> int:
         """Run tests in this process, which must be a fork; returns the exit code of pytest."""

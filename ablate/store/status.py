@@ -112,7 +112,7 @@ def last_lines(log: Path, count: int) -> list[str]:
             end = file.seek(0, os.SEEK_END)
             while True:
                 start = file.seek(max(0, end - size))
-                content = file.read(end - start)
+                content = file.read()
                 # The block may begin inside of a line. A bar of progress may have written very long ones.
                 content = content if start == 0 else (content.partition(b"\n")[2] or content)
                 lines = [line for line in content.decode("utf-8", "replace").splitlines() if line.strip()]
