@@ -15,7 +15,10 @@ from ablate.config.plugins import without_digest
 from ablate.config.variants import BERT, GENERATOR, GPT2, LLAMA, MARIAN, TRANSLATOR, exportable
 from ablate.errors import listed
 from ablate.export import ctranslate
-from ablate.export.huggingface import write_bert, write_gpt2, write_llama, write_llama_language_model, write_marian
+from ablate.export.bert import write_bert
+from ablate.export.gpt2 import write_gpt2
+from ablate.export.llama import write_llama, write_llama_language_model
+from ablate.export.marian import write_marian
 from ablate.export.trained_model import TrainedModel
 from ablate.formatting import setting_text
 from ablate.tasks import LanguageModel, MaskedLanguageModel, Translation

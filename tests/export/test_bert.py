@@ -7,7 +7,7 @@ from ablate.config import cost, resolve_row
 from ablate.data.tokenizer import MASK, ByteTokenizer
 from ablate.decoding.fill import encode_masked, fill_masks
 from ablate.errors import listed
-from ablate.export.huggingface import bert_configuration, write_bert
+from ablate.export.bert import bert_configuration, write_bert
 from ablate.export.targets import target_of
 from ablate.export.trained_model import TrainedModel
 from ablate.model import build

@@ -7,12 +7,8 @@ from ablate.config import cost, resolve_row
 from ablate.data.tokenizer import BOS, EOS, ByteTokenizer
 from ablate.decoding.generate import generate_ids
 from ablate.errors import listed
-from ablate.export.huggingface import (
-    gpt2_configuration,
-    llama_configuration,
-    write_gpt2,
-    write_llama_language_model,
-)
+from ablate.export.gpt2 import gpt2_configuration, write_gpt2
+from ablate.export.llama import llama_configuration, write_llama_language_model
 from ablate.export.targets import target_of
 from ablate.export.trained_model import TrainedModel
 from ablate.model import build

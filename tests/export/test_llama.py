@@ -5,7 +5,7 @@ import torch
 
 from ablate.data.batches import pad
 from ablate.data.tokenizer import BOS, EOS, PAD
-from ablate.export.huggingface import write_llama
+from ablate.export.llama import write_llama
 from tests.export.small import LLAMA, different, ours, random_model, until_end
 
 transformers = pytest.importorskip("transformers")

@@ -5,7 +5,7 @@ import torch
 
 from ablate.data.batches import pad
 from ablate.data.tokenizer import BOS, EOS, PAD
-from ablate.export.huggingface import write_marian
+from ablate.export.marian import write_marian
 from ablate.model.norms import EPS
 from tests.export.small import different, greedy_differences, ours, random_model, until_end
 
