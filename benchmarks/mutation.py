@@ -167,6 +167,13 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("store/status", "if start == 0 or len(lines) >= count or size >= _MOST_BYTES:",
      "size >= _MOST_BYTES -> (size > _MOST_BYTES)"): "any limit serves",
     ("store/filesystem", "write_bytes(ours, _beat(0))", "0 -> (1)"): "larger numbers follow",
+    ("store/lease", "_POLL_SECONDS = 0.2", "0.2 -> (1.2)"): "any short time serves",
+    ("store/lease", "_EXCHANGE_SECONDS = 0.05  # a contender that inspects a lease may move the file aside for this "
+     "long", "0.05 -> (1.05)"): "any short time serves",
+    ("store/machine", 'return max(1, min([allowed, *_cpu_quotas(), *_limits_in("SLURM_CPUS_ON_NODE", '
+     'CPUS_VARIABLE)]))', "_limits_in(\"SLURM_CPUS_ON_NODE\", CPUS_VARIABLE) -> (_limits_in(CPUS_VARIABLE, "
+     "'SLURM_CPUS_ON_NODE'))"): "the least of the limits does not depend on their order",
+    ("store/status", "size *= 4", "4 -> (5)"): "blocks of any size serve",
     ("store/filesystem", "write_bytes(ours, _beat(number), durable=False)", "False -> (True)"):
         "a file that survives a loss of power serves as well",
     ("store/records", 'done: int = Field(0, validation_alias=AliasChoices("done", "read"))  # earlier versions wrote '

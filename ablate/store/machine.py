@@ -149,9 +149,9 @@ def _cgroup_files(unified: str, controller: str = "", legacy: str = "") -> list[
     files: list[Path] = []
     for line in lines:
         number, controllers, group = line.split(":", 2)
-        if number == "0" and not controllers:
+        if number == "0":
             root, name = CGROUPS, unified
-        elif controller and controller in controllers.split(","):
+        elif controller in controllers.split(","):
             root, name = CGROUPS / controllers, legacy
         else:
             continue

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -79,6 +80,20 @@ def test_a_free_lease_is_taken_and_given_back(contender, tmp_path):
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(LeaseLost):
         contender.check()
+
+
+def test_a_lease_is_of_the_process_and_not_of_a_thread(contender):
+    taker = threading.Thread(target=contender.try_to_take)
+    taker.start()
+    taker.join()
+    contender.check()
+
+
+def test_a_try_does_not_wait(contender, holder, monkeypatch):
+    waits = []
+    monkeypatch.setattr(time, "sleep", waits.append)
+    assert not contender.try_to_take()
+    assert waits == []
 
 
 def test_one_that_is_held_is_not_taken_while_its_holder_lives(contender, holder):

@@ -49,6 +49,16 @@ def test_cores_are_those_that_this_process_may_use():
     assert cores() == len(allowed)
 
 
+@pytest.mark.parametrize(("count", "expected"), [(3, 3), (None, 1)])
+def test_without_an_affinity_all_cores_count(monkeypatch, count, expected):
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: count)
+    monkeypatch.setattr(module, "PROCESS_CGROUPS", Path("missing"))
+    for name in ("SLURM_CPUS_ON_NODE", "ABLATE_CPUS"):
+        monkeypatch.delenv(name, raising=False)
+    assert cores() == expected
+
+
 @pytest.mark.parametrize(
     ("files", "visible", "count"),
     [
@@ -120,6 +130,13 @@ LEGACY = ["4:memory:/docker/abc", "2:cpu,cpuacct:/docker/abc", "0::/"]
                   "cpu,cpuacct/docker/abc/cpu.cfs_period_us": "100000\n",
                   "cpu,cpuacct/cpu.cfs_quota_us": "150000\n", "cpu,cpuacct/cpu.cfs_period_us": "100000\n"},
          {}, (2, 2, 5)),
+        # A group whose files cannot be read, or do not say, hides neither limits above it nor the machine's count.
+        (["0::/a"], {"a/memory.max/folder": "", "memory.max": "4294967296", "a/memory.events": "oom 1\n",
+                     "memory.events": "oom_kill 99\n"}, {}, (64, 4, 70)),
+        (["2:cpu:/a"], {"cpu/a/cpu.cfs_quota_us": "", "cpu/a/cpu.cfs_period_us": "100000",
+                        "cpu/cpu.cfs_quota_us": "300000", "cpu/cpu.cfs_period_us": "100000"}, {}, (3, 512, 70)),
+        # A file counts in the hierarchy of its own controller only.
+        (["2:cpu:/a"], {"cpu/a/memory.limit_in_bytes": "2147483648\n"}, {}, (64, 512, 70)),
         (["0::/a:b"], {"a:b/memory.max": "2147483648\n"}, {}, (64, 2, 70)),  # a colon in the name of a group
         ([], {}, {"SLURM_CPUS_ON_NODE": "6", "SLURM_MEM_PER_NODE": "3072"}, (6, 3, 70)),
         ([], {}, {"SLURM_CPUS_ON_NODE": "6", "SLURM_MEM_PER_CPU": "1024"}, (6, 6, 70)),
