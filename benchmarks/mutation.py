@@ -170,6 +170,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("store/lease", "_POLL_SECONDS = 0.2", "0.2 -> (1.2)"): "any short time serves",
     ("store/lease", "_EXCHANGE_SECONDS = 0.05  # a contender that inspects a lease may move the file aside for this "
      "long", "0.05 -> (1.05)"): "any short time serves",
+    ("store/lease", "elif now - self._empty[1] >= self.term:", "now - self._empty[1] >= self.term -> (now - "
+     "self._empty[1] > self.term)"): "a clock does not stand at the limit exactly",
     ("store/machine", 'return max(1, min([allowed, *_cpu_quotas(), *_limits_in("SLURM_CPUS_ON_NODE", '
      'CPUS_VARIABLE)]))', "_limits_in(\"SLURM_CPUS_ON_NODE\", CPUS_VARIABLE) -> (_limits_in(CPUS_VARIABLE, "
      "'SLURM_CPUS_ON_NODE'))"): "the least of the limits does not depend on their order",

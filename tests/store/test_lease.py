@@ -133,9 +133,23 @@ def test_a_check_of_a_lease_that_is_held_does_not_wait_and_a_noticed_loss_is_fin
         contender.check()
 
 
+def test_the_heartbeat_notices_a_loss(contender, tmp_path):
+    assert contender.try_to_take()
+    assert not contender.is_lost
+    (tmp_path / "lease").unlink()
+    other = Lease(tmp_path / "lease")
+    assert other.try_to_take()
+    end = time.monotonic() + 60
+    while not contender.is_lost and time.monotonic() < end:
+        time.sleep(0.02)
+    assert contender.is_lost
+    other.check()
+
+
 @pytest.mark.parametrize("left", [b"", b"filelo", b"\0" * 80])
-def test_a_lease_damaged_by_a_power_cut_is_taken_over_in_the_end(contender, tmp_path, left):
+def test_a_lease_damaged_by_a_power_cut_is_taken_over_after_the_term(contender, tmp_path, left):
     (tmp_path / "lease").write_bytes(left)
+    assert taken_after(contender, TERM / 2) is None
     assert taken_after(contender, 60) is not None
 
 
