@@ -133,6 +133,13 @@ def test_a_check_of_a_lease_that_is_held_does_not_wait_and_a_noticed_loss_is_fin
         contender.check()
 
 
+def test_a_lease_whose_file_is_gone_is_lost(contender, tmp_path):
+    assert contender.try_to_take()
+    (tmp_path / "lease").unlink()
+    with pytest.raises(LeaseLost):
+        contender.check()
+
+
 def test_the_heartbeat_notices_a_loss(contender, tmp_path):
     assert contender.try_to_take()
     assert not contender.is_lost
