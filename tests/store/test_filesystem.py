@@ -4,6 +4,7 @@ import json
 import os
 import queue
 import re
+import shutil
 import socket
 import threading
 from unittest.mock import Mock
@@ -34,6 +35,15 @@ def test_what_a_killed_check_has_left_is_no_obstacle(tmp_path, monkeypatch):
     checks = check_filesystem(tmp_path)
     assert next(checks).passed
     checks.close()
+
+
+def test_files_that_someone_has_removed_in_the_meantime_are_no_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_one_winner", lambda name, folder, attempt: Check(name, True, ""))
+    checks = check_filesystem(tmp_path)
+    next(checks)
+    shutil.rmtree(tmp_path / ".ablate-filesystem")
+    checks.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 class Clock:
