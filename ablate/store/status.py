@@ -109,7 +109,7 @@ def last_lines(log: Path, count: int) -> list[str]:
     size, lines = _BLOCK_BYTES, list[str]()
     try:
         with log.open("rb") as file:
-            end = file.seek(0, os.SEEK_END)
+            end = os.fstat(file.fileno()).st_size
             while True:
                 start = file.seek(max(0, end - size))
                 content = file.read()
