@@ -145,6 +145,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
      "1.0 -> (2.0)"): "Holm's method counts p values above 1 as 1",
     ("store/filesystem", "MEET_SECONDS = 10.0  # in which the same command on another host takes part",
      "10.0 -> (11.0)"): "any such time serves",
+    ("store/filesystem", 'while len(list(folder.glob("ready-*"))) < CONTENDERS and time.monotonic() < end:',
+     "time.monotonic() < end -> (time.monotonic() <= end)"): "a clock does not stand at the limit exactly",
     ("store/filesystem", "break", "break -> continue"): "a folder with another one in it is not removed either",
     ("store/filesystem", "ROUNDS = 50", "50 -> (51)"): "any number of rounds serves",
     ("store/filesystem", "in_time = taken and seconds >= TEST_TERM / 3", "3 -> (4)"):

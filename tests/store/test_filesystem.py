@@ -13,6 +13,7 @@ import pytest
 
 from ablate.store import filesystem as module
 from ablate.store.filesystem import ROUNDS, Check, _contend, _create, _listen, _other_hosts, check_filesystem
+from ablate.store.lease import Lease
 
 
 def test_a_local_folder_passes_and_is_left_empty(tmp_path):
@@ -195,6 +196,28 @@ def test_a_mixture_a_part_and_nothing_are_counted_in_reads_of_a_replaced_file(
 
     monkeypatch.setattr(module, "_SPAWN", Mock(Process=Writer))
     assert module._replacing(tmp_path / "replaced") == expected
+
+
+def test_the_writer_gives_the_file_each_content_once_and_then_says_that_it_is_done(tmp_path, monkeypatch):
+    written = []
+    monkeypatch.setattr(module, "write_bytes", lambda path, content: written.append((path, content)))
+    module._replace_often(tmp_path / "replaced", tmp_path / "done")
+    assert written == [(tmp_path / "replaced", bytes([number]) * 65_536) for number in range(1, 51)]
+    assert (tmp_path / "done").exists()
+
+
+def test_the_holder_of_a_lease_has_the_name_of_another_host_and_reports_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(socket, "gethostname", socket.gethostname)  # restores it: the holder has a process of its own
+    reports, seen = Mock(), []
+
+    def sleep(seconds):
+        seen.append((seconds, (tmp_path / "lease").read_text(), Lease(tmp_path / "lease", 3.0).try_to_take()))
+
+    monkeypatch.setattr(module.time, "sleep", sleep)
+    module._hold(tmp_path / "lease", reports)
+    ((seconds, content, taken),) = seen
+    assert (seconds, "another-host" in content, taken) == (600, True, False)
+    reports.put.assert_called_once_with(True)
 
 
 @pytest.mark.parametrize(
