@@ -143,6 +143,10 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("stats/comparison", "p = 1.0", "1.0 -> (2.0)"): "Holm's method counts p values above 1 as 1",
     ("stats/judge", "return holm([*p_values, *[1.0] * (family - len(p_values))])[: len(p_values)]",
      "1.0 -> (2.0)"): "Holm's method counts p values above 1 as 1",
+    ("store/files", "_BLOCK = 1 << 20", "1 -> (2)"): "blocks of any size serve",
+    ("store/files", "_BLOCK = 1 << 20", "20 -> (21)"): "blocks of any size serve",
+    ("store/jobs", "REPORT_SECONDS = 10.0  # between two reports of a pilot", "10.0 -> (11.0)"):
+        "any time below the heartbeat serves",
     ("store/filesystem", "MEET_SECONDS = 10.0  # in which the same command on another host takes part",
      "10.0 -> (11.0)"): "any such time serves",
     ("store/filesystem", 'while len(list(folder.glob("ready-*"))) < CONTENDERS and time.monotonic() < end:',

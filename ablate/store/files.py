@@ -51,7 +51,7 @@ def write_bytes(path: Path, content: bytes, durable: bool = True, once: bool = F
     try:
         # Unbuffered, so that fsync covers every byte.
         with temporary.open("xb", buffering=0) as file:
-            write_all(file.fileno(), content)
+            _write_all(file.fileno(), content)
             if durable:
                 os.fsync(file.fileno())
             inode = os.fstat(file.fileno()).st_ino
@@ -69,16 +69,11 @@ def write_bytes(path: Path, content: bytes, durable: bool = True, once: bool = F
         sync_folder(path.parent)
 
 
-def write_all(file: int, content: bytes) -> int:
-    """Write all bytes to a descriptor; returns their number.
-
-    Raises:
-        OSError: the disk refused; some bytes may have been written.
-    """
+def _write_all(file: int, content: bytes) -> None:
+    """Write all bytes to a descriptor: the system may take a part of them at a time."""
     left = memoryview(content)
     while left:
         left = left[os.write(file, left) :]
-    return len(content)
 
 
 def _rename(temporary: Path, path: Path, inode: int) -> None:

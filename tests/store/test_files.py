@@ -47,8 +47,8 @@ class Failing:
 
 
 def test_a_written_file_is_read_back(tmp_path):
-    write_bytes(tmp_path / "a" / "b", b"\0\xff")
-    assert (tmp_path / "a" / "b").read_bytes() == b"\0\xff"
+    write_bytes(tmp_path / "a" / "b" / "c", b"\0\xff")
+    assert (tmp_path / "a" / "b" / "c").read_bytes() == b"\0\xff"
     write_json(tmp_path / "c.json", {"x": [1, None, 0.1], "y": "½"})
     assert read_json(tmp_path / "c.json") == {"x": [1, None, 0.1], "y": "½"}
 
@@ -114,8 +114,12 @@ def test_the_content_is_on_the_disk_before_it_takes_its_name_and_the_name_after(
     write_bytes(tmp_path / "file", b"new")
     assert done == ["content", "rename", "folder"]
     done.clear()
-    write_bytes(tmp_path / "file", b"newer", durable=False)
-    assert done == ["rename"]
+    write_json(tmp_path / "file", {"x": 1})
+    assert done == ["content", "rename", "folder"]
+    for write, content in ((write_bytes, b"newer"), (write_json, {"x": 2})):
+        done.clear()
+        write(tmp_path / "file", content, durable=False)
+        assert done == ["rename"]
 
 
 @pytest.mark.parametrize(("at", "expected"), [("fsync", "old"), ("replace", "old"), ("sync_folder", "new")])
