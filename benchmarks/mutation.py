@@ -183,6 +183,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("store/machine", 'return max(1, min([allowed, *_cpu_quotas(), *_limits_in("SLURM_CPUS_ON_NODE", '
      'CPUS_VARIABLE)]))', "_limits_in(\"SLURM_CPUS_ON_NODE\", CPUS_VARIABLE) -> (_limits_in(CPUS_VARIABLE, "
      "'SLURM_CPUS_ON_NODE'))"): "the least of the limits does not depend on their order",
+    ("store/score_cache", "ScoreCache(of=of, metrics=metrics).write(folder.scores(id), durable=False)",
+     "False -> (True)"): "a cache that survives a loss of power serves as well",
     ("store/status", "size *= 4", "4 -> (5)"): "blocks of any size serve",
     ("store/filesystem", "write_bytes(ours, _beat(number), durable=False)", "False -> (True)"):
         "a file that survives a loss of power serves as well",

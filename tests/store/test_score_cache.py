@@ -8,6 +8,7 @@ import pytest
 
 from ablate.errors import Damaged
 from ablate.store import RunFolder
+from ablate.store.records import ScoreSource
 from ablate.store.score_cache import (
     damage_of_predictions,
     is_archived,
@@ -78,6 +79,14 @@ def test_scores_are_those_of_the_predictions_and_the_corpus(run):
         assert read_scores(run, ID, DECODING.model_copy(update=other)) == {}
     run.scores(ID).write_text("{")
     assert read_scores(run, ID, DECODING) == {}
+
+
+@pytest.mark.parametrize(("format", "counts"), [(1, False), (2, True), (3, False)])
+def test_scores_count_if_they_are_of_this_format(run, format, counts):
+    """Published archives have format 2."""
+    of = ScoreSource(format=format, translations=DECODING.sha256, corpus=DECODING.corpus)
+    write_scores(run, ID, of, {"bleu": a_measurement()})
+    assert bool(read_scores(run, ID, DECODING)) is counts
 
 
 def test_an_archived_run_has_scores_and_neither_predictions_nor_checkpoints(run):
