@@ -151,6 +151,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
      "10.0 -> (11.0)"): "any such time serves",
     ("store/filesystem", 'while len(list(folder.glob("ready-*"))) < CONTENDERS and time.monotonic() < end:',
      "time.monotonic() < end -> (time.monotonic() <= end)"): "a clock does not stand at the limit exactly",
+    ("store/filesystem", "reports.get(timeout=60)", "60 -> (61)"): "any time in which a process starts serves",
     ("store/filesystem", "break", "break -> continue"): "a folder with another one in it is not removed either",
     ("store/filesystem", "ROUNDS = 50", "50 -> (51)"): "any number of rounds serves",
     ("store/filesystem", "in_time = taken and seconds >= TEST_TERM / 3", "3 -> (4)"):
