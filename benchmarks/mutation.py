@@ -143,6 +143,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("stats/comparison", "p = 1.0", "1.0 -> (2.0)"): "Holm's method counts p values above 1 as 1",
     ("stats/judge", "return holm([*p_values, *[1.0] * (family - len(p_values))])[: len(p_values)]",
      "1.0 -> (2.0)"): "Holm's method counts p values above 1 as 1",
+    ("store/cleaning", "lease.release()", "lease.release() -> pass"): "a lease that nothing refers to releases itself",
     ("store/files", "_BLOCK = 1 << 20", "1 -> (2)"): "blocks of any size serve",
     ("store/files", "_BLOCK = 1 << 20", "20 -> (21)"): "blocks of any size serve",
     ("store/jobs", "REPORT_SECONDS = 10.0  # between two reports of a pilot", "10.0 -> (11.0)"):

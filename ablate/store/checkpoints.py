@@ -167,12 +167,12 @@ def prune(folder: Path, keep_weights: set[int], finished: bool = False) -> None:
     resumable = set() if finished else set(sorted(resumable)[-RESUMABLE:])
     for checkpoint in found:
         if checkpoint.step not in resumable:
-            checkpoint.state.unlink(missing_ok=True)
+            remove(checkpoint.state)
             if checkpoint.step not in keep_weights:
                 # The manifest first: after a kill in between, weights without a manifest do not count, while a manifest
                 # without weights would look like damage.
-                checkpoint.manifest.unlink()
-                checkpoint.weights.unlink(missing_ok=True)
+                remove(checkpoint.manifest)
+                remove(checkpoint.weights)
     # While a run trains, a file without a manifest may be a checkpoint that is being written.
     if finished:
         _remove_orphans(folder)

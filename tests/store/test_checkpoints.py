@@ -330,6 +330,21 @@ def test_the_lease_is_checked_before_anything_is_removed_or_written(folder, call
     assert made == before[: calls + 1]
 
 
+def test_an_unreadable_checkpoint_is_told_and_the_one_before_it_is_used(folder, monkeypatch):
+    save(folder, 1, 2)
+    read = checkpoints._read
+
+    def refuse_the_second(path):
+        if path.name == "000000002.json":
+            raise StoreError(f"{path.name}: cannot be read")
+        return read(path)
+
+    monkeypatch.setattr(checkpoints, "_read", refuse_the_second)
+    checkpoint, skipped = checkpoints.newest(folder)
+    assert (checkpoint.step, skipped) == (1, ["000000002.json: cannot be read; the checkpoint before it is used"])
+    assert (folder / "000000002.json").exists()  # it may be good, unlike a damaged one
+
+
 def test_of_several_unreadable_checkpoints_the_newest_is_named(folder, monkeypatch):
     save(folder, 1, 2)
 

@@ -111,12 +111,30 @@ def test_the_checkpoints_of_an_unfinished_run_stay(run, weights):
 def test_the_weights_of_a_finished_run_are_removed_only_on_request(run):
     finish(run)
     assert removable_files(run, weights=False).paths == ()
-    assert remove(removable_files(run, weights=True), weights=True) > 100
+    found = removable_files(run, weights=True)
+    # The manifest goes first: without its weights it would look like damage.
+    assert [path.name for path in found.paths] == ["000000008.json", "000000008.weights.safetensors"]
+    assert remove(found, weights=True) > 100
     assert not list(run.checkpoints.iterdir())
     assert run.read_result().outcome == "done"
     result = Audit()
     audit(run, result)
     assert result.faults == []
+
+
+@pytest.mark.parametrize(("outcome", "steps"), [("done", {"000000004", "000000008"}), ("diverged", set())])
+def test_a_result_that_names_no_weights_has_all_or_none(run, outcome, steps):
+    """As of early versions, and of a run that diverged."""
+    a_result(outcome=outcome).write(run.result)
+    assert {path.name.partition(".")[0] for path in removable_files(run, weights=True).weights} == steps
+    left = {path.name for path in removable_files(run, weights=False).leftovers}
+    assert {"000000004.state.safetensors", "000000008.state.safetensors"} <= left
+    assert ("000000008.weights.safetensors" in left) == (outcome == "diverged")
+
+
+def test_a_file_that_disappears_has_no_size(tmp_path):
+    (tmp_path / "there").write_bytes(b"12345")
+    assert size_of([tmp_path / "gone", tmp_path / "there"]) == 5
 
 
 def test_weights_stay_if_the_result_is_damaged_because_it_is_made_again_from_them(run):

@@ -6,7 +6,8 @@ from dataclasses import asdict
 
 from ablate.config import resolve_data
 from ablate.config.cost import Lengths
-from ablate.store.corpora import known_corpus, known_lengths, lengths_in, remember, remembered
+from ablate.store.corpora import known_corpus, known_lengths, lengths_in, overlap_in, remember, remembered
+from ablate.store.records import Overlap
 from tests.records import a_manifest
 
 LENGTHS = Lengths(2, 30, 34, 36, 500, 520, 600)
@@ -30,6 +31,15 @@ def test_lengths_are_those_of_the_corpus_prepared_last_from_the_same_settings(tm
     remember(DATA, tmp_path, prepared(tmp_path, "ba9876543210", later))
     assert known_lengths(DATA, tmp_path) == later
     assert lengths_in(tmp_path / "0123456789ab") == LENGTHS
+
+
+def test_the_overlap_is_a_share_of_the_test_split_where_it_was_counted(tmp_path):
+    overlap = Overlap(fields={"source": 3, "target": 2}, records=1)
+    for id, counted in (("0123456789ab", overlap), ("ba9876543210", None)):
+        a_manifest(pairs={"train": 9, "dev": 2, "test": 4}, overlap=counted).write(tmp_path / id / "corpus.json")
+    assert overlap_in(tmp_path / "0123456789ab") == {"source": 0.75, "target": 0.5, "whole records": 0.25}
+    assert overlap_in(tmp_path / "ba9876543210") is None
+    assert overlap_in(tmp_path / "absent") is None
 
 
 def test_the_folder_of_the_files_is_not_part_of_the_settings(tmp_path):
