@@ -155,6 +155,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("store/filesystem", "reports.get(timeout=60)", "60 -> (61)"): "any time in which a process starts serves",
     ("store/filesystem", "break", "break -> continue"): "a folder with another one in it is not removed either",
     ("store/filesystem", "ROUNDS = 50", "50 -> (51)"): "any number of rounds serves",
+    ("store/filesystem", "in_time = taken and seconds >= TEST_TERM / 3",
+     "seconds >= TEST_TERM / 3 -> (seconds > TEST_TERM / 3)"): "a clock does not stand at the limit exactly",
     ("store/filesystem", "in_time = taken and seconds >= TEST_TERM / 3", "3 -> (4)"):
         "a lease that is not waited for is taken at once, so any part of the term serves",
     ("store/filesystem", "while not taken and time.monotonic() - began < 2 * TEST_TERM:",

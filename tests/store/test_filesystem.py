@@ -132,8 +132,8 @@ def test_a_lease_that_its_holder_cannot_take_fails(tmp_path, monkeypatch):
 )  # fmt: skip
 def test_a_lease_is_judged_by_when_it_can_be_taken(tmp_path, monkeypatch, free_from, expected):
     """The holder lives for 6 s by the clock, two terms, and is then silent."""
-    clock, lease, spawn = Clock(monkeypatch), Mock(), Mock()
-    lease.return_value.try_to_take.side_effect = lambda: clock.now > free_from
+    clock, lease, spawn = Clock(monkeypatch, now=1000.0), Mock(), Mock()
+    lease.return_value.try_to_take.side_effect = lambda: clock.now - 1000.0 > free_from
     monkeypatch.setattr(module, "Lease", lease)
     monkeypatch.setattr(module, "_SPAWN", spawn)
     checks = list(module._leases(tmp_path))
