@@ -155,6 +155,10 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("store/filesystem", "reports.get(timeout=60)", "60 -> (61)"): "any time in which a process starts serves",
     ("store/filesystem", "break", "break -> continue"): "a folder with another one in it is not removed either",
     ("store/filesystem", "ROUNDS = 50", "50 -> (51)"): "any number of rounds serves",
+    ("store/filesystem", "end, number = time.monotonic() + seconds, 0", "0 -> (1)"): "larger numbers follow",
+    ("store/filesystem", "number += 1", "1 -> (2)"): "larger numbers follow",
+    ("store/filesystem", "while time.monotonic() < end:", "time.monotonic() < end -> (time.monotonic() <= end)"):
+        "a clock does not stand at the limit exactly",
     ("store/filesystem", "in_time = taken and seconds >= TEST_TERM / 3",
      "seconds >= TEST_TERM / 3 -> (seconds > TEST_TERM / 3)"): "a clock does not stand at the limit exactly",
     ("store/filesystem", "in_time = taken and seconds >= TEST_TERM / 3", "3 -> (4)"):

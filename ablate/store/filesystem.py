@@ -186,7 +186,7 @@ def _hold(path: Path, reports: Any) -> None:
     socket.gethostname = lambda: "another-host"
     lease = Lease(path, TEST_TERM)
     assert lease.try_to_take()
-    reports.put(True)
+    reports.put("held")
     time.sleep(600)
 
 

@@ -217,7 +217,7 @@ def test_the_holder_of_a_lease_has_the_name_of_another_host_and_reports_once(tmp
     module._hold(tmp_path / "lease", reports)
     ((seconds, content, taken),) = seen
     assert (seconds, "another-host" in content, taken) == (600, True, False)
-    reports.put.assert_called_once_with(True)
+    reports.put.assert_called_once_with("held")
 
 
 @pytest.mark.parametrize(
@@ -262,6 +262,21 @@ def test_a_host_whose_files_are_seen_too_late_or_before_their_time_fails(tmp_pat
     _, *hosts = _other_hosts(tmp_path / "hosts", 0.0)
     detail = "its files are seen {:.1f} s after its clock's time"
     assert hosts == [Check(f"host {name}", name in "ac", detail.format(delays[name])) for name in "abcd"]
+
+
+def test_a_host_renews_its_file_with_growing_numbers(tmp_path, monkeypatch):
+    clock, written = Clock(monkeypatch, now=50.0), []
+    monkeypatch.setattr(module, "write_bytes", lambda path, content, durable: written.append((path, content)))
+    assert _listen(tmp_path, tmp_path / "here-1", 1.0) == {}
+    assert clock.now == pytest.approx(51.0, abs=0.3)
+    beats = [json.loads(content) for _, content in written]
+    numbers = [beat["number"] for beat in beats]
+    assert numbers == sorted(set(numbers))
+    assert len(numbers) >= 5
+    assert [beat["time"] for beat in beats] == pytest.approx([50.0 + 0.2 * i for i in range(len(beats))])
+    assert {(path.name, beat["host"]) for (path, _), beat in zip(written, beats, strict=True)} == {
+        ("here-1", socket.gethostname())
+    }
 
 
 def test_another_host_is_seen_with_the_delay_of_its_files(tmp_path, monkeypatch):
