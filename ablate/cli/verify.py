@@ -20,8 +20,8 @@ from ablate.cli.options import (
     study_and_results,
     torch_device,
 )
-from ablate.errors import EXIT_RUN_FAILED, UsageError
-from ablate.store import Results
+from ablate.errors import EXIT_RUN_FAILED, StoreError, UsageError
+from ablate.store import Results, RunFolder
 from ablate.streams import echo
 
 if TYPE_CHECKING:
@@ -100,7 +100,6 @@ def _stored(study: Study, results: Results) -> int:
     """Check the files of the study's runs and corpora against their hashes; the number of faults."""
     from ablate.formatting import plural
     from ablate.store.audit import Audit, audit
-    from ablate.store.corpora import known_corpus
     from ablate.store.records import CorpusManifest
 
     report, runs, unfinished = Audit(), 0, 0
@@ -110,10 +109,8 @@ def _stored(study: Study, results: Results) -> int:
             runs += 1
             unfinished += not folder.result.exists()
             audit(folder, report)
-    # A set, because most rows share one corpus.
-    known = {known_corpus(run.data, results.corpora) for run in study.runs()}
     corpora = 0
-    for corpus in sorted(path for path in known if path is not None):
+    for corpus in _manifests(study, results):
         manifest = report.read(functools.partial(CorpusManifest.read, corpus))
         corpora += manifest is not None
         if not os.path.lexists(corpus):
@@ -127,6 +124,26 @@ def _stored(study: Study, results: Results) -> int:
     checked = f"{plural(report.files, 'file')} of {plural(runs, 'run')}{ended} and {prepared}"
     echo(f"stored: {checked}: {f'{len(report.faults)} damaged' if report.faults else 'all unchanged'}")
     return len(report.faults)
+
+
+def _manifests(study: Study, results: Results) -> list[Path]:
+    """The manifests of the corpora that the study's settings name, and of those that its results name and are here."""
+    from ablate.store.corpora import MANIFEST, known_corpus
+
+    # Sets, because most rows share one corpus.
+    known = {known_corpus(run.data, results.corpora) for run in study.runs()}
+    # Without its pointer, which the next `run` writes again, a corpus is known by the results alone.
+    used = {_corpus_of(results.run(run.id)) for run in study.runs()}
+    here = {results.corpus(id) / MANIFEST for id in used if id is not None and results.has_corpus(id)}
+    return sorted(here.union(path for path in known if path is not None))
+
+
+def _corpus_of(folder: RunFolder) -> str | None:
+    try:
+        result = folder.read_result()
+    except StoreError:
+        return None
+    return result.corpus if result is not None else None
 
 
 def _check_resume(study: Study, row: Row, results: Results, device: Device, steps: int) -> int:

@@ -1,11 +1,13 @@
 """Commands on stored files: `status RUN`, `verify --stored`, `clean`, and the log of a failed run."""
 
+import hashlib
 import json
 
 import pytest
 
 from ablate.store.files import write_json
 from tests.cli.inside import inside
+from tests.records import CORPUS, a_manifest
 
 
 def test_everything_known_about_a_run_is_shown(fake, given):
@@ -100,3 +102,20 @@ def test_verify_finds_damage_and_exits_with_1(fake, given):
         f"{folder.run}: does not end with its hash: it was changed by hand, or written by an ablate before 0.2\n"
         "stored: 3 files of 1 run, of which 1 not finished, and 0 corpora: 1 damaged\n"
     )
+
+
+def test_verify_checks_the_corpus_of_the_results_whose_pointer_is_lost(fake, given):
+    """`corpora/<hash of settings>.json` names the corpus of a study's settings, until it is lost."""
+    text = b"1234"
+    manifest = a_manifest(files={"test.target.ids": hashlib.sha256(text).hexdigest()})
+    fake.done("base", 1, 5.0, 25.0)
+    folder = fake.results.corpora / CORPUS
+    manifest.write(folder / "corpus.json")
+    (folder / "test.target.ids").write_bytes(text)
+    assert "and 1 corpus: " in inside("verify", *given, "--stored").out
+    (folder / "test.target.ids").write_bytes(b"1235")
+    hurt = inside("verify", *given, "--stored")
+    assert hurt.code == 1
+    assert f"{folder / 'test.target.ids'}: is damaged" in hurt.out
+    fake.folder("base", 1).result.write_text("{")  # names no corpus
+    assert "and 0 corpora: " in inside("verify", *given, "--stored").out
