@@ -170,6 +170,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
      "time.monotonic() - began < 10 * TEST_TERM -> (time.monotonic() - began <= 10 * TEST_TERM)"):
         "a clock does not stand at the limit exactly",
     ("store/filesystem", "write_bytes(path, _block(0))", "0 -> (1)"): "any byte serves",
+    ("store/filesystem", "wrong += len(set(content)) != 1 or len(content) != len(_block(0))", "0 -> (1)"):
+        "all blocks have one length",
     ("store/status", "if start == 0 or len(lines) >= count or size >= _MOST_BYTES:", "0 -> (1)"):
         "a log that is read whole is read again, with the same lines",
     ("store/status", "_BLOCK_BYTES, _MOST_BYTES = 1 << 14, 1 << 24  # of a log, which is read from its end",
