@@ -146,6 +146,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("store/cleaning", "lease.release()", "lease.release() -> pass"): "a lease that nothing refers to releases itself",
     ("store/files", "_BLOCK = 1 << 20", "1 -> (2)"): "blocks of any size serve",
     ("store/files", "_BLOCK = 1 << 20", "20 -> (21)"): "blocks of any size serve",
+    ("store/files", "with suppress(FileNotFoundError, NotADirectoryError):", "suppress(FileNotFoundError, "
+     "NotADirectoryError) -> (suppress(NotADirectoryError, FileNotFoundError))"): "the order has no meaning",
     ("store/jobs", "REPORT_SECONDS = 10.0  # between two reports of a pilot", "10.0 -> (11.0)"):
         "any time below the heartbeat serves",
     ("store/filesystem", "MEET_SECONDS = 10.0  # in which the same command on another host takes part",
