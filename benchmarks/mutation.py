@@ -146,6 +146,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("store/cleaning", "lease.release()", "lease.release() -> pass"): "a lease that nothing refers to releases itself",
     ("store/files", "_BLOCK = 1 << 20", "1 -> (2)"): "blocks of any size serve",
     ("store/files", "_BLOCK = 1 << 20", "20 -> (21)"): "blocks of any size serve",
+    ("store/files", "with suppress(FileNotFoundError, NotADirectoryError):", "suppress(FileNotFoundError, "
+     "NotADirectoryError) -> (suppress(NotADirectoryError, FileNotFoundError))"): "the order has no meaning",
     ("store/jobs", "REPORT_SECONDS = 10.0  # between two reports of a pilot", "10.0 -> (11.0)"):
         "any time below the heartbeat serves",
     ("store/filesystem", "MEET_SECONDS = 10.0  # in which the same command on another host takes part",
@@ -170,6 +172,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
      "time.monotonic() - began < 10 * TEST_TERM -> (time.monotonic() - began <= 10 * TEST_TERM)"):
         "a clock does not stand at the limit exactly",
     ("store/filesystem", "write_bytes(path, _block(0))", "0 -> (1)"): "any byte serves",
+    ("store/filesystem", "wrong += len(set(content)) != 1 or len(content) != len(_block(0))", "0 -> (1)"):
+        "all blocks have one length",
     ("store/status", "if start == 0 or len(lines) >= count or size >= _MOST_BYTES:", "0 -> (1)"):
         "a log that is read whole is read again, with the same lines",
     ("store/status", "_BLOCK_BYTES, _MOST_BYTES = 1 << 14, 1 << 24  # of a log, which is read from its end",

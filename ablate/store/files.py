@@ -238,4 +238,4 @@ def remove_temporaries(folder: Path) -> None:
     """Remove temporary files of killed writers. Call it only as the one writer of the folder."""
     for leftover in folder.glob(".*.tmp"):
         with suppress(OSError):
-            leftover.unlink(missing_ok=True)
+            leftover.unlink()

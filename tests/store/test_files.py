@@ -19,6 +19,7 @@ from ablate.store.files import (
     remove,
     remove_temporaries,
     sha256,
+    sync_file,
     sync_folder,
     verify,
     write_bytes,
@@ -293,6 +294,23 @@ def test_hashes_are_of_the_whole_content(tmp_path, size):
     content = os.urandom(size)
     (tmp_path / "file").write_bytes(content)
     assert sha256(tmp_path / "file") == hashlib.sha256(content).hexdigest()
+
+
+def test_files_and_folders_are_flushed_and_closed(tmp_path, monkeypatch):
+    write_bytes(tmp_path / "file", b"content", durable=False)
+    flushed, fsync = [], os.fsync
+
+    def noted_fsync(file):
+        flushed.append((file, os.fstat(file).st_ino))
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    for sync, path in ((sync_file, tmp_path / "file"), (sync_folder, tmp_path)):
+        sync(path)
+        file, inode = flushed.pop()
+        assert inode == path.stat().st_ino
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(file)
 
 
 def test_a_folder_that_is_not_there_cannot_be_made_durable(tmp_path):
