@@ -267,7 +267,7 @@ def test_legend_has_every_signature(fake):
 # Studies of this repository, with one seed or three, finished or not.
 STUDIES_WITH_RESULTS = [
     pytest.param(name, seeds, whole, id=f"{name} seeds={seeds} {'whole' if whole else 'partly'}")
-    for name in ("quickstart", "table3", "multi30k")
+    for name in ("quickstart", "table3", "anatomy")
     for seeds in ("1", "1-3")
     for whole in (True, False)
 ]
