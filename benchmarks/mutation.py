@@ -59,7 +59,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "stats/bootstrap": ("tests/stats/test_bootstrap.py", "tests/metrics/test_resampling.py"),
     "stats/comparison": ("tests/stats/test_verdict.py", "tests/stats/test_power.py", "tests/stats/test_looks.py"),
     "stats/distributions": ("tests/stats/test_distributions.py",),
-    "stats/factorial": ("tests/stats/test_factorial.py",),
+    "stats/factorial": ("tests/stats/test_factorial.py", "tests/study/test_designs.py"),
     "stats/judge": ("tests/stats/test_verdict.py", "tests/stats/test_looks.py"),
     "stats/looks": ("tests/stats/test_looks.py",),
     "stats/noise": ("tests/stats/test_noise.py", "tests/stats/test_verdict.py"),
@@ -136,6 +136,10 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
      "(abs(c * d - 1) <= _PRECISION)"): "a factor differs from 1 by 0 or by more than the limit",
     ("stats/distributions", "return value if abs(value) > _TINY else _TINY", "abs(value) > _TINY -> "
      "(abs(value) >= _TINY)"): "any number as small serves in the place of a zero",
+    ("stats/comparison", "while high - low > 1e-6:", "high - low > 1e-6 -> (high - low >= 1e-06)"):
+        "halves of an interval do not meet the limit exactly",
+    ("stats/power", "others = _variance(draw, (n - 1) * (rows - 1)) if rows > 1 else 0.0", "0.0 -> (1.0)"):
+        "without other rows it counts 0 times",
     ("stats/power", "low, high = 1, 2", "2 -> (3)"): "the search between the two finds the same number",
     ("stats/power", "draw, n = random.Random(0), seeds", "0 -> (1)"): "any seed of the draws serves",
     ("stats/comparison", "return 1.0 if self.own is None else self.own.p(distance, self.n)", "1.0 -> (2.0)"):

@@ -29,6 +29,15 @@ CLEAR = (-5.0, -5.2, -4.9, -5.1, -5.0, -4.8, -5.3, -5.0)
 OPEN = (-1.0, 1.4, -0.9, 0.3, 1.1, -0.8, 0.5, -0.2)
 
 
+def test_a_verdict_is_early_before_the_first_look_only():
+    look = looks_of(PLAN)[0]
+    rows = [paired(*OPEN[:3])]
+    (before,), (judged,) = verdicts_before(BLEU, rows, look), verdicts(BLEU, rows, look=look)
+    assert (before.is_early, before.text) == (True, "cannot tell before look 1 of 3 (3 of 8 seeds)")
+    assert (judged.is_early, judged.word) == (False, "cannot tell")
+    assert "before" not in judged.text
+
+
 def test_every_look_spends_the_share_of_its_new_seeds_and_all_together_the_level():
     looks = looks_of(PLAN)
     assert [look.level for look in looks] == pytest.approx([0.05 * 3 / 8, 0.05 * 2 / 8, 0.05 * 3 / 8])

@@ -72,6 +72,12 @@ def test_an_insignificant_difference_reports_what_could_be_seen_and_the_seeds_th
     assert abs(verdict.mean) < verdict.minimum_detectable
 
 
+def test_a_row_that_is_told_apart_needs_no_more_seeds():
+    for differences in ((-2.0, -2.1, -1.9), (2.0, 2.1, 1.9)):
+        verdict = one(*differences)
+        assert (verdict.is_different, verdict.more_seeds) == (True, None)
+
+
 def test_the_seeds_needed_are_the_fewest_whose_t_test_sees_the_observed_mean():
     differences = np.array([-1.0, 1.2, -1.5, -0.9])
     mean, std = differences.mean(), differences.std(ddof=1)
