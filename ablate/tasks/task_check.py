@@ -136,4 +136,4 @@ def _check_scores(task: Task, corpus: Corpus) -> None:
 def _two_items(split: Split) -> list[int]:
     """The shortest and the longest of the first items."""
     lengths = split.lengths(np.arange(min(len(split), _AMONG))).sum(0)
-    return [int(lengths.argmin()), int(lengths.argmax())] if len(split) > 1 else [0, 0]
+    return [int(lengths.argmin()), int(lengths.argmax())]

@@ -3,14 +3,18 @@
 import json
 import random
 import re
+from unittest.mock import Mock
 
 import pytest
 
+from ablate.config import DecodingConfig
+from ablate.decoding import tree_constraint
 from ablate.errors import StudyError
 from ablate.metrics.bracketing import statistics
 from ablate.run.inference import load_run
 from ablate.store import Results
 from ablate.study import Selection, read_study
+from ablate.tasks.parsing import Parsing
 from tests.cli.inside import inside
 
 STUDY = """\
@@ -152,6 +156,16 @@ def test_new_sentences_are_decoded_as_the_row_says(folder, trained):
     assert (limited.code, limited.out) == (0, "\n\n")
     base = inside("translate", folder / "parser.yaml", *words, stdin=new)
     assert base.out.count("(TOP ") == 2
+
+
+@pytest.mark.parametrize(("leaves", "copies"), [("XX", False), ("tags", False), ("words", True)])
+def test_a_constrained_search_copies_words_only_into_trees_that_have_them(monkeypatch, leaves, copies):
+    made = []
+    monkeypatch.setattr(tree_constraint, "TreeVocabulary", lambda *given: made.append(given) or Mock(constraint="it"))
+    corpus = Mock(manifest=Mock(data={"leaves": leaves}), tokenizer="vocabulary")
+    assert Parsing().constrain(corpus, DecodingConfig(constrained=True)) == "it"
+    assert made == [("vocabulary", copies)]
+    assert Parsing().constrain(corpus, DecodingConfig()) is None
 
 
 def test_predicted_tags_are_printed(folder, tmp_path):

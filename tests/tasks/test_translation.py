@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import sacrebleu
 import torch
 
 from ablate.config import resolve_data, resolve_row
@@ -46,6 +47,22 @@ def test_perplexity_per_character_counts_the_end_of_a_sentence_as_a_character():
     scores = Scored().evaluate(None, corpus, resolve_row({}), torch.device("cpu"))
     assert scores["ppl"].value == math.exp(2.0)
     assert scores["ppl_char"].value == pytest.approx(math.exp(2.0 * 17 / (2 + 3 + 0 + 3 + 4)))
+
+
+def test_translations_are_scored_against_the_targets_of_the_test_split():
+    """With the scores of sacreBLEU itself, of the whole and of each sentence."""
+    texts = {("test", "target"): ["the cat sees a bird .", "a dog sleeps ."], ("test", "source"): ["x", "y"]}
+    corpus = SimpleNamespace(text=lambda split, field: texts[split, field])
+    predictions, references = ["the cat sees the bird .", "a dog sleeps ."], [texts["test", "target"]]
+    for name, metric in (("bleu", sacrebleu.BLEU()), ("chrf", sacrebleu.CHRF())):
+        found = TASK.measure(name, predictions, corpus)
+        assert found.value == pytest.approx(metric.corpus_score(predictions, references).score)
+        assert found.signature == str(metric.get_signature())
+    alone = TASK.measure_items("chrf", predictions, corpus)
+    chrf = sacrebleu.CHRF()
+    assert alone == pytest.approx(
+        [chrf.sentence_score(text, [ref]).score for text, ref in zip(predictions, references[0], strict=True)]
+    )
 
 
 @pytest.mark.parametrize(
