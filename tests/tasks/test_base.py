@@ -1,6 +1,7 @@
 """What tasks have in common: class attributes, checks of a row, and the parts that a subclass takes over."""
 
 import math
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from ablate import tasks as module
 from ablate.config import resolve_data, resolve_row
 from ablate.config.language_data import resolve_language_data
+from ablate.config.plugins import source_hash
 from ablate.errors import StoreError, StudyError
 from ablate.tasks import PPL, TASKS, DataConfig, LanguageModel, Metric, Score, SequenceToSequence, Task, Translation
 from ablate.tasks.base import TASK_FIELDS, Sample
@@ -47,6 +49,19 @@ def test_tasks_are_known_by_their_names_and_their_class_attributes_are_whole(tmp
         assert (module.task_of(name, tmp_path), task.name, list(module._faults(task))) == (task, name, [])
     with pytest.raises(StoreError, match=r'^task "translate" is not known to this version of ablate: .*translation'):
         module.task_of("translate", tmp_path)
+
+
+def test_a_task_of_a_class_is_read_from_the_sources_of_its_run(tmp_path):
+    source = (Path(__file__).parent / "classification.py").read_bytes()
+    digest = source_hash(source)
+    name = f"classification:Classification@{digest}"
+    with pytest.raises(StoreError, match=digest):
+        module.task_of(name, tmp_path)
+    (tmp_path / f"{digest}.py").write_bytes(source)
+    assert module.task_of(name, tmp_path).name == "classification"
+    (tmp_path / f"{digest}.py").write_bytes(source + b"\n")
+    with pytest.raises(StoreError, match=digest):
+        module.task_of(name, tmp_path)
 
 
 @pytest.mark.parametrize(
