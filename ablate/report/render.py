@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -183,6 +183,7 @@ def publish(table: Table, results: Results, folder: Path | None = None) -> list[
     Raises:
         StoreError: the folder is a symbolic link, or has a folder in place of a file.
     """
+    table = replace(table, archived=())  # a published folder has no predictions of any run
     study = table.study
     folder = folder or results.study(study.name)
     if folder.is_symlink():  # it may point outside of the results root

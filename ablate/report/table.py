@@ -132,6 +132,7 @@ class Table:
     signatures: how each metric was computed; one for each metric if all runs agree.
     corpora: the corpora behind the results; one if all runs agree.
     remarks: differences in how the runs were made, and test text that occurs in the training data.
+    archived: a line on runs without predictions here; empty without such runs.
     faults: files that cannot be used, and what heals them.
     position: of a study with looks; its `study` is that of the table.
     error: bound of the error of all verdicts, over all looks; above 0.05 if seeds were changed after a verdict.
@@ -143,6 +144,7 @@ class Table:
     signatures: dict[str, list[str]]
     corpora: tuple[str, ...]
     remarks: tuple[str, ...] = ()
+    archived: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
     position: Position | None = None
     error: float = LEVEL
@@ -228,7 +230,7 @@ class Table:
             "rows": [_row_json(row, self.study, timed) for row in self.rows],
             "signatures": self.signatures,
             "corpora": list(self.corpora),
-            "remarks": [*self.remarks, *self.faults],
+            "remarks": [*self.archived, *self.remarks, *self.faults],
         }
 
 
@@ -258,6 +260,7 @@ def table_of(study: Study, results: Results, faults: Sequence[str] = ()) -> Tabl
         signatures(study, runs),
         corpora,
         (*_remarks(study, runs), *changed, *_overlaps(results, corpora)),
+        _archived(runs),
         tuple(
             dict.fromkeys(
                 [*(line for run in runs for line in run.faults), *_corpus_faults(runs, results), *damage, *faults]
@@ -330,9 +333,15 @@ def _remarks(study: Study, runs: Sequence[RunResult]) -> list[str]:
             if run.decoding and run.decoding.averaged < row.config.average_checkpoints:
                 provenance.averaged[row.label] = run.decoding.averaged
         provenance.updates(row.label, {run.result.steps for run in ours if run.result and run.decoding})
-    archived = sum(not run.has_predictions for run in runs)
-    lines = [f"{plural(archived, 'run')} from an archive of records: scores as stored, without predictions."]
-    return [*provenance.remarks(), *(lines if archived else [])]
+    return provenance.remarks()
+
+
+def _archived(runs: Sequence[RunResult]) -> tuple[str, ...]:
+    """A line on the runs whose predictions are not here, if there are any."""
+    count = sum(not run.has_predictions for run in runs)
+    if not count:
+        return ()
+    return (f"{plural(count, 'run')} from an archive of records: scores as stored, without predictions.",)
 
 
 def _earlier_plans(study: Study, results: Results) -> tuple[list[tuple[int, ...]], list[str]]:

@@ -202,6 +202,15 @@ def test_the_archive_is_a_results_root_that_judges_alike_without_text_or_weights
     assert again == first
 
 
+def test_what_is_published_from_an_unpacked_archive_is_what_was_published_first(whole, tmp_path):
+    first, again = tmp_path / "to", tmp_path / "again"
+    published(whole, first)
+    unpacked = unpack(whole, tmp_path)
+    assert inside("publish", whole.study.path, "--results", unpacked, "--to", again).code == 0
+    for name in ("table.md", "table.csv", "table.json", "study.yaml", "provenance.json"):
+        assert (again / name).read_bytes() == (first / name).read_bytes(), name
+
+
 def test_rows_are_added_to_an_unpacked_archive_without_training_it_again(whole, tmp_path):
     unpacked = Results(unpack(whole, tmp_path))
     assert missing_runs(whole.study, unpacked) == []

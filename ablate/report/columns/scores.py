@@ -44,7 +44,7 @@ def _score_legend(table: Table, form: Form) -> list[str]:
     lines.append("* best; blank: as base." if marked else "Blank: as base.")
     if len(table.corpora) > len(table.vocabularies):
         lines.append(f"WARNING: these results mix corpora {', '.join(table.corpora)}: they cannot be compared.")
-    return [*lines, *table.remarks, *table.faults]
+    return [*lines, *table.archived, *table.remarks, *table.faults]
 
 
 def _signature(table: Table, metric: Metric) -> str:
