@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ablate.config.metrics import PPL, Metric
+from ablate.formatting import signed
 from ablate.page.labels import Box, is_far, place
 from ablate.page.points import (
     COSTS,
@@ -31,6 +32,7 @@ from ablate.page.points import (
     panels,
     points,
     ratios_by_axis,
+    within_axis,
 )
 from ablate.plotting import (
     COLUMN,
@@ -138,26 +140,29 @@ def effect_label(metric: Metric) -> str:
 def draw_intervals(rows: Sequence[Interval], metric: Metric, label: str = "") -> Figure:
     """Draw one line per row: the mean difference from base, and its 95 % interval over seeds.
 
+    A row that is off the axis has its difference in numbers, at the end of the axis.
+
     `label`: of the axis, for other differences.
     """
+    label = label or f"difference from base in {metric.title} ({metric.side})"
     with style():
-        return _forest(rows, label or f"difference from base in {metric.title} ({metric.side})")
+        return _forest(rows, label, lambda mean: signed(mean, metric.digits))
 
 
 def draw_ratios(rows: Sequence[Interval], cost: str) -> Figure:
     """Draw one line per row: its effective speed-up in a cost, with its interval; 1 is base."""
     with style():
-        return _forest(rows, f"effective speed-up in {cost}", reference=1.0)
+        return _forest(rows, f"effective speed-up in {cost}", "{:.2f}".format, reference=1.0)
 
 
-def _forest(rows: Sequence[Interval], label: str, reference: float = 0.0) -> Figure:
+def _forest(rows: Sequence[Interval], label: str, written: Callable[[float], str], reference: float = 0.0) -> Figure:
     names = [wrap(row.name, SMALL, 0.46 * COLUMN) for row in rows]
     heights = [0.06 + LEADING * len(lines) for lines in names]
     left = EDGE + max(text_width(line, SMALL) for lines in names for line in lines) + 0.1
     width = COLUMN - left - 2 * EDGE
     sheet = Sheet(COLUMN, EDGE + sum(heights) + BELOW)
     axes = sheet.axes(left, EDGE, width, sum(heights))
-    ends = [value for row in rows for value in (row.mean, row.low, row.high) if value is not None]
+    ends = _ends(rows, reference)
     # With the line of no difference, so that it is always in the figure.
     set_range(axes.xaxis, [reference, *ends], log=False, ticks=4)
     axes.set(ylim=(sum(heights), 0), yticks=[], xlabel=label)
@@ -173,26 +178,47 @@ def _forest(rows: Sequence[Interval], label: str, reference: float = 0.0) -> Fig
             rule = Line2D(((EDGE - left) / width, 1), (y, y), color=PALETTE["line"], linewidth=0.5)
             rule.set(transform=beside, clip_on=False, zorder=0.5)
             axes.add_line(rule)
-        _interval(axes, row, y + height / 2, reference)
+        _interval(axes, row, y + height / 2, reference, written)
         name = axes.text(-0.1 / width, y + height / 2, "\n".join(lines), size=SMALL, ha="right", va="center_baseline")
         name.set(transform=beside, linespacing=1.1, multialignment="right", gid=_id(row.row))
         y += height
     return sheet.finished()
 
 
-def _interval(axes: Axes, row: Interval, y: float, reference: float) -> None:
+def _ends(rows: Sequence[Interval], reference: float) -> list[float]:
+    """The values that an axis holds: those of the rows within it, and as much room where a row is off it."""
+    within = within_axis(rows, reference)
+    ends = [value for row in within for value in (row.mean, row.low, row.high) if value is not None]
+    reach = max((row.reach(reference) for row in within), default=0.0)
+    off = [row.mean for row in rows if row.mean is not None and row not in within]
+    return [*ends, *(reference + math.copysign(reach, mean - reference) for mean in off)]
+
+
+def _interval(axes: Axes, row: Interval, y: float, reference: float, written: Callable[[float], str]) -> None:
     if row.mean is None:
         text = axes.annotate(
             row.word or "no result yet", (reference, y), (3, 0), textcoords="offset points", size=SMALL
         )
         text.set(color=PALETTE["soft"], va="center_baseline", gid=_id(row.row), bbox=_PAPER)
         return
-    name = row.word if row.word in MARKERS else "base"
+    color = PALETTE[row.word if row.word in MARKERS else "base"]
+    fill = color if row.word in MARKERS else PALETTE["paper"]
+    low, high = axes.get_xlim()
+    at = min(max(row.mean, low), high)
     if row.low is not None and row.high is not None:
-        axes.plot((row.low, row.high), (y, y), color=PALETTE[name], linewidth=1.3, gid=_id(row.row))
-    fill = PALETTE[name] if row.word in MARKERS else PALETTE["paper"]
-    marker = MARKERS.get(row.word, "o")
-    axes.plot((row.mean,), (y,), marker, color=PALETTE[name], markerfacecolor=fill, markersize=4.5, gid=_id(row.row))
+        ends = (min(max(end, low), high) for end in (row.low, row.high))
+        axes.plot(tuple(ends), (y, y), color=color, linewidth=1.3, gid=_id(row.row))
+    mark = axes.plot((at,), (y,), MARKERS.get(row.word, "o"), color=color, markerfacecolor=fill, markersize=4.5)
+    mark[0].set(gid=_id(row.row), clip_on=False)
+    if at != row.mean:
+        _beside_edge(axes, row, (at, y), written(row.mean), color, leftmost=at == low)
+
+
+def _beside_edge(axes: Axes, row: Interval, at: tuple[float, float], mean: str, color: str, *, leftmost: bool) -> None:
+    """Write the difference of a row that is off the axis, with an arrow towards it."""
+    told = f"\N{LEFTWARDS ARROW} {mean}" if leftmost else f"{mean} \N{RIGHTWARDS ARROW}"
+    text = axes.annotate(told, at, (5 if leftmost else -5, 0), textcoords="offset points", size=SMALL)
+    text.set(color=color, ha="left" if leftmost else "right", va="center_baseline", gid=_id(row.row), bbox=_PAPER)
 
 
 def draw_curves(groups: Sequence[Panel], *, of: Sequence[Panel] = ()) -> Figure:

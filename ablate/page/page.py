@@ -13,7 +13,7 @@ from ablate.formatting import duration, number, plural, setting_text, signed
 from ablate.page.designs import Drawing, Listing, design_sections
 from ablate.page.figures import draw_curves, draw_intervals, draw_points
 from ablate.page.html import Best, environment, table_context
-from ablate.page.points import COSTS, Interval, Panel, Point, equal_costs, intervals, panels, points
+from ablate.page.points import COSTS, Interval, Panel, Point, equal_costs, intervals, panels, points, within_axis
 from ablate.plotting import PALETTE, ShortNumbers, inline_svg
 from ablate.report.columns import by_labels
 from ablate.report.conclusion import conclusion
@@ -80,7 +80,9 @@ def _differences(table: Table, metric: Metric) -> Iterator[Drawing]:
         description = f"Difference from base in {metric.title} of each row, with its 95 % interval"
         titles = {row.row: _interval_title(row, metric) for row in rows}
         svg = inline_svg(draw_intervals(rows, metric), f"differences-{metric.name}", description, titles)
-        yield Drawing(metric.title, svg, f"Better is to the {'right' if metric.more_is_better else 'left'}.")
+        note = f"Better is to the {'right' if metric.more_is_better else 'left'}."
+        off = sum(row.mean is not None for row in rows) - len(within_axis(rows))
+        yield Drawing(metric.title, svg, f"{note} Off the axis: {plural(off, 'row')}, in numbers." if off else note)
 
 
 def _interval_title(row: Interval, metric: Metric) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from ablate.config.metrics import Metric
 from ablate.plotting import SERIES
@@ -14,6 +15,7 @@ from ablate.report.table import Table, TableRow
 
 COSTS = {"flops": "training FLOPs", "seconds": "training time (s)", "params": "parameters"}
 SAME_COST = 1.001  # a ratio of largest to smallest cost up to which a figure of costs would show nothing
+FAR = 5.0  # times the median reach of rows, beyond which a row is off the axis
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,22 @@ class Interval:
     mean: float | None
     low: float | None
     high: float | None
+
+    def reach(self, reference: float) -> float:
+        """The largest distance of the mean or an end from a value; 0 without a mean."""
+        ends = (self.mean, self.low, self.high)
+        return max((abs(end - reference) for end in ends if end is not None), default=0.0)
+
+
+def within_axis(rows: Sequence[Interval], reference: float = 0.0) -> list[Interval]:
+    """The rows with a mean that an axis should hold: all, but for few ones far from the others.
+
+    A row that learns nothing may differ from base a hundred times as much as the others, which would then not be told
+    apart. Rows are left out above FAR times the median reach, among at least four.
+    """
+    drawn = [row for row in rows if row.mean is not None]
+    most = FAR * median(row.reach(reference) for row in drawn) if len(drawn) >= 4 else 0.0
+    return [row for row in drawn if row.reach(reference) <= most] if most else drawn
 
 
 @dataclass(frozen=True)

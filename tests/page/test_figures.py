@@ -270,6 +270,49 @@ def test_a_verdict_has_its_own_marker_and_a_row_without_score_a_word():
     assert "diverged" in [text.get_text() for text in axes.texts]
 
 
+def forest_of(*means):
+    rows = [Interval(f"r{i}", "G", f"r{i}", "worse", mean, mean - 0.5, mean + 0.5) for i, mean in enumerate(means)]
+    (axes,) = draw_intervals(rows, BLEU).axes
+    return axes, [text.get_text() for text in axes.texts if not text.get_text().startswith("r")]
+
+
+@pytest.mark.parametrize(
+    ("means", "told"),
+    [
+        ((-1, -2, -3, 1, -38), ["\N{LEFTWARDS ARROW} -38.0"]),
+        ((-1, -2, -3, 1, 38), ["+38.0 \N{RIGHTWARDS ARROW}"]),
+        ((-1, -2, -3, 1, -10), []),  # within five times the median reach, which is 2.5
+        ((-1, -2, -38), []),  # too few rows to call one far
+        ((0, -10, -20, -40), []),
+    ],
+)
+def test_a_row_far_off_leaves_the_axis_to_the_others_and_is_written_at_its_end(means, told):
+    axes, texts = forest_of(*means)
+    assert texts == told
+    low, high = axes.get_xlim()
+    inside = means[:-1] if told else means
+    assert all(low < mean < high for mean in inside)
+    assert (max(high, -low) < 10) == bool(told)
+    drawn = [line for line in axes.lines if line.get_gid() == f"row:r{len(means) - 1}"]
+    assert all(low <= x <= high for line in drawn for x in line.get_xdata())
+    assert [line.get_marker() for line in drawn if line.get_marker() != "None"] == ["v"]
+
+
+def test_an_interval_that_leaves_the_axis_is_cut_at_it_while_its_mean_is_drawn_in_place():
+    rows = [Interval(f"r{i}", "G", f"r{i}", "", -1.0, -2.0, 0.0) for i in range(4)]
+    (axes,) = draw_intervals([*rows, Interval("x", "G", "x", "", -1.5, -90.0, 87.0)], BLEU).axes
+    line, mark = (line for line in axes.lines if line.get_gid() == "row:x")
+    assert tuple(line.get_xdata()) == axes.get_xlim()
+    assert tuple(mark.get_xdata()) == (-1.5,)
+    assert [text.get_text() for text in axes.texts if "\N{RIGHTWARDS ARROW}" in text.get_text()] == []
+
+
+def test_rows_without_any_difference_are_all_on_the_axis():
+    rows = [Interval(f"r{i}", "G", "", "no difference", 0.0, None, None) for i in range(5)]
+    (axes,) = draw_intervals(rows, BLEU).axes
+    assert {text.get_text() for text in axes.texts} == {""}
+
+
 @pytest.fixture(scope="module")
 def svg():
     rows = [Interval('A <b>&"', "A", "one", "worse", -1.0, -2.0, 0.0), Interval("B", "B", "two", "", None, None, None)]
