@@ -209,7 +209,7 @@ def _interval(axes: Axes, row: Interval, y: float, reference: float, written: Ca
         ends = (min(max(end, low), high) for end in (row.low, row.high))
         axes.plot(tuple(ends), (y, y), color=color, linewidth=1.3, gid=_id(row.row))
     mark = axes.plot((at,), (y,), MARKERS.get(row.word, "o"), color=color, markerfacecolor=fill, markersize=4.5)
-    mark[0].set(gid=_id(row.row), clip_on=False)
+    mark[0].set(gid=_id(row.row), clip_on=at == row.mean)
     if at != row.mean:
         _beside_edge(axes, row, (at, y), written(row.mean), color, leftmost=at == low)
 
