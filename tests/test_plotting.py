@@ -4,7 +4,7 @@ import struct
 
 import matplotlib
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from matplotlib import font_manager
 from matplotlib.figure import Figure
@@ -39,7 +39,6 @@ def visible_ticks(axis):
     return [tick for tick in axis.get_major_locator()() if low <= tick <= high]
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=9))
 def test_a_linear_axis_holds_every_value(values):
     low, high = axis_of(values, log=False).get_view_interval()
@@ -47,7 +46,6 @@ def test_a_linear_axis_holds_every_value(values):
     assert len(visible_ticks(axis_of(values, log=False))) >= 3
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(1e-6, 1e15), min_size=1, max_size=9))
 @example([5.0])
 @example([2.1, 2.2])

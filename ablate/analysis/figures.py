@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from ablate.analysis.importance import HeadImportance, Importances
 from ablate.analysis.weights import TITLES, AttentionWeights, LayerWeights
 from ablate.errors import UsageError, listed
-from ablate.formatting import token_text
+from ablate.formatting import plural, token_text
 from ablate.plotting import (
     FONT,
     FORMATS,
@@ -150,7 +150,7 @@ def _grids(importances: Importances, run: str) -> Figure:
     sheet = Sheet(max(NARROWEST, 4 * MARGIN + widest * GRID[0]), height)
     sheet.title(MARGIN, f"Importance of the heads of run {run}", TITLE)
     sheet.text(MARGIN, MARGIN + 0.3, "Increase of the dev loss when the head is masked, in nats per token.", FONT)
-    whole = f"Loss of the whole model: {importances.loss:.4f} on {importances.pairs} sentence pairs."
+    whole = f"Loss of the whole model: {importances.loss:.4f} on {plural(importances.pairs, 'record')}."
     sheet.text(MARGIN, MARGIN + 0.3 + LINE, whole, FONT)
     norm = CenteredNorm(0, halfrange=max(max(abs(head.importance) for head in heads), 1e-9))
     sheet.color_bar(MARGIN + 0.85, norm, IMPORTANCE)

@@ -274,7 +274,7 @@ def print_importances(importances: Importances, console: Console) -> None:
     console.print(table)
     useless = sum(head.importance <= 0 for head in importances.heads)
     for line in (
-        f"importance: increase of the dev loss ({plural(importances.pairs, 'pair')}), in nats per token,",
+        f"importance: increase of the dev loss ({plural(importances.pairs, 'record')}), in nats per token,",
         f"when the head is masked. Heads at 0 or below (light bars): {useless} of {len(importances.heads)}.",
         "One head is masked at a time: two that do the same work both look unimportant.",
     ):

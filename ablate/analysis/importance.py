@@ -38,7 +38,7 @@ class Importances:
     """The importance of several heads.
 
     loss: of the whole model, in nats per target token.
-    pairs: number of sentence pairs that losses are measured on.
+    pairs: number of records that losses are measured on.
     """
 
     loss: float
@@ -62,7 +62,7 @@ def measure_importances(
     Args:
         task: of the model.
         model: the trained model.
-        split: the sentence pairs to measure on.
+        split: the records to measure on.
         device: of the model.
         layers: the attention layers whose heads are measured.
         on_pass: called after every pass.

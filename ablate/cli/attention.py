@@ -74,7 +74,8 @@ def command(
         typer.Option("--importance", help="Show the rise of the dev loss without each head, instead of weights."),
     ] = False,
     pairs: Annotated[
-        int | None, typer.Option("--pairs", min=1, metavar="N", help="With --importance: the first N dev items only.")
+        int | None,
+        typer.Option("--pairs", min=1, metavar="N", help="With --importance: the first N records of dev only."),
     ] = None,
     kind: Annotated[list[Kind] | None, typer.Option("--kind", help="Only this kind of attention. Repeatable.")] = None,
     layer: Annotated[

@@ -69,7 +69,8 @@ def choose(logits: Tensor, temperature: float, top_k: int | None, random: torch.
         return int(logits.argmax())
     if top_k is not None and top_k < len(logits):
         logits[logits < logits.topk(top_k).values[-1]] = -torch.inf
-    weights = (logits.double() / temperature).softmax(-1)
+    # Relative to the largest one: a temperature near 0 would else take it to infinity.
+    weights = ((logits - logits.max()).double() / temperature).softmax(-1)
     return int(torch.multinomial(weights, 1, generator=random))
 
 

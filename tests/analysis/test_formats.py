@@ -6,6 +6,7 @@ import json
 import math
 
 import pytest
+from rich.console import Console
 
 from ablate.analysis import formats
 from ablate.analysis.importance import HeadImportance, Importances
@@ -60,3 +61,9 @@ def test_importance_as_json_and_csv():
     lines = list(csv.DictReader(io.StringIO(formats.importances_csv(FOUND))))
     assert {name: lines[0][name] for name in expected} == {name: str(value) for name, value in expected.items()}
     assert lines[1]["ppl"] == "inf"
+
+
+def test_the_table_of_importances_counts_records_which_may_be_pairs_texts_or_trees():
+    console = Console(width=120, file=io.StringIO())
+    formats.print_importances(FOUND, console)
+    assert "dev loss (7 records), in nats" in console.file.getvalue()

@@ -54,7 +54,7 @@ logged = st.tuples(st.just("log"), line)
 drawn = st.tuples(st.just("draw"), st.lists(line, min_size=1, max_size=HEIGHT - 1))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(logged | drawn, max_size=8), st.booleans())
 def test_log_lines_are_above_and_the_last_frame_below(steps, keep):
     tty = Tty()

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ablate.data.batches import (
@@ -44,7 +44,6 @@ REALISTIC = realistic()
 
 
 @given(LENGTHS, st.integers(40, 200), SEEDS, st.integers(0, 5))
-@settings(deadline=None)
 def test_an_epoch_holds_every_sentence_once(lengths, batch_tokens, seed, epoch):
     split = split_of_lengths(lengths)
     batches = BatchOrder(split, batch_tokens, seed).epoch(epoch)
@@ -52,7 +51,6 @@ def test_an_epoch_holds_every_sentence_once(lengths, batch_tokens, seed, epoch):
 
 
 @given(LENGTHS, st.integers(40, 200), SEEDS, st.integers(0, 5))
-@settings(deadline=None)
 def test_batches_meet_the_budget_and_none_is_empty(lengths, batch_tokens, seed, epoch):
     split = split_of_lengths(lengths)
     sizes = longer(split)
@@ -66,7 +64,6 @@ def test_batches_are_filled_to_the_budget():
 
 
 @given(LENGTHS, st.integers(40, 200), SEEDS)
-@settings(deadline=None)
 def test_every_epoch_has_the_same_number_of_batches(lengths, batch_tokens, seed):
     order = BatchOrder(split_of_lengths(lengths), batch_tokens, seed)
     assert {len(order.epoch(epoch)) for epoch in range(4)} == {order.batches_per_epoch}
@@ -82,7 +79,6 @@ def test_the_largest_padded_batch_is_that_of_every_epoch(lengths, batch_tokens, 
 
 
 @given(LENGTHS, SEEDS, st.lists(st.integers(1, 60), min_size=1, max_size=20))
-@settings(deadline=None)
 def test_the_batch_of_a_step_does_not_depend_on_earlier_calls(lengths, seed, steps):
     split = split_of_lengths(lengths)
     asked = BatchOrder(split, 100, seed)
@@ -188,7 +184,6 @@ def test_bos_and_eos_surround_the_tokens_and_padding_follows(marks, expected):
 
 
 @given(LENGTHS, st.integers(1, 300), SEEDS)
-@settings(deadline=None)
 def test_micro_batches_keep_the_order_and_each_is_within_the_limit_or_a_single_record(lengths, limit, seed):
     split = split_of_lengths(lengths)
     sentences = np.random.default_rng(seed).permutation(len(split))
@@ -199,7 +194,6 @@ def test_micro_batches_keep_the_order_and_each_is_within_the_limit_or_a_single_r
 
 
 @given(LENGTHS.map(lambda lengths: lengths[:7]), st.integers(1, 300))
-@settings(deadline=None)
 def test_micro_batches_are_as_few_as_possible_and_then_as_even_as_possible(lengths, limit):
     split = split_of_lengths(lengths)
     found = [len(part) for part in micro_batches(split, np.arange(len(split)), limit)]
@@ -230,7 +224,6 @@ def test_a_batch_within_the_limit_is_not_split():
 
 
 @given(LENGTHS, st.integers(1, 300))
-@settings(deadline=None)
 def test_evaluation_batches_hold_every_sentence_once(lengths, tokens):
     split = split_of_lengths(lengths)
     seen = []
@@ -255,7 +248,6 @@ def test_a_budget_below_the_longest_sentence_is_refused():
 
 
 @given(LENGTHS, st.floats(0.01, 1), SEEDS)
-@settings(deadline=None)
 def test_with_a_fraction_each_epoch_holds_the_same_subset_once(lengths, fraction, seed):
     split = split_of_lengths(lengths)
     batches = BatchOrder(split, 100, seed, fraction).epoch(0)
@@ -273,7 +265,6 @@ def test_the_fast_sort_equals_lexsort_including_ties(rows, apart):
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=120), st.integers(40, 200), SEEDS)
-@settings(deadline=None)
 def test_records_of_one_field_are_batched_by_its_length(lengths, batch_tokens, seed):
     split = split_of_fields(text=[[4] * (n - 1) for n in lengths])
     batches = BatchOrder(split, batch_tokens, seed).epoch(0)

@@ -41,7 +41,7 @@ def sentences(encoded):
 
 @pytest.mark.parametrize("name", list(TOKENIZERS))
 @given(texts=st.lists(WORDS | st.sampled_from(TEXT), max_size=8))
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_ids_are_those_of_sentencepiece(name, texts):
     assert sentences(TextEncoder(TOKENIZERS[name])(texts)) == TOKENIZERS[name].encode(texts)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ablate.data.batches import Batch, collate
@@ -27,7 +27,6 @@ def test_a_batch_is_as_wide_as_its_longest_sentence():
 
 
 @given(LENGTHS)
-@settings(deadline=None)
 def test_bos_and_eos_are_at_the_right_positions(lengths):
     split = split_of_lengths(lengths)
     batch = collate(split, np.arange(len(split)), "source", "target")

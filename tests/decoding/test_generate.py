@@ -57,6 +57,12 @@ def test_draws_follow_the_probabilities_at_the_temperature():
     assert drawn[:3].sum() == 0
 
 
+@pytest.mark.parametrize("temperature", [1e-3, 1e-300, 5e-324])
+def test_a_temperature_near_0_draws_the_most_likely_token(temperature):
+    logits = torch.tensor([9.0, 9.0, 9.0, -9.0, 40.0, 39.0, 0.0])
+    assert choose(logits, temperature, None, torch.Generator().manual_seed(1)) == 4
+
+
 def test_top_k_draws_from_the_most_likely_tokens():
     logits, random = torch.arange(12.0), torch.Generator().manual_seed(1)
     assert {choose(logits, 50.0, 3, random) for _ in range(200)} == {9, 10, 11}

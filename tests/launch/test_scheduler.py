@@ -364,7 +364,7 @@ SCRIPT = st.lists(st.sampled_from(["busy", "interrupted", *DEATHS]), max_size=5)
 ENDS = st.sampled_from(["done", "diverged", "failed"])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(scripts=st.lists(st.tuples(SCRIPT, ENDS), max_size=6), count=st.integers(1, 4))
 def test_every_run_ends_exactly_once_whatever_happens(tmp_path_factory, scripts, count):
     """The executor asserts that no slot is occupied twice, and that no run is in two slots."""

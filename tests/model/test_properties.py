@@ -24,7 +24,7 @@ V = 31
 seeds = st.integers(0, 2**16)
 lengths = st.integers(1, LONGEST)
 several = st.lists(lengths, min_size=2, max_size=3)
-a_few_of_each = settings(max_examples=60, deadline=None)
+a_few_of_each = settings(max_examples=60)
 
 
 def model_of(config, seed=1):
@@ -91,7 +91,7 @@ def test_incremental_decoding_equals_the_full_forward_pass(config, source, K, se
         histories = torch.cat([histories, torch.randint(1, V, (len(left), K, 1), generator=random)], dim=2)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(config=shapes(), vocab_size=st.integers(5, 99))
 def test_the_closed_form_counts_the_parameters_of_the_module(config, vocab_size):
     assert sum(p.numel() for p in build(config, vocab_size, 1).parameters()) == parameters(config, vocab_size)

@@ -116,7 +116,7 @@ def test_the_closed_form_counts_the_flops_of_a_forward_pass(fields, architecture
     assert counted_flops(model, S, T) == forward_flops(model.config, V, pair(S, T))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(config=shapes(), S=st.integers(1, LONGEST), T=st.integers(1, LONGEST))
 def test_the_closed_form_counts_the_flops_of_any_shape(config, S, T):
     # A sum over one number is no product to einsum, which relative positions are multiplied by, and is not counted.

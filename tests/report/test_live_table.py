@@ -74,7 +74,7 @@ scores = st.dictionaries(st.integers(1, 3), st.floats(0, 1e9)).map(Scores)
 against = st.none() | st.builds(PerplexityDifference, st.floats(-1e6, 1e6), st.none() | st.integers(1, 10**8))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(data=st.data(), width=st.integers(1, 200), height=st.integers(1, 40))
 def test_lines_stay_within_the_terminal(study, data, width, height):
     rows = [

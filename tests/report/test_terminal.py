@@ -35,7 +35,7 @@ def printed_wide(heads, rows, is_terminal, limit):
 
 @pytest.mark.parametrize("is_terminal", [False, True])
 @given(content=TABLES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_long_table_looks_as_rich_prints_it(is_terminal, content):
     assert printed_wide(*content, is_terminal, limit=0) == printed_wide(*content, is_terminal, limit=10**6)
 

@@ -73,7 +73,7 @@ def test_the_signs_of_a_negative_generator():
     assert fraction.signed_text(frozenset("CB"), -1) == "-B × C"
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(fractions(), st.integers(0, 2**32 - 1), st.booleans())
 def test_effects_and_intervals_equal_least_squares(fraction, seed, balanced):
     """A saturated model of coded levels: an effect is twice its coefficient."""

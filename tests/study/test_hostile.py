@@ -211,7 +211,7 @@ rows:
   big: [{set: {preset: big, train_steps: 300000}}, {each: {positional_encoding: [learned]}}]
 """
 
-fuzzed = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+fuzzed = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 
 
 @pytest.fixture(scope="session")

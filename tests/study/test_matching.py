@@ -49,7 +49,7 @@ def by_brute_force(kind, field, changes, values):
     return min(differences)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     changes=CHANGES,
     kind_and_field=st.sampled_from(
