@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 from statsmodels.stats.power import TTestPower
 
+from ablate.stats import power
 from ablate.stats.power import POWER, detectable, seeds_to_see
 from ablate.study.select import MAX_SEEDS
 from benchmarks import verdicts as simulation
@@ -45,6 +46,22 @@ def test_the_verdicts_find_the_detectable_difference_in_80_percent_of_simulated_
     scores[:, 1] += detectable(n, rows, 1.0, sentences)
     found = simulation.judge(scores, sentences**2)[:, 0].mean()
     assert found == pytest.approx(POWER, abs=0.04)
+
+
+@pytest.mark.parametrize(("n", "rows"), [(3, 1), (3, 2), (4, 6)])
+def test_the_variances_of_the_row_of_base_and_of_the_others_have_their_degrees_of_freedom(n, rows, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(power, "_variance", lambda draw, df: drawn.append(df) or 1.0)
+    detectable.__wrapped__(n, rows, 1.0)
+    one_draw = [n - 1] if rows == 1 else [n - 1, n - 1, (n - 1) * (rows - 1)]
+    assert drawn[: len(one_draw)] == one_draw
+    assert set(drawn) == set(one_draw)
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("sd", [0.1, 10.0])
+def test_the_smallest_difference_is_in_proportion_to_the_standard_deviation(rows, sd):
+    assert detectable(3, rows, sd, 0.5 * sd) == pytest.approx(sd * detectable(3, rows, 1.0, 0.5))
 
 
 def test_h_two_seeds_are_known_beforehand_to_see_almost_nothing():

@@ -10,7 +10,7 @@ from statsmodels.stats.weightstats import ttost_paired
 
 from ablate.config.metrics import PPL, TRANSLATION_METRICS
 from ablate.config.training import MAX_SEEDS
-from ablate.stats.comparison import Comparison, Noise, PairedScores
+from ablate.stats.comparison import Comparison, Noise, PairedScores, compare
 from ablate.stats.judge import _at_look, _holm_over_rows, _verdict, _word, verdicts
 from ablate.stats.looks import Look
 from ablate.stats.noise import Variance
@@ -335,7 +335,7 @@ def test_a_row_that_diverges_more_often_counts_with_its_scores_or_its_divergence
     assert compared(*down, **counts).p_for_holm(BLEU) == pytest.approx(2 * p)
     assert compared(*up, **counts).p_for_holm(BLEU) == 1.0  # of Fisher's test: 1 of 4 against 0 of 4
     assert compared(*up, **counts).p_for_holm(PPL) == pytest.approx(2 * p)
-    p_own = compared(*down).p_own(1.1)
+    p_own = compared(*down).p_own(compared(*down).mean)
     assert compared(*down, own_level=p_own, **counts).p_for_holm(BLEU) == 1.0
     counts = {"base_diverged": 1, "ended": 4, "base_ended": 4}
     assert [compared(*each, **counts).p_for_holm(BLEU) for each in (down, up)] == pytest.approx([1.0, p])
@@ -358,6 +358,28 @@ def test_no_more_seeds_are_named_than_a_study_can_have():
     mean = compared(0.0, 0.0).half_width(LEVEL, MAX_SEEDS)
     assert compared(mean, mean).more_seeds(LEVEL) == MAX_SEEDS - 2
     assert compared(mean * 0.9999, mean * 0.9999).more_seeds(LEVEL) is None
+
+
+def test_seeds_beyond_those_of_a_study_are_not_searched():
+    beyond = compared(0.0, 0.0).half_width(LEVEL, MAX_SEEDS + 1)
+    row = compared(*[0.0] * (MAX_SEEDS - 1))
+    size = row.half_width(LEVEL, MAX_SEEDS + 1)
+    assert size < row.half_width(LEVEL, MAX_SEEDS)
+    assert beyond < compared(0.0, 0.0).half_width(LEVEL, MAX_SEEDS)
+    assert compared(*[size] * (MAX_SEEDS - 1)).more_seeds(LEVEL) is None
+
+
+def test_a_row_without_any_seed_or_noise_has_no_evidence():
+    nothing = PairedScores()
+    assert (nothing.n, nothing.mean, nothing.ended, nothing.base_ended, nothing.pending) == (0, None, 0, 0, 0)
+    assert Comparison(nothing, None).p_for_holm(BLEU) == 1.0
+    assert Comparison(paired(-1.0), None).p_for_holm(BLEU) == 1.0
+
+
+def test_the_noise_of_the_test_sentences_is_the_variance_of_the_bootstrap():
+    (row,) = compare([paired(-1.0, -1.3, -0.6, spread=0.3)], LEVEL)
+    assert row.bootstrap.std == pytest.approx(0.3, rel=0.1)  # the seeds share their test sentences
+    assert row.shared.sentences == row.own.sentences == pytest.approx(row.bootstrap.std**2)
 
 
 def test_the_width_is_the_larger_one_of_both_tests_each_at_its_level():
