@@ -10,12 +10,13 @@ from statsmodels.stats.weightstats import ttost_paired
 
 from ablate.config.metrics import PPL, TRANSLATION_METRICS
 from ablate.config.training import MAX_SEEDS
+from ablate.stats.bootstrap import BootstrapTest
 from ablate.stats.comparison import Comparison, Noise, PairedScores, compare
 from ablate.stats.judge import _at_look, _holm_over_rows, _verdict, _word, verdicts
 from ablate.stats.looks import Look
 from ablate.stats.noise import Variance
 from ablate.stats.significance import LEVEL
-from ablate.stats.verdict import Verdict
+from ablate.stats.verdict import Verdict, p_text
 
 BLEU, TER = (next(metric for metric in TRANSLATION_METRICS if metric.name == name) for name in ("bleu", "ter"))
 
@@ -479,3 +480,30 @@ def test_a_verdict_without_details_says_its_word_alone():
     assert Verdict(PPL, "cannot tell", 2, 0.0, minimum_detectable=101.0).short == "cannot tell (101.00)"
     assert Verdict(BLEU, "cannot tell", 2, 0.0, minimum_detectable=0.05).short == "cannot tell (0.1)"
     assert Verdict(BLEU, "cannot tell", 2, 0.0, minimum_detectable=0.0321).short == "cannot tell (0.03)"
+
+
+def test_verdicts_are_equal_whatever_computes_the_seeds_that_they_need():
+    plain = Verdict(BLEU, "cannot tell", 3, -1.0)
+    other = Verdict(BLEU, "cannot tell", 3, -1.0, needed=lambda: 7)
+    assert (plain.ended, plain.more_seeds, other.more_seeds) == (0, None, 7)
+    assert plain == other
+    assert repr(plain) == repr(other)
+
+
+def test_a_verdict_with_one_of_two_numbers_goes_on_without_it():
+    assert Verdict(BLEU, "cannot tell", 1, -1.0, p_seeds=0.2).p is None
+    unseen = Verdict(BLEU, "cannot tell", 2, -1.0, minimum_detectable=0.5)
+    assert unseen.text == "cannot tell: the seeds show no spread in BLEU"
+
+
+@pytest.mark.parametrize(("p", "noise"), [(LEVEL / 2, "beyond"), (LEVEL, "within"), (2 * LEVEL, "within")])
+def test_one_seed_is_beyond_the_noise_of_the_sentences_below_the_level(p, noise):
+    bootstrap = BootstrapTest(1, -1.0, 0.5, -2.0, 0.0, p)
+    text = Verdict(BLEU, "cannot tell", 1, -1.0, bootstrap=bootstrap, p_bootstrap=p).text
+    assert text.endswith(f"; {noise} the noise of the test sentences (p = {p:.2g}), not the seeds' noise")
+
+
+@pytest.mark.parametrize(("p", "text"), [(0.0009, "p < 0.001"), (0.001, "p = 0.001"), (0.034, "p = 0.034"),
+                                         (0.5678, "p = 0.57"), (1.0, "p = 1")])  # fmt: skip
+def test_p_values_have_two_digits(p, text):
+    assert p_text(p) == text
