@@ -163,6 +163,21 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("stats/comparison", "p = 1.0", "1.0 -> (2.0)"): "Holm's method counts p values above 1 as 1",
     ("stats/judge", "return holm([*p_values, *[1.0] * (family - len(p_values))])[: len(p_values)]",
      "1.0 -> (2.0)"): "Holm's method counts p values above 1 as 1",
+    ("stats/judge", "p_bootstraps = _adjusted([test.p if test else 1.0 for test in bootstraps], size)", "1.0 -> (2.0)"):
+        "Holm's method counts p values above 1 as 1",
+    ("stats/noise", "is_base_noisier = base.value > self.pooled.value and index not in self.apart",
+     "base.value > self.pooled.value -> (base.value >= self.pooled.value)"):
+        "equal only with one row, whose variance is then the pooled one",
+    ("stats/noise", "self.values = np.array([[0.0] * self.seeds, *([row.get(seed, 0.0) for seed in names] "
+     "for row in rows)])", "0.0 -> (1.0)"): "a constant of base, or a score that is missing, does not count",
+    ("stats/noise", "self.resolution = (1e-12 * (1.0 + float(abs(self.values).max()))) ** 2", "1.0 -> (2.0)"):
+        "any number as small serves",
+    ("stats/noise", "value = 0.0 if squares[row] < self.resolution * n else float(squares[row] / divisor)",
+     "squares[row] < self.resolution * n -> (squares[row] <= self.resolution * n)"): "squares do not meet the limit",
+    ("stats/noise", "value = 0.0 if squares[row] < self.resolution * n else float(squares[row] / divisor)",
+     "self.resolution * n -> (self.resolution / n)"): "any number as small serves",
+    ("stats/noise", "inverse = np.linalg.pinv(normal, hermitian=True)", "True -> (False)"):
+        "numpy's other method gives the same inverse",
     ("store/cleaning", "lease.release()", "lease.release() -> pass"): "a lease that nothing refers to releases itself",
     ("store/files", "_BLOCK = 1 << 20", "1 -> (2)"): "blocks of any size serve",
     ("store/files", "_BLOCK = 1 << 20", "20 -> (21)"): "blocks of any size serve",

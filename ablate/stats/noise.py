@@ -135,10 +135,9 @@ class _Layout:
         centered = (self.values - (self.values * share).sum(axis=1, keepdims=True)) * self.present
         # The effects of the rows are eliminated: the normal equations of the seeds remain, singular by a constant.
         present = self.present[kept]
-        missing = present.sum(axis=0) == 0  # seeds of no row kept; base has all seeds unless it is apart
-        normal = np.diag(present.sum(axis=0) + missing) - present.T @ share[kept]
+        normal = np.diag(present.sum(axis=0)) - present.T @ share[kept]
         # A constant added to all seeds is absorbed by the rows, so the matrix has no inverse; the pseudo-inverse leaves
-        # that constant out.
+        # that constant out, and the seeds of no row kept, if base is apart.
         inverse = np.linalg.pinv(normal, hermitian=True)
         effects = inverse @ centered[kept].sum(axis=0)
         residuals = (centered - effects + (share @ effects)[:, None]) * self.present

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import statsmodels.api as sm
 
-from ablate.stats.noise import Variance, seed_noise
+from ablate.stats import noise as module
+from ablate.stats.noise import APART_LEVEL, Variance, seed_noise
 
 
 def draw(rows, seeds, seed=0, sds=1.0, missing=0.0):
@@ -111,3 +112,41 @@ def test_a_row_is_set_apart_only_if_two_others_remain(rows, apart):
     scores = {row: {seed: 0.001 * (seed * row % 3) for seed in range(40)} for row in range(1, rows)}
     scores[rows] = {seed: 1000.0 * (-1) ** seed for seed in range(40)}
     assert seed_noise(list(scores.values())).apart == apart
+
+
+def test_the_pool_weighs_each_row_by_its_degrees_of_freedom():
+    noise = seed_noise(draw(5, 6, missing=0.5))
+    assert len({own.df for own in noise.own}) > 2
+    assert noise.pooled.value == pytest.approx(
+        np.average([o.value for o in noise.own], weights=[o.df for o in noise.own])
+    )
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_variances_and_the_rows_apart_do_not_depend_on_the_unit_of_the_scores(scale):
+    rows = draw(9, 4, sds=[1.0] * 9 + [100.0])
+    noise, plain = seed_noise([{seed: scale * value for seed, value in row.items()} for row in rows]), seed_noise(rows)
+    assert noise.apart == plain.apart == {9}
+    assert [own.value for own in noise.own] == pytest.approx([scale**2 * own.value for own in plain.own])
+
+
+@pytest.mark.parametrize("size", [1.0, 1e3, 1e9])
+def test_rounding_of_the_last_digits_is_no_noise(size):
+    row = {1: size, 2: size * (1 + 2**-52), 3: size * (1 - 2**-52)}
+    assert seed_noise([row]).pooled == Variance(0.0, 2)
+
+
+@pytest.mark.parametrize(("share", "apart"), [(0.99, {9}), (1.0, set())])
+def test_a_row_is_set_apart_below_the_level_of_all_rows_together(share, apart, monkeypatch):
+    levels = iter([share * APART_LEVEL / 10, 1.0])
+    monkeypatch.setattr(module, "f_tail", lambda *_: next(levels))
+    assert seed_noise(draw(9, 4, sds=[1.0] * 9 + [100.0])).apart == apart
+
+
+def test_a_seed_that_only_rows_apart_have_changes_no_other_row():
+    """Base and the last row are noisy, and base has every seed that any row has."""
+    rows = draw(7, 5, sds=[100.0, *[1.0] * 6, 1000.0])
+    noise, more = seed_noise(rows), seed_noise([*rows[:-1], {**rows[-1], 99: 500.0}])
+    assert noise.apart == more.apart == {0, 7}
+    assert [own.value for own in more.own[1:7]] == pytest.approx([own.value for own in noise.own[1:7]])
+    assert more.pooled.value == pytest.approx(noise.pooled.value)

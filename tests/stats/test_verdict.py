@@ -114,6 +114,16 @@ def test_equivalence_matches_the_two_one_sided_tests_of_statsmodels(differences,
     assert one(*differences, margin=margin).is_within_margin == (p < 0.05)
 
 
+def test_a_quiet_row_is_as_good_as_base_only_if_the_shared_noise_agrees():
+    quiet, margin = paired(0.1, -0.1, 0.05, 0.02), 0.9
+    rows = [quiet, *noisy(5, seeds=4)]
+    (row, *_) = compare(rows, LEVEL)
+    shared, own = row.p_equivalent(margin)
+    assert own < LEVEL < 6 * shared
+    assert verdicts(BLEU, [quiet], margin=margin)[0].is_within_margin
+    assert not verdicts(BLEU, rows, margin=margin)[0].is_within_margin
+
+
 def test_rows_without_a_result_diverged_rows_and_equal_rows_have_other_words():
     assert (one().word, one().text) == ("", "no result yet")
     assert one(0.0, 0.0).word == "no difference"
@@ -243,6 +253,7 @@ def test_d_a_row_that_always_or_nearly_always_diverges_is_worse():
     always = one(diverged=3, base_ended=3)
     assert (always.word, always.text) == ("worse", "worse: diverged with 3 of 3 seeds")
     assert one(0.1, diverged=9, base_ended=10).word == "worse"
+    assert one(diverged=2, base_ended=2).word == "worse"
     assert one(diverged=1, base_ended=1).word == "diverged"  # one seed shows no more than it did
     assert one(diverged=2, base_ended=3, pending=1).word == "diverged"  # a seed is missing
     assert one(diverged=3, base_ended=3, base_diverged=1).word == "diverged"  # as base does
