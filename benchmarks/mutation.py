@@ -178,6 +178,51 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
      "self.resolution * n -> (self.resolution / n)"): "any number as small serves",
     ("stats/noise", "inverse = np.linalg.pinv(normal, hermitian=True)", "True -> (False)"):
         "numpy's other method gives the same inverse",
+    ("stats/distributions",
+     "_LARGE_DF = 1e7  # t with more degrees of freedom equals the normal distribution to about 1e-7",
+     "1e7 -> (10000001.0)"): "any large number serves",
+    ("stats/distributions", "if df > _LARGE_DF:", "df > _LARGE_DF -> (df >= _LARGE_DF)"): "both forms serve there",
+    ("stats/distributions",
+     "if abs(t) < 1:  # p is near 1, where df / (df + t^2) would lose the digits of t",
+     "abs(t) < 1 -> (abs(t) <= 1)"): "both forms have all digits there",
+    ("stats/distributions",
+     "if abs(t) < 1:  # p is near 1, where df / (df + t^2) would lose the digits of t", "1 -> (2)"):
+        "both forms have enough digits there",
+    ("stats/distributions", "if f < 1:  # df2 / (df2 + df1 f) would lose the digits of a small f",
+     "f < 1 -> (f <= 1)"): "both forms have all digits there",
+    ("stats/distributions", "if f < 1:  # df2 / (df2 + df1 f) would lose the digits of a small f", "1 -> (2)"):
+        "both forms have enough digits there",
+    ("stats/distributions", "theta = math.atan(-_NORMAL.inv_cdf(level / 2) / math.sqrt(df))",
+     "-_NORMAL.inv_cdf(level / 2) -> (_NORMAL.inv_cdf(level / 2))"): "Newton's method converges from any start",
+    ("stats/distributions", "theta = math.atan(-_NORMAL.inv_cdf(level / 2) / math.sqrt(df))", "2 -> (3)"):
+        "Newton's method converges from any start",
+    ("stats/distributions", "if abs(step) < _STEP * theta:",
+     "abs(step) < _STEP * theta -> (abs(step) <= _STEP * theta)"):
+        "steps do not meet the limit",
+    ("stats/distributions", "if abs(step) < _STEP * theta:", "_STEP * theta -> (_STEP / theta)"):
+        "Newton's method has converged to more digits than that",
+    ("stats/distributions", "break", "break -> continue"): "further steps and terms change nothing",
+    ("stats/distributions", "if not 0 < x < 1:", "1 -> (2)"): "beyond 1 the reflected function gives the same",
+    ("stats/distributions", "if x > (a + 1) / (a + b + 2):", "1 -> (2)"): "both fractions converge near the limit",
+    ("stats/factorial", "cell[one.factor] = one.sign * math.prod(cell[name] for name in one.product)",
+     "one.sign * math.prod(cell[name] for name in one.product) -> "
+     "(one.sign / math.prod((cell[name] for name in one.product)))"): "both are 1 or -1",
+    ("stats/factorial", "words |= {word ^ other: one.sign * sign for other, sign in words.items()}",
+     "one.sign * sign -> (one.sign / sign)"): "both are 1 or -1",
+    ("stats/factorial", "for size in range(len(basic), resolution - 2, -1)", "2 -> (3)"):
+        "a shorter product makes a word shorter than the resolution",
+    ("stats/factorial", "if (fraction.resolution or 0) >= resolution:", "0 -> (1)"):
+        "with generators there is a resolution",
+    ("stats/factorial", "if not df or math.sqrt(squares / df) < rounding(itertools.chain(*scores)):",
+     "math.sqrt(squares / df) < rounding(itertools.chain(*scores)) -> "
+     "(math.sqrt(squares / df) <= rounding(itertools.chain(*scores)))"): "a spread does not meet the limit",
+    ("stats/factorial", "if not df or math.sqrt(squares / df) < rounding(itertools.chain(*scores)):",
+     "squares / df -> (squares * df)"): "any limit as small serves",
+    ("stats/significance", "if std < rounding(differences):",
+     "std < rounding(differences) -> (std <= rounding(differences))"): "a spread does not meet the limit",
+    ("stats/significance", "return 1e-12 * (1.0 + max(map(abs, values)))", "1.0 -> (2.0)"):
+        "any number as small serves",
+    ("stats/significance", "adjusted = [0.0] * len(p_values)", "0.0 -> (1.0)"): "every value is replaced",
     ("store/cleaning", "lease.release()", "lease.release() -> pass"): "a lease that nothing refers to releases itself",
     ("store/files", "_BLOCK = 1 << 20", "1 -> (2)"): "blocks of any size serve",
     ("store/files", "_BLOCK = 1 << 20", "20 -> (21)"): "blocks of any size serve",

@@ -50,7 +50,7 @@ def critical_t(level: float, df: float) -> float:
         return -_NORMAL.inv_cdf(level / 2)
     # Newton's method for log p over theta = atan(t / sqrt(df)): concave, so it approaches the root from the right.
     log_density = math.lgamma((df + 1) / 2) - math.lgamma(df / 2) + math.log(2 / math.sqrt(math.pi))
-    theta, step = math.atan(-_NORMAL.inv_cdf(level / 2) / math.sqrt(df)), 1.0
+    theta = math.atan(-_NORMAL.inv_cdf(level / 2) / math.sqrt(df))
     for _ in range(_MOST_STEPS):
         p = incomplete_beta(math.cos(theta) ** 2, df / 2, 0.5)
         step = math.log(p / level) * p * math.exp(-log_density) / math.cos(theta) ** (df - 1)

@@ -85,8 +85,8 @@ class Fraction:
         found: list[Effect] = []
         # The words themselves are constant over the cells, so they have no contrast.
         seen: set[Effect] = set(self.relation)
-        for size in range(1, len(self.factors) + 1):
-            for effect in map(frozenset, itertools.combinations(self.factors, size)):
+        for others in range(len(self.factors)):
+            for effect in map(frozenset, itertools.combinations(self.factors, 1 + others)):
                 if effect not in seen:
                     seen |= {effect, *self.aliases(effect)}
                     found.append(effect)
@@ -110,7 +110,7 @@ def smallest_fraction(factors: tuple[str, ...], resolution: int) -> Fraction:
     Of several, the first in the order of the factors: the last factors get the generators.
     """
     # From the most generated factors, which gives the fewest cells.
-    for generated in range(len(factors) - 1, 0, -1):
+    for generated in reversed(range(1, len(factors))):
         basic, others = factors[:-generated], factors[-generated:]
         products = [
             frozenset(names)

@@ -57,6 +57,11 @@ def test_the_incomplete_beta_function_matches_scipy(x, a, b):
     assert incomplete_beta(x, a, b) == pytest.approx(expected, rel=1e-9, abs=1e-14)
 
 
+@pytest.mark.parametrize(("x", "value"), [(-0.5, 0.0), (0.0, 0.0), (1.0, 1.0), (1.5, 1.0)])
+def test_the_incomplete_beta_function_is_0_and_1_at_and_beyond_its_ends(x, value):
+    assert incomplete_beta(x, 2.0, 3.0) == value
+
+
 @pytest.mark.parametrize(("level", "df"), [(0.0, 2), (1.0, 2), (0.05, 0)])
 def test_invalid_levels_and_degrees_of_freedom_are_errors(level, df):
     with pytest.raises(ValueError, match="is not"):

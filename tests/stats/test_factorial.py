@@ -27,6 +27,7 @@ def test_the_smallest_fraction_has_the_runs_of_the_handbook(resolution, k, runs)
     fraction = smallest_fraction(NAMES[:k], resolution)
     assert len(fraction.cells()) == runs
     assert fraction.resolution >= resolution
+    assert {level for cell in fraction.cells() for level in cell.values()} == {-1, 1}
 
 
 def test_without_a_fraction_of_this_resolution_the_design_is_full():

@@ -55,6 +55,7 @@ def test_every_look_spends_the_share_of_its_new_seeds_and_all_together_the_level
         ([(3, 5), (3, 5, 8)], 0.03 + 0.02 + 0.01875),  # a look added after the last one
         ([(3, 5, 8), (3, 5)], 0.03 + 0.02 + 0.01875),  # the last one left out: an earlier look has a higher level now
         ([(3, 5, 8), (5,)], 0.01875 + 0.05 + 0.01875),
+        ([(n,) for n in range(2, 40)], 1.0),
     ],
 )
 def test_the_bound_for_changed_looks_has_each_number_of_seeds_at_its_highest_level(plans, bound):

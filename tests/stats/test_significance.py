@@ -38,6 +38,7 @@ def test_equal_differences_have_no_spread():
     assert len(set(differences)) > 1  # in their last digits, which are no noise to compare with
     assert paired_t_test(differences) is None
     assert paired_t_test([0.2, 0.2, 0.2 + 1e-6]).p < 1e-6
+    assert paired_t_test([1e6, 1e6 * (1 + 2**-52)]) is None
 
 
 @given(st.lists(st.floats(-100, 100), min_size=2, max_size=8).filter(lambda values: np.std(values) > 1e-3))
