@@ -108,6 +108,25 @@ def test_the_trained_model_s_score_is_that_of_a_plain_loop(folder, trained):
     assert score.signature == "ctx:64|stride:64|bytes:675|split:5%"
 
 
+def test_perplexity_of_the_dev_split_counts_each_token_once_with_its_whole_context(folder, trained):
+    id, row = of_row(folder, "context eval_context=64")
+    run = load_run(Results(trained).run(id), Results(trained))
+    tokens = run.corpus.split("dev")["text"].ids.tolist()
+    each = row.config.model_copy(update={"eval_stride": 1})
+    score = run.task.evaluate(run.model, run.corpus, each, torch.device("cpu"))["ppl"]
+    nats = sum(plain_nats(run.model, tokens, 64))
+    assert score.value == pytest.approx(math.exp(nats / len(tokens)), rel=1e-4)
+    assert score.signature.startswith(f"ctx:64|stride:1|tokens:{len(tokens)}|split:5%")
+
+
+def test_the_test_text_is_scored_without_dropout(folder, trained):
+    id, row = of_row(folder, "base")
+    run = load_run(Results(trained).run(id), Results(trained))
+    run.model.train()
+    run.task.predict(run.model, run.corpus, row.config, torch.device("cpu"))
+    assert not run.model.training
+
+
 def test_generated_texts_are_stored_and_shown_in_the_report(folder, trained, tmp_path):
     id, row = of_row(folder, "base")
     run = load_run(Results(trained).run(id), Results(trained))
