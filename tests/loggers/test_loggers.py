@@ -2,6 +2,7 @@
 
 import json
 import struct
+import time
 
 import pytest
 
@@ -48,9 +49,7 @@ def of_wandb(folder, name):
 
     (file,) = (folder / "wandb" / name).glob("wandb/offline-run-*/*.wandb")
     found = {}
-    for data in records(file.read_bytes()):
-        record = wandb_internal_pb2.Record()
-        record.ParseFromString(data)
+    for record in finished(file, wandb_internal_pb2.Record):
         items = {"".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
         for key, value in items.items():
             if not key.startswith("_"):
@@ -60,6 +59,17 @@ def of_wandb(folder, name):
             if key.startswith("final"):
                 found[key] = [(100, json.loads(item.value_json))]
     return found
+
+
+def finished(file, record, seconds=60):
+    """The records of a W&B file, once its last one is there: W&B's process may still write it after `finish`."""
+    end = time.monotonic() + seconds
+    while True:
+        read = [record.FromString(data) for data in records(file.read_bytes())]
+        if read and read[-1].HasField("exit"):
+            return read
+        assert time.monotonic() < end, f"{file} has no end"
+        time.sleep(0.1)
 
 
 def records(content):

@@ -137,6 +137,13 @@ def test_with_patience_the_weights_up_to_the_best_step_are_kept(tmp_path):
     assert disk.steps() == ([4, 8, 20, 24], [20, 24])
 
 
+def test_with_patience_only_the_last_weights_after_the_best_step_are_kept(tmp_path):
+    disk = Disk(tmp_path, keep=3, patience=9)
+    for step in (4, 8, 12, 16, 20, 24):
+        disk.save(step, best_step=4)
+    assert disk.steps() == ([4, 16, 20, 24], [20, 24])
+
+
 def test_a_refused_scheduled_checkpoint_is_written_with_the_next_save(tmp_path):
     disk = Disk(tmp_path)
     disk.full = True

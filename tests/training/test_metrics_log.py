@@ -95,3 +95,19 @@ def test_a_process_whose_log_was_cut_by_another_writes_no_line_into_it(log):
 
 def test_the_last_value_of_a_field(log):
     assert [log.last(name) for name in ("loss", "ppl", "bleu")] == [2.25, 7.0, None]
+
+
+def test_a_line_after_the_close_waits_for_the_file_and_goes_nowhere_else(log, capfd):
+    log.close()
+    log.append(step=4, loss=2.0)
+    assert capfd.readouterr().out == ""
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        log.flush()
+
+
+def test_a_cut_closes_the_file_before(log, monkeypatch):
+    closed, close = [], os.close
+    before = log._file
+    monkeypatch.setattr(os, "close", lambda file: (closed.append(file), close(file)))
+    log.cut()
+    assert before in closed
