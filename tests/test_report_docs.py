@@ -31,7 +31,8 @@ def folder(tmp_path_factory):
             results.done(row.label, seed, 2.0 + place + seed / 10, 30.0 - place - seed / 10)
             results.translated(row.label, seed, ["the old dog sleeps" + " near" * (place % 3), "a king writes"])
             results.logged(row.label, seed, {"step": 5, "dev_perplexity": 3.0}, {"step": 9, "dev_perplexity": 2.0})
-    shutil.copytree(folder / "results", folder / "unpacked")  # as the archive of `publish` would be
+    for copy in ("unpacked", "again"):  # as the archive of `publish` would be, and as the runs repeated
+        shutil.copytree(folder / "results", folder / copy)
     return folder
 
 

@@ -274,10 +274,12 @@ def test_a_run_that_can_use_graphs_records_with_its_device_and_its_dropout_masks
 class Full(Rerun):
     """Has no memory for one recording in three."""
 
+    error: RuntimeError = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+
     def __call__(self, function):
         if self.recorded % 3 == 2:
             self.recorded += 1
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+            raise self.error
         return super().__call__(function)
 
 
@@ -287,6 +289,16 @@ def test_a_shape_without_memory_for_its_graph_goes_on_without_one(small, plain):
     trainer.fit()
     assert 0 < 2 * len(trainer.graphs.shapes) < recorder.recorded
     assert run.log_lines[:-1] == ["no CUDA graph for a shape: out of memory"]
+    assert run.outcome() == plain()
+
+
+def test_a_shape_that_cannot_be_recorded_is_told_with_the_first_line_of_the_reason(small, plain):
+    class Refusing(Full):
+        error = RuntimeError("operation not permitted when stream is capturing\nCompile with TORCH_USE_CUDA_DSA")
+
+    run = small()
+    by_graphs(run, Refusing)[0].fit()
+    assert run.log_lines[:-1] == ["no CUDA graph for a shape: operation not permitted when stream is capturing"]
     assert run.outcome() == plain()
 
 
