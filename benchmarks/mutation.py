@@ -291,8 +291,17 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("training/trainer", "stop = self.ranks.size > 1 and self.context.stop_requested()",
      "self.ranks.size > 1 -> (self.ranks.size >= 1)"): "one process alone does not read what is agreed on",
     ("training/metrics_log", "self._size = 0", "0 -> (1)"): "a log is cut before its first line, which sets the size",
-    ("training/metrics_log", "if self._file >= 0:", "self._file >= 0 -> (self._file > 0)"):
-        "a process keeps descriptor 0 for its standard input",
+    ("training/metrics_log", "_CLOSED = -1  # in the place of a file descriptor", "1 -> (2)"):
+        "any negative number serves",
+    ("training/checkpointing", 'self._thread = ThreadPoolExecutor(1, "checkpoints") if background else None',
+     "1 -> (2)"): "a save waits for the one before it",
+    ("training/schedule", "if step < warmup:", "step < warmup -> (step <= warmup)"):
+        "both forms have the peak at the end of the warm-up",
+    ("training/step_graphs",
+     "MAX_SHAPES = 256  # Multi30k has 135 in batches of 4096 tokens. Each takes the memory of the gradients.",
+     "256 -> (257)"): "any large number serves",
+    ("training/trainer", "LOG_EVERY = 50  # steps between log lines; divergence is noticed this often", "50 -> (51)"):
+        "any such interval serves",
 }  # fmt: skip
 
 _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {

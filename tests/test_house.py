@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.mutation import EQUIVALENT, TESTS, all_mutants
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "ablate"
 MODULES = {path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."): path for path in PACKAGE.rglob("*.py")}
@@ -153,6 +155,16 @@ def run(*words):
     environment = {**os.environ, "NO_COLOR": "1"}
     done = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_mutants_without_an_effect_are_mutants_of_the_code():
+    found = {(mutant.module, mutant.text, str(mutant)) for mutant in all_mutants(TESTS)}
+    assert EQUIVALENT.keys() <= found
+
+
+@pytest.mark.parametrize("module", TESTS)
+def test_the_direct_tests_of_a_mutant_exist(module):
+    assert all((ROOT / file).is_file() for file in TESTS[module])
 
 
 def test_ruff_finds_no_error():

@@ -17,8 +17,9 @@ from ablate.kernels.ranks import ONLY_RANK, Ranks, use_ranks
 from ablate.metrics.bits_per_byte import collect_nats
 from ablate.metrics.masked_tokens import collect_scores
 from ablate.model import build
+from ablate.store import RunFolder
 from ablate.tasks import Translation
-from ablate.training import Diverged
+from ablate.training import Diverged, Trainer
 from ablate.training.gradient_tree import GradientTree, part_seed, parts_of_rank
 from tests.training.conftest import TINY
 from tests.training.in_memory import corpus_of
@@ -203,6 +204,15 @@ def test_the_sum_has_equal_shares_for_all_ranks_and_hardly_more_than_the_paramet
         return GradientTree([nn.Parameter(torch.zeros(3, 2)), nn.Parameter(torch.zeros(5))], ranks).length
 
     assert together(size, length) == [{1: 12, 2: 12, 4: 12, 8: 16}[size]] * size  # 11 numbers and the loss
+
+
+@pytest.mark.parametrize(("parts", "divided"), [({}, False), ({"parts": 1}, False), ({"parts": 2}, True)])
+def test_the_gradients_of_several_parts_are_added_in_a_tree(toy, tmp_path, parts, divided):
+    trainer = Trainer(
+        resolve_row(TINY), 1, Translation(), toy, RunFolder(tmp_path), device=CPU, micro_batch_tokens=100,
+        keep_checkpoints=1, **parts,
+    )  # fmt: skip
+    assert (trainer.tree is not None) is divided
 
 
 def test_masks_differ_between_seeds_steps_and_parts():
