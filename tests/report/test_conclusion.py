@@ -118,6 +118,13 @@ def test_the_probability_of_chance_leaves_out_rows_that_no_test_names():
     ]
 
 
+def test_the_differences_that_could_be_seen_have_their_smallest_and_largest():
+    rows = [judged(1, [-3.0, 3.3, -2.9]), judged(2, [-1.0, 1.3, -0.9])]
+    wide, narrow = (row.verdict.minimum_detectable_text for row in rows)
+    assert float(narrow) < float(wide)
+    assert f"differences of at least {narrow} to {wide} BLEU in them" in said(rows)[1]
+
+
 def test_what_could_not_be_seen_comes_with_the_fewest_seeds_that_would():
     rows = [judged(1, [-1.0, 1.3, -0.9]), judged(2, [-2.0, -0.1, -1.2])]
     (_, text) = said(rows)
