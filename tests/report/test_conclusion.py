@@ -113,8 +113,8 @@ def test_the_probability_of_chance_leaves_out_rows_that_no_test_names():
         "that diverged with every seed are named without a test."
     ]
     assert words._sentences(BLEU, [always, tested], 2, sizes=2)[1:] == [
-        "For each size, the probability that any row is named by chance is below 5%; rows that diverged with every seed "
-        "are named without a test."
+        "For each size, the probability that any row is named by chance is below 5%; "
+        "rows that diverged with every seed are named without a test."
     ]
 
 
