@@ -159,3 +159,12 @@ def test_the_published_tables_follow_from_the_published_records(archive, tmp_pat
         assert done.code == 0
         lines = [line for line in done.out.splitlines() if "from an archive of records" not in line]
         assert lines == (archive.parent / name).read_text().splitlines()
+
+
+def test_the_table_of_power_is_that_of_the_plan():
+    from ablate.stats.power import detectable
+
+    page = (ROOT / "docs/verdict.md").read_text()
+    (head,) = re.findall(r"^\| seeds \| (2 .*) \|$", page, re.M)
+    (found,) = re.findall(r"^\| found with 80 % probability \| (.*) \|$", page, re.M)
+    assert found.split(" | ") == [f"{detectable(int(seeds), 13, 1.0):.1f}" for seeds in head.split(" | ")]

@@ -58,7 +58,7 @@ def _sentences(metric: Metric, rows: Sequence[Judged], family: int, sizes: int =
         by_word.setdefault(row.verdict.word, []).append(row)
     sentences = [
         *(_different(metric, word, by_word[word]) for word in ("worse", "better") if word in by_word),
-        *_doubt(len(by_word.get("worse", [])) + len(by_word.get("better", [])), family, sizes, error),
+        *_doubt([*by_word.get("worse", []), *by_word.get("better", [])], family, sizes, error),
     ]
     if not sentences and any(row.verdict.seed_test for row in rows):
         sentences.append("No row is shown to be worse or better than base.")
@@ -148,15 +148,17 @@ def _named(metric: Metric, row: Judged) -> str:
     return f"{row.label} ({text})"
 
 
-def _doubt(named: int, family: int, sizes: int, error: float) -> list[str]:
-    """Probability that a row is called worse or better by chance."""
-    if not named:
+def _doubt(named: Sequence[Judged], family: int, sizes: int, error: float) -> list[str]:
+    """Probability that a row is called worse or better by chance. It covers rows with a score: others have no test."""
+    tested = [row for row in named if row.verdict.mean is not None]
+    if not tested:
         return []
+    apart = "; rows that diverged with every seed are named without a test" if len(tested) < len(named) else ""
     if sizes > 1:
-        return [f"For each size, the probability that any row is named by chance is below {percent(error)}."]
-    which = "it" if named == 1 else "one of them"
+        return [f"For each size, the probability that any row is named by chance is below {percent(error)}{apart}."]
+    which = "it" if len(named) == 1 else "one of them"
     over = f", corrected for the {family} rows of the study" if family > 1 else ""
-    return [f"The probability that {which} is named by chance is below {percent(error)}{over}."]
+    return [f"The probability that {which} is named by chance is below {percent(error)}{over}{apart}."]
 
 
 def _unknown(metric: Metric, rows: list[Judged]) -> list[str]:

@@ -77,10 +77,10 @@ def _properties(provenance: Provenance | None, scorers: tuple[str, ...]) -> dict
         properties["threads"] = str(provenance.threads)
     properties |= {name: version for name in (*_PACKAGES, *scorers) if (version := provenance.packages.get(name))}
     code = provenance.ablate
-    if code and code.revision:
-        properties["revision of ablate"] = code.revision[:12] + (" with changes" if code.dirty else "")
-    elif code:
-        properties["version of ablate"] = code.version
+    if code:
+        known = code.revision and code.revision[:12] + (" with changes" if code.dirty else "")
+        # One property: a run without a revision differs from those with one.
+        properties["revision of ablate"] = known or f"not recorded (version {code.version})"
     return properties
 
 

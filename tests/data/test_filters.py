@@ -1,6 +1,7 @@
-"""Test text that occurs in the training split."""
+"""Limits of length and ratio, lines that look processed, and test text that occurs in the training split."""
 
 import random
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from ablate.config import resolve_data
 from ablate.data import filters
 from ablate.data.corpus import SequenceWriter
 from ablate.data.encoding import Encoded
-from ablate.data.filters import count_overlap
+from ablate.data.filters import CorpusWarnings, count_overlap, within_limits
 from ablate.data.prepare import prepare
 from ablate.store.corpora import overlap_in
 from ablate.store.files import write_json
@@ -88,3 +89,18 @@ def test_an_empty_sequence_is_a_text_too(tmp_path):
             writer.add(Encoded(np.arange(sum(lengths), dtype=np.uint32), np.array(lengths)))
     # train: [0, 1], [], [2]; test: [], [0], [1, 2, 3]
     assert count_overlap(tmp_path, ("text",)) == Overlap(fields={"text": 1}, records=1)
+
+
+def test_a_record_at_the_ratio_is_kept_and_one_beyond_two_limits_counts_once():
+    data = resolve_data({**SETTINGS, "max_length": 80, "max_ratio": 4.0})
+    lengths, left_out = np.array([[2, 5, 3, 90, 80], [8, 6, 13, 3, 80]]), Counter()
+    assert within_limits(lengths, data, left_out).tolist() == [True, True, False, False, True]
+    assert left_out == {"too long": 1, "uneven": 1}
+
+
+@pytest.mark.parametrize(("escaped", "warnings"), [(0, 0), (1, 0), (2, 1), (20, 1)])
+def test_a_tenth_of_escaped_lines_is_a_warning(escaped, warnings):
+    found = CorpusWarnings()
+    lines = ["Tom &amp; Jerry"] * escaped + ["Tom and Jerry"] * (20 - escaped)
+    found.check("train", [(number, (line,)) for number, line in enumerate(lines, 1)], ["en"])
+    assert len(found.lines()) == warnings

@@ -77,6 +77,12 @@ def test_rates_are_the_given_ones(rate, split):
     assert (read[outside] == ids[outside]).all()
 
 
+def test_a_random_token_is_any_token_of_the_text_and_no_mark():
+    contexts = masked(Masking(1.0, 0.0, 1.0, whole_word=False), sequences=stream(TEXT * 3))
+    drawn = collate_masked(contexts, range(len(contexts))).inputs
+    assert (int(drawn[drawn > 0].min()), int(drawn.max())) == (FIRST_TOKEN, ByteTokenizer().vocab_size - 1)
+
+
 def test_masks_follow_from_key_and_place_and_not_from_the_batch_or_the_cut():
     often = Masking(0.3, 1.0, 0.0, whole_word=False)  # no context is without a mask by chance
     contexts = masked(often)

@@ -74,6 +74,7 @@ def test_scores_of_a_test_set_are_those_of_summed_brackets():
 def test_a_sentence_of_punctuation_alone_is_matched_without_brackets():
     assert tree_scores("f1", ["(X XX )X"], ["."], ["(S . )S"]) == [100]
     assert row("(X XX )X", ".", "(S . )S") == [0, 0, 0, 1, 1]
+    assert tree_scores("f1", ["(X XX"], ["."], ["(S . )S"]) == [0]  # not a tree
 
 
 @pytest.fixture(scope="module")

@@ -98,10 +98,31 @@ def test_rows_without_noise_are_named_with_the_metric():
 def test_divergence_and_the_margin_are_said_with_the_row():
     always = judged(1, [], diverged=3, base_ended=3)
     assert said([always])[0] == "Worse than base: A h=1 (diverged with all 3 seeds)."
+    assert len(said([always])) == 1  # no test names it, so no probability of chance is known
     partly = judged(2, [-4.0, -4.1, -4.2], diverged=1, base_ended=4)
     assert said([partly])[0].endswith(", 1 of 4 seeds diverged).")
     small = judged(3, [-0.2, -0.21, -0.19], margin=0.5)
     assert said([small])[0].endswith("], within ±0.5).")
+
+
+def test_the_probability_of_chance_leaves_out_rows_that_no_test_names():
+    always = judged(1, [], diverged=3, base_ended=3)
+    tested = judged(2, [-4.0, -4.2, -4.4])
+    assert said([always, tested])[1:] == [
+        "The probability that one of them is named by chance is below 5%, corrected for the 2 rows of the study; rows "
+        "that diverged with every seed are named without a test."
+    ]
+    assert words._sentences(BLEU, [always, tested], 2, sizes=2)[1:] == [
+        "For each size, the probability that any row is named by chance is below 5%; "
+        "rows that diverged with every seed are named without a test."
+    ]
+
+
+def test_the_differences_that_could_be_seen_have_their_smallest_and_largest():
+    rows = [judged(1, [-3.0, 3.3, -2.9]), judged(2, [-1.0, 1.3, -0.9])]
+    wide, narrow = (row.verdict.minimum_detectable_text for row in rows)
+    assert float(narrow) < float(wide)
+    assert f"differences of at least {narrow} to {wide} BLEU in them" in said(rows)[1]
 
 
 def test_what_could_not_be_seen_comes_with_the_fewest_seeds_that_would():

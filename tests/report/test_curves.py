@@ -45,6 +45,11 @@ def test_the_interval_is_students_of_the_logarithms_over_seeds():
     assert found.mean == pytest.approx((1.1 * 1.5 * 1.3) ** (1 / 3))
 
 
+def test_the_mean_curve_is_that_of_the_loss_at_the_steps_of_every_seed():
+    row = Curve("A", "A", {1: ((100, 8.0), (200, 2.0)), 2: ((100, 2.0), (200, 0.5), (300, 0.1))})
+    assert dict(row.mean) == pytest.approx({100: 4.0, 200: 1.0})
+
+
 def test_a_row_that_never_reaches_the_score_has_no_ratio():
     base = curve("base", {1: 0.004, 2: 0.002})
     found = speed_up(curve("A", {1: 0.003, 2: 0.003}), base, "step")

@@ -119,6 +119,14 @@ def test_a_missing_size_leaves_sign_rank_and_slope_open(tmp_path):
     assert ladder_layout(ladder).columns[0].cells == tuple(EFFECTS)
 
 
+def test_a_size_ranks_its_rows_only_when_each_has_a_score(tmp_path):
+    fake = finished(tmp_path)
+    for seed in fake.study.seeds:
+        fake.folder("large D dropout=0.3", seed).result.unlink()
+    (ladder, _) = ladders(fake.table())
+    assert [[rung.rank for rung in row.rungs] for row in ladder.rows] == [[4, 3, None], [1, 1, None], [3, 4, None]]
+
+
 def test_the_ladder_is_in_markdown_and_json(tmp_path):
     table = finished(tmp_path).table()
     text = markdown(table, against_paper=False)

@@ -38,6 +38,26 @@ def test_differing_devices_versions_and_revisions_are_listed_with_their_rows(fak
     assert all(line in markdown(results.table(), against_paper=False) for line in remarks)
 
 
+def test_a_run_of_an_unknown_revision_differs_from_those_of_a_known_one(fake):
+    results = fake(**ONE_SEED).all_done()
+    known = CodeVersion(version="0.2.0", revision="a" * 40, dirty=False)
+    for row in results.study.rows:
+        made(results, row.label, ablate=known)
+    made(results, "A h=1", ablate=CodeVersion(version="0.2.0", revision=None, dirty=None))
+    (remark,) = results.table().remarks
+    assert remark.startswith("NOTE: these runs differ in revision of ablate: aaaaaaaaaaaa: base,")
+    assert remark.endswith("; not recorded (version 0.2.0): A h=1.")
+
+
+def test_installed_versions_are_compared(fake):
+    results = fake(**ONE_SEED).all_done()
+    for row in results.study.rows:
+        made(results, row.label, ablate=CodeVersion(version="0.2.0", revision=None, dirty=None))
+    assert results.table().remarks == ()
+    made(results, "A h=1", ablate=CodeVersion(version="0.3.0", revision=None, dirty=None))
+    assert results.table().remarks[0].endswith("; not recorded (version 0.3.0): A h=1.")
+
+
 def test_a_row_whose_seeds_made_different_numbers_of_updates_is_listed(fake):
     results = fake(seeds="1,2").all_done()
     assert results.table().remarks == ()
@@ -51,6 +71,14 @@ def test_a_row_with_halved_micro_batches_is_listed(fake):
     assert results.table().remarks == (
         "NOTE: memory ran out, so micro-batches were made smaller, at the same batch: A h=2 (256 tokens).",
     )
+
+
+def test_of_several_seeds_the_one_with_least_memory_is_listed(fake):
+    results = fake(seeds="1,2").all_done()
+    for seed, size in ((1, 256), (2, 512)):
+        change(Result, results.folder("A h=2", seed).result, halvings=1, micro_batch_tokens=size)
+    (remark,) = results.table().remarks
+    assert remark.endswith(": A h=2 (256 tokens).")
 
 
 def test_a_run_with_damaged_or_missing_provenance_still_shows_its_scores(fake):

@@ -581,3 +581,17 @@ def test_an_invalid_row_does_not_hide_that_another_one_does_not_fit_the_data(fau
 
 def test_a_tab_as_indentation_is_named(faults):
     assert faults(f"{HEAD}base:\n\tN: 2\n") == ["table3.yaml:4:1: not valid YAML: a tab; indent with spaces"]
+
+
+def test_a_part_of_a_study_is_corrected_for_all_rows_of_the_file(read):
+    text = HEAD + "rows: {A: {each: {h: [1, 2, 4]}}, B: {each: {dropout: [0.2]}}}\n"
+    assert read(text).family(read(text).base) == 4
+    part = read(text, rows=["B"])
+    assert len(part.rows) == 2
+    assert part.family(part.base) == 4
+
+
+def test_each_size_is_corrected_for_its_own_rows(read):
+    study = read(HEAD + "sizes: {s: {N: 1}, m: {N: 2}}\nrows: {A: {each: {h: [4, 2]}}}\n", rows=["m A h=2"])
+    bases = [row for row in study.rows if row.is_base]
+    assert [(base.label, study.family(base)) for base in bases] == [("s base", 2), ("m base", 2)]
