@@ -10,7 +10,7 @@ import torch
 from ablate import tasks as module
 from ablate.config import resolve_data, resolve_row
 from ablate.config.language_data import resolve_language_data
-from ablate.config.plugins import source_hash
+from ablate.config.plugins import parse_reference, pin_reference, source_hash
 from ablate.errors import StoreError, StudyError
 from ablate.tasks import PPL, TASKS, DataConfig, LanguageModel, Metric, Score, SequenceToSequence, Task, Translation
 from ablate.tasks.base import TASK_FIELDS, Sample
@@ -62,6 +62,12 @@ def test_a_task_of_a_class_is_read_from_the_sources_of_its_run(tmp_path):
     (tmp_path / f"{digest}.py").write_bytes(source + b"\n")
     with pytest.raises(StoreError, match=digest):
         module.task_of(name, tmp_path)
+
+
+def test_a_task_of_a_class_without_a_method_is_refused_with_its_name(tmp_path):
+    (tmp_path / "mine.py").write_text("from ablate.tasks import Task\n\n\nclass Empty(Task):\n    name = 'empty'\n")
+    with pytest.raises(StudyError, match=r"mine:Empty.*output_terms"):
+        module.load_task(*pin_reference(parse_reference("mine:Empty"), tmp_path))
 
 
 @pytest.mark.parametrize(

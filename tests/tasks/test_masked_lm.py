@@ -146,6 +146,15 @@ def test_rows_of_other_contexts_and_masks_of_training_predict_the_same_tokens(fo
     assert all(abs(a - b) <= 8 for a, b in zip(*counts, strict=True))  # contexts without a mask get one
 
 
+@pytest.mark.parametrize("label", ["base", "evaluation eval_mask_rate", "masks"])
+def test_the_dev_split_is_masked_at_one_rate_whatever_the_row(folder, trained, label):
+    """15 % of the tokens, as in BERT: a binomial number with a standard deviation of 1 %."""
+    run, row = loaded(folder, trained, label)
+    contexts = run.task.items(run.corpus, "dev", row.config)["text"]
+    places = collate_with_places(contexts, range(len(contexts)))[1]
+    assert len(places) / contexts.lengths.sum() == pytest.approx(0.15, abs=0.04)
+
+
 def test_blocks_add_up_to_the_score_and_resampled_scores_spread_around_it(folder, trained):
     run, row = loaded(folder, trained)
     lines = run.task.predict(run.model, run.corpus, row.config, CPU)
