@@ -13,7 +13,7 @@ from ablate.formatting import duration, number, plural, setting_text, signed
 from ablate.page.designs import Drawing, Listing, design_sections
 from ablate.page.figures import draw_curves, draw_intervals, draw_points
 from ablate.page.html import Best, environment, table_context
-from ablate.page.points import COSTS, Interval, Panel, Point, equal_costs, intervals, panels, points, within_axis
+from ablate.page.points import COSTS, Interval, Panel, Point, alike, equal_costs, intervals, panels, points, within_axis
 from ablate.plotting import PALETTE, ShortNumbers, inline_svg
 from ablate.report.columns import by_labels
 from ablate.report.conclusion import conclusion
@@ -104,7 +104,8 @@ def _curves(groups: Sequence[Panel], axis: str) -> Iterator[Drawing]:
         description = f"{PPL.title} by {AXES[axis]} of {', '.join(curve.row for curve in panel.curves)}"
         figure = draw_curves([panel], of=groups)
         name = f"curves-{index}" if axis == "step" else f"curves-{axis}-{index}"
-        yield Drawing(panel.title, inline_svg(figure, name, description, titles))
+        note = "" if panel in alike(groups) else "Its perplexity has a scale of its own."
+        yield Drawing(panel.title, inline_svg(figure, name, description, titles), note)
 
 
 def _curve_title(curve: Curve) -> str:
