@@ -22,6 +22,7 @@ from ablate.report.render import TableProvenance, comma_separated, provenance
 from ablate.report.results import predictions_of
 from ablate.report.table import Table
 from ablate.store import Results
+from ablate.store.records import Provenance
 
 if TYPE_CHECKING:
     from ablate.data.corpus import Corpus
@@ -156,15 +157,20 @@ def _origins(table: Table, published: TableProvenance) -> Iterator[tuple[str, st
     for name, signatures in table.signatures.items():
         yield from ((table.study.task.metrics[name].title, signature) for signature in signatures)
     yield from (("corpus", corpus) for corpus in published.corpora)
-    for made in filter(None, published.provenances):
-        code, machine = made.ablate, made.machine
-        if code:
-            changed = ", changed since" if code.dirty else ""
-            revision = f" ({code.revision[:12]}{changed})" if code.revision else ""
-            yield "code", f"ablate {code.version}{revision}, Python {made.python}"
-            yield "packages", ", ".join(f"{name} {version}" for name, version in made.packages.items())
-        where = f"{made.device}, {plural(made.threads, 'thread')}"
-        yield "machine", f"{where}; {machine.processor}, {plural(machine.cores, 'core')}"
+    made = (pair for one in published.provenances if one for pair in _made_with(one))
+    # Once each: runs of several revisions often share packages and machine.
+    yield from sorted(dict.fromkeys(made), key=lambda pair: ("code", "packages", "machine").index(pair[0]))
+
+
+def _made_with(made: Provenance) -> Iterator[tuple[str, str]]:
+    code, machine = made.ablate, made.machine
+    if code:
+        changed = ", changed since" if code.dirty else ""
+        revision = f" ({code.revision[:12]}{changed})" if code.revision else ""
+        yield "code", f"ablate {code.version}{revision}, Python {made.python}"
+        yield "packages", ", ".join(f"{name} {version}" for name, version in made.packages.items())
+    where = f"{made.device}, {plural(made.threads, 'thread')}"
+    yield "machine", f"{where}; {machine.processor}, {plural(machine.cores, 'core')}"
 
 
 @dataclass(frozen=True)

@@ -305,6 +305,24 @@ def test_the_page_fits_a_phone_without_horizontal_scrolling(text, tmp_path):
     assert smallest >= 10  # CSS pixels: the letters of figures stay readable
 
 
+def test_names_beside_wide_cells_are_not_broken_into_letters_on_a_phone(text, tmp_path):
+    outer = f'<!DOCTYPE html><iframe style="width:390px;height:800px" srcdoc="{html.escape(text)}"></iframe>'
+    script = """<script>
+    addEventListener("load", () => {
+      const inner = document.querySelector("iframe").contentDocument;
+      for (const folded of inner.querySelectorAll("details")) folded.open = true;
+      const names = [...inner.querySelectorAll("main section tbody th[scope=row]")];
+      const out = document.createElement("pre");
+      out.id = "outcome";
+      out.textContent = JSON.stringify(names.map((name) => Math.round(name.getBoundingClientRect().width)));
+      document.body.append(out);
+    });
+    </script>"""
+    widths = json.loads(html.unescape(OUTCOME.search(browse(tmp_path, outer + script))[1]))
+    assert len(widths) > 20
+    assert min(widths) >= 7 * 16  # CSS pixels: as in the table of scores
+
+
 def test_the_page_can_be_printed(text, tmp_path):
     browse(tmp_path, text, f"--print-to-pdf={tmp_path / 'page.pdf'}", "--no-pdf-header-footer")
     printed = (tmp_path / "page.pdf").read_bytes()
