@@ -330,6 +330,20 @@ def test_the_page_can_be_printed(text, tmp_path):
     assert len(printed) > 10_000
 
 
+@pytest.mark.skipif(shutil.which("pdftotext") is None, reason="pdftotext is not installed")
+def test_the_table_is_printed_whole_and_with_its_legend(text, whole, tmp_path):
+    browse(tmp_path, text, f"--print-to-pdf={tmp_path / 'page.pdf'}", "--no-pdf-header-footer")
+    done = subprocess.run(
+        ["pdftotext", "-layout", tmp_path / "page.pdf", "-"], capture_output=True, text=True, check=True
+    )
+    assert "plain negative log-likelihood" in done.stdout.split("Differences from base")[0]
+    (line,) = re.findall(r"^ *h=1 .*", done.stdout, re.M)[:1]
+    row = whole.table().rows[1]
+    assert f"{row.scores['bleu'].mean:.1f} ±" in line
+    assert "FLOPs" in done.stdout.split("Differences from base")[0]  # the last column
+    assert "by training time" not in done.stdout  # buttons
+
+
 def test_a_shadow_shows_on_which_side_a_wide_table_goes_on(text, tmp_path):
     """Three boxes 200 pixels wide with content that goes on to the right, on to the left, and that fits."""
     style = re.search(r"<style>.*?</style>", text, re.S)[0]
