@@ -199,9 +199,9 @@ def gallery_index() -> str:
             "---\nhide: [toc]\n---",
             "# Gallery",
             "",
-            "Studies whose results are in the repository, with their main result. Each page has the table with a verdict",
-            "for each row, the figures, the conclusions in words, the cost, the command that repeats the study, and what it",
-            "cannot show.",
+            "Studies whose results are in the repository, with their main result. Each page has the table with a",
+            "verdict for each row, the figures, the conclusions in words, the cost, the command that repeats the study,",
+            "and what it cannot show.",
             "",
             '<div class="grid cards" markdown>',
             "",
@@ -223,7 +223,9 @@ def gallery_index() -> str:
 def _card(name: str) -> str:
     title = read_header(ROOT / "studies" / f"{name}.yaml").title
     drawn = [f"![{caption}]({name}/{file})" for file, caption in figures(name).items()][:1]
-    return "\n\n".join([f"-   [{title}]({name}.md)", *(f"    {part}" for part in (*drawn, headline(name), cost(name))), ""])
+    return "\n\n".join(
+        [f"-   [{title}]({name}.md)", *(f"    {part}" for part in (*drawn, headline(name), cost(name))), ""]
+    )
 
 
 def site_path(path: str) -> str | None:

@@ -138,7 +138,9 @@ def test_what_runs_of_several_revisions_share_is_told_once(fake):
 
     results = fake().all_done()
     for seed, revision in enumerate(("a" * 40, "b" * 40), 1):
-        made = a_provenance(ablate=CodeVersion(version="0.2", revision=revision), python="3.11", packages={"torch": "2"})
+        made = a_provenance(
+            ablate=CodeVersion(version="0.2", revision=revision), python="3.11", packages={"torch": "2"}
+        )
         made.write(results.folder("A h=1", seed).provenance, durable=False)
     table = page(results.table(), results.results, [], []).split("How the numbers were made")[1].split("</table>")[0]
     kinds = re.findall(r'<th scope="row">(code|packages|machine)</th>', table)
