@@ -112,6 +112,26 @@ def test_a_row_is_hidden_everywhere_and_comes_back(text, tmp_path):
     assert seen["after"] == [True, False]
 
 
+def test_a_search_does_not_bring_back_a_row_that_was_hidden(text, tmp_path):
+    script = (
+        HELP
+        + """
+    const filter = document.getElementById("filter");
+    const shown = () => rows().filter((row) => !row.hidden).map((row) => row.dataset.row);
+    const search = (text) => { filter.value = text; filter.dispatchEvent(new Event("input")); return shown(); };
+    rows()[1].querySelector("button.hide").click();
+    const seen = {found: search("h="), cleared: search("")};
+    document.getElementById("restore").click();
+    seen.restored = search("");
+    return seen;
+    """
+    )
+    seen = acted(tmp_path, text, script)
+    assert seen["found"] == ["A h=2"]
+    assert seen["cleared"] == [row for row in IN_ORDER if row != "A h=1"]
+    assert seen["restored"] == IN_ORDER
+
+
 def test_rows_are_filtered_by_label_everywhere_and_come_back(text, tmp_path):
     script = (
         HELP
