@@ -200,7 +200,7 @@ def gallery_index() -> str:
             "# Gallery",
             "",
             "Studies whose results are in the repository, with their main result. Each page has the table with a",
-            "verdict for each row, the figures, the conclusions in words, the cost, the command that repeats the study,",
+            "verdict for each row, the figures, the conclusions in words, the cost, the command that repeats it,",
             "and what it cannot show.",
             "",
             '<div class="grid cards" markdown>',
