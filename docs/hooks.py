@@ -78,9 +78,52 @@ def scores_first(name: str) -> str:
 
     The published table has a column for each setting, as Table 3 has, and its verdicts are beyond the edge of a page.
     """
-    folder = ROOT / "results" / name
-    rows = json.loads((folder / "table.json").read_text(encoding="utf-8"))["rows"]
-    lines = (folder / "table.md").read_text(encoding="utf-8").split("\n")
+    return "\n".join(" | ".join(["", *cells, ""]).strip() for cells in _scores(name))
+
+
+def headline(name: str) -> str:
+    """The main result of a study in words, from its published table: base's score, and the rows that differ most."""
+    heads, _, *rows = _scores(name)
+    verdict = heads.index("verdict")
+    difference = verdict - 1  # of the metric that the verdicts are by
+    metric = heads[difference].removeprefix("Δ").partition(" [")[0]
+    score = next(head for head in heads if head.startswith(f"{metric} ("))
+    bases = [cells[heads.index(score)].strip("*") for cells in rows if not cells[verdict]]
+    judged = [cells for cells in rows if cells[verdict]]
+    means = _differences(name)
+    sizes = f" at {len(bases)} sizes" if len(bases) > 1 else ""
+    sentences = [f"Base reaches {_series(bases)} {score}{sizes}."]
+    for word in ("better", "worse"):
+        found = [cells for cells in judged if cells[verdict] == word]
+        if found:
+            most = max(found, key=lambda cells: abs(means[cells[0]]))
+            which = ", most of all" if len(found) > 1 else ":"
+            count = f"{len(found)} of {len(judged)} rows {'is' if len(found) == 1 else 'are'} {word}"
+            sentences.append(f"{count}{which} **{most[0]}** ({most[difference]} {metric}).")
+    if len(sentences) == 1:
+        sentences.append(f"None of {len(judged)} rows is shown to be worse or better.")
+    return " ".join(sentences)
+
+
+def _differences(name: str) -> dict[str, float]:
+    """The mean difference of each row from base in the main metric, in full precision."""
+    rows = _table(name)["rows"]
+    main = next(key.removeprefix("delta_") for row in rows for key in row if key.startswith("delta_"))
+    found = {row["row"]: row.get("against_base", {}).get(main, {}).get("mean") for row in rows}
+    return {row: mean for row, mean in found.items() if mean is not None}
+
+
+def _table(name: str) -> Any:
+    return json.loads((ROOT / "results" / name / "table.json").read_text(encoding="utf-8"))
+
+
+def _series(texts: list[str]) -> str:
+    return f"{', '.join(texts[:-1])} and {texts[-1]}" if len(texts) > 1 else texts[0]
+
+
+def _scores(name: str) -> list[list[str]]:
+    """The cells of scores_first: the heads, the rule below them, and the rows."""
+    lines = (ROOT / "results" / name / "table.md").read_text(encoding="utf-8").split("\n")
     table = [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in itertools.takewhile(_is_row, itertools.dropwhile(lambda line: not _is_row(line), lines))
@@ -88,11 +131,8 @@ def scores_first(name: str) -> str:
     header = table[0]
     # `other` is the last column of settings. Sorting keeps the order of columns with the same place.
     shown = sorted(range(header.index("other") + 1, len(header)), key=lambda i: _place(header[i]))
-    names = ["row", "---", *(row["row"] for row in rows)]
-    return "\n".join(
-        " | ".join(["", label, *(cells[i] for i in shown), ""]).strip()
-        for label, cells in zip(names, table, strict=True)
-    )
+    names = ["row", "---", *(row["row"] for row in _table(name)["rows"])]
+    return [[label, *(cells[i] for i in shown)] for label, cells in zip(names, table, strict=True)]
 
 
 def _is_row(line: str) -> bool:
@@ -126,7 +166,10 @@ def gallery_page(name: str) -> str:
     study = ROOT / "studies" / f"{name}.yaml"
     header = read_header(study)
     table = (ROOT / "results" / name / "table.md").read_text(encoding="utf-8")
-    drawn = "\n\n".join(f"![{caption}]({name}/{file})" for file, caption in figures(name).items())
+    drawn = "\n\n".join(
+        f"<figure markdown>\n![{caption}]({name}/{file})\n<figcaption>{caption}.</figcaption>\n</figure>"
+        for file, caption in figures(name).items()
+    )
     body = study.read_text(encoding="utf-8").split("\nstudy:")[1]
     return "\n\n".join(
         [
@@ -145,21 +188,44 @@ def gallery_page(name: str) -> str:
 
 
 def gallery_index() -> str:
-    """Overview of all committed studies; those with results link to their page."""
-    lines = [
-        "# Gallery",
-        "",
-        "Studies in `studies/` with their results. Each page shows the question, the command, the table as",
-        "`ablate run` wrote it, and what the study cannot show.",
-        "",
-        "| study | question | results |",
-        "| --- | --- | --- |",
-    ]
-    done = published()
-    for path in sorted(ROOT.glob("studies/*.yaml"), key=lambda path: (path.stem not in done, path.stem)):
-        results = f"[table]({path.stem}.md)" if path.stem in done else "not in the repository"
-        lines.append(f"| `{path.name}` | {read_header(path).title} | {results} |")
-    return "\n".join([*lines, ""])
+    """Overview of all committed studies: a card with the main result of each published one, and a list of the others.
+
+    The cards have the order of the navigation.
+    """
+    order = re.findall(r" gallery/(?!index)([\w-]+)\.md$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M)
+    others = [path for path in sorted(ROOT.glob("studies/*.yaml")) if path.stem not in published()]
+    return "\n".join(
+        [
+            "---\nhide: [toc]\n---",
+            "# Gallery",
+            "",
+            "Studies whose results are in the repository, with their main result. Each page has the table with a",
+            "verdict for each row, the figures, the conclusions in words, the cost, the command that repeats it,",
+            "and what it cannot show.",
+            "",
+            '<div class="grid cards" markdown>',
+            "",
+            *map(_card, order),
+            "</div>",
+            "",
+            "## Studies without results here",
+            "",
+            "`studies/` has more studies, to run on your own machine or as examples.",
+            "",
+            "| study | question |",
+            "| --- | --- |",
+            *(f"| `{path.name}` | {read_header(path).title} |" for path in others),
+            "",
+        ]
+    )
+
+
+def _card(name: str) -> str:
+    title = read_header(ROOT / "studies" / f"{name}.yaml").title
+    drawn = [f"![{caption}]({name}/{file})" for file, caption in figures(name).items()][:1]
+    return "\n\n".join(
+        [f"-   [{title}]({name}.md)", *(f"    {part}" for part in (*drawn, headline(name), cost(name))), ""]
+    )
 
 
 def site_path(path: str) -> str | None:

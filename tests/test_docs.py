@@ -255,6 +255,32 @@ def test_the_first_table_of_a_gallery_page_has_each_rows_scores_and_verdict(name
     assert [name for name in header if name.startswith("Δ")][-1] == header[header.index("verdict") - 1]
 
 
+@pytest.mark.parametrize("name", sorted(path.parent.name for path in ROOT.glob("results/*/records.zip")))
+def test_the_gallery_shows_the_main_result_of_a_published_study(name):
+    """The oracle is table.json: its verdicts, and its conclusion in words."""
+    content, text = json.loads(published(name, "table.json")), hooks().headline(name)
+    main = next(key.removeprefix("delta_") for key in content["rows"][1] if key.startswith("delta_"))
+    against_base = {row["row"]: row["against_base"].get(main, {}) for row in content["rows"]}
+    judged = {row: one for row, one in against_base.items() if one.get("verdict")}
+    for word in ("worse", "better"):
+        means = {row: one["mean"] for row, one in judged.items() if one["verdict"] == word}
+        found = re.search(rf"(\d+) of (\d+) rows (?:is|are) {word}(?:, most of all|:) \*\*(.+?)\*\* \((\S+) \[", text)
+        assert bool(found) == bool(means)
+        if found:
+            assert (int(found[1]), int(found[2])) == (len(means), len(judged))
+            assert abs(means[found[3]]) == max(map(abs, means.values()))
+            first = next(line for line in content["conclusion"] if line.startswith(f"{word.capitalize()} than base: "))
+            assert f"{found[3]} ({found[4]} " in re.split(r"\]\)", first)[0]
+    bases = [row[main]["mean"] for row in content["rows"] if row["row"] not in judged]
+    shown = re.findall(r"([\d.]+) ±", text.partition(". ")[0])
+    assert [float(score) for score in shown] == pytest.approx(bases, abs=0.051)
+    page = hooks().gallery_index()
+    assert text in page
+    assert f"]({name}.md)" in page
+    assert f"]({name}/{next(iter(hooks().figures(name)))})" in page
+    assert hooks().read_header(ROOT / f"studies/{name}.yaml").title.endswith("?")
+
+
 DERIVED = {
     "factorial": lambda value: 2 * value,  # the sum of two gains against both together is twice the interaction
     "shakespeare": lambda value: value * math.log(2),  # nats

@@ -189,22 +189,24 @@ class _Output:
     def print(self) -> None:
         """Print the output for people."""
         from ablate.report.plan import print_plan
+        from ablate.report.terminal import text_console
 
         print_plan(self.plan)
+        console = text_console()
         if self.fitting is not None and self.limit is not None:
-            echo(self.fitting.summary(self.limit))
+            console.print(self.fitting.summary(self.limit))
         elif self.limit is not None:
-            echo(
+            console.print(
                 f"--budget {self.limit.text}: the runs that fit are unknown until one has finished on this machine; "
                 "`ablate run` trains base first and measures its time."
             )
         if self.position is not None:
             whole = "The plan is for all looks. " if self.position.next else ""
-            echo(f"{whole}{self.position.text}")
+            console.print(f"{whole}{self.position.text}")
         for one in self.power:
-            echo(one.text)
+            console.print(one.text)
         if self.to_see is not None:
-            echo(self.power[0].seeds_text(self.to_see))
+            console.print(self.power[0].seeds_text(self.to_see))
         for line in (self.devices, self.submission):
             if line is not None:
-                echo(line)
+                console.print(line)

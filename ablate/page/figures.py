@@ -27,6 +27,7 @@ from ablate.page.points import (
     Interval,
     Panel,
     Point,
+    alike,
     contrasts,
     intervals,
     panels,
@@ -226,7 +227,8 @@ def draw_curves(groups: Sequence[Panel], *, of: Sequence[Panel] = ()) -> Figure:
 
     Args:
         groups: the panels of this figure.
-        of: all panels whose axes are to have the same limits; by default those of this figure.
+        of: all panels that are compared; by default those of this figure. They have the same axes, but for a panel with
+            a row far above the others.
     """
     with style():
         return _curves(groups, of or groups)
@@ -237,7 +239,7 @@ def _curves(groups: Sequence[Panel], of: Sequence[Panel]) -> Figure:
     width = (COLUMN if across == 1 else PAPER_WIDTH) / across
     legends = [_Legend(panel, width - 2 * EDGE) for panel in groups]
     rows = [legends[first : first + across] for first in range(0, len(legends), across)]
-    titles = [wrap(panel.title, SMALL, BOLD * (width - 2 * EDGE)) for panel in groups]
+    titles = [wrap(_title(panel, of), SMALL, BOLD * (width - 2 * EDGE)) for panel in groups]
     above = TITLE_HEIGHT + LEADING * (max(map(len, titles)) - 1) if len(groups) > 1 else 0.0
     heights = [above + PANEL_HEIGHT + BELOW + max(legend.height for legend in row) for row in rows]
     sheet = Sheet(width * across, sum(heights) + EDGE)
@@ -249,15 +251,21 @@ def _curves(groups: Sequence[Panel], of: Sequence[Panel]) -> Figure:
     return sheet.finished()
 
 
+def _title(panel: Panel, of: Sequence[Panel]) -> str:
+    return panel.title if panel in alike(of) else f"{panel.title} (own scale)"
+
+
 def _panel(sheet: Sheet, x: float, y: float, width: float, above: float, legend: _Legend, of: Sequence[Panel]) -> None:
     """Draw one panel with its legend below, and its title above if there is space for it."""
     panel = legend.panel
     if above:
-        title = "\n".join(wrap(panel.title, SMALL, BOLD * (width - 2 * EDGE)))
+        title = "\n".join(wrap(_title(panel, of), SMALL, BOLD * (width - 2 * EDGE)))
         sheet.text(x + EDGE, y, title, SMALL, weight="bold", linespacing=1.1)
     axes = sheet.axes(x + BESIDE, y + above, width - BESIDE - 2 * EDGE, PANEL_HEIGHT)
-    values = [value for one in of for curve in one.curves for run in curve.points.values() for _, value in run]
     # Over all panels: curves of different panels are compared by eye.
+    near = alike(of)
+    shared = near if panel in near else [panel]
+    values = [value for one in shared for curve in one.curves for run in curve.points.values() for _, value in run]
     costs = [cost for one in of for curve in one.curves for run in curve.points.values() for cost, _ in run]
     set_range(axes.yaxis, values, log=is_spread(values))
     set_range(axes.xaxis, [0, *costs], log=False, margin=0.03, ticks=4)

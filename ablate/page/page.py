@@ -13,7 +13,7 @@ from ablate.formatting import duration, number, plural, setting_text, signed
 from ablate.page.designs import Drawing, Listing, design_sections
 from ablate.page.figures import draw_curves, draw_intervals, draw_points
 from ablate.page.html import Best, environment, table_context
-from ablate.page.points import COSTS, Interval, Panel, Point, equal_costs, intervals, panels, points, within_axis
+from ablate.page.points import COSTS, Interval, Panel, Point, alike, equal_costs, intervals, panels, points, within_axis
 from ablate.plotting import PALETTE, ShortNumbers, inline_svg
 from ablate.report.columns import by_labels
 from ablate.report.conclusion import conclusion
@@ -22,6 +22,7 @@ from ablate.report.render import TableProvenance, comma_separated, provenance
 from ablate.report.results import predictions_of
 from ablate.report.table import Table
 from ablate.store import Results
+from ablate.store.records import Provenance
 
 if TYPE_CHECKING:
     from ablate.data.corpus import Corpus
@@ -104,7 +105,8 @@ def _curves(groups: Sequence[Panel], axis: str) -> Iterator[Drawing]:
         description = f"{PPL.title} by {AXES[axis]} of {', '.join(curve.row for curve in panel.curves)}"
         figure = draw_curves([panel], of=groups)
         name = f"curves-{index}" if axis == "step" else f"curves-{axis}-{index}"
-        yield Drawing(panel.title, inline_svg(figure, name, description, titles))
+        note = "" if panel in alike(groups) else "Its perplexity has a scale of its own."
+        yield Drawing(panel.title, inline_svg(figure, name, description, titles), note)
 
 
 def _curve_title(curve: Curve) -> str:
@@ -155,15 +157,20 @@ def _origins(table: Table, published: TableProvenance) -> Iterator[tuple[str, st
     for name, signatures in table.signatures.items():
         yield from ((table.study.task.metrics[name].title, signature) for signature in signatures)
     yield from (("corpus", corpus) for corpus in published.corpora)
-    for made in filter(None, published.provenances):
-        code, machine = made.ablate, made.machine
-        if code:
-            changed = ", changed since" if code.dirty else ""
-            revision = f" ({code.revision[:12]}{changed})" if code.revision else ""
-            yield "code", f"ablate {code.version}{revision}, Python {made.python}"
-            yield "packages", ", ".join(f"{name} {version}" for name, version in made.packages.items())
-        where = f"{made.device}, {plural(made.threads, 'thread')}"
-        yield "machine", f"{where}; {machine.processor}, {plural(machine.cores, 'core')}"
+    made = (pair for one in published.provenances if one for pair in _made_with(one))
+    # Once each: runs of several revisions often share packages and machine.
+    yield from sorted(dict.fromkeys(made), key=lambda pair: ("code", "packages", "machine").index(pair[0]))
+
+
+def _made_with(made: Provenance) -> Iterator[tuple[str, str]]:
+    code, machine = made.ablate, made.machine
+    if code:
+        changed = ", changed since" if code.dirty else ""
+        revision = f" ({code.revision[:12]}{changed})" if code.revision else ""
+        yield "code", f"ablate {code.version}{revision}, Python {made.python}"
+        yield "packages", ", ".join(f"{name} {version}" for name, version in made.packages.items())
+    where = f"{made.device}, {plural(made.threads, 'thread')}"
+    yield "machine", f"{where}; {machine.processor}, {plural(machine.cores, 'core')}"
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from ablate.report.table import Table, TableRow
 COSTS = {"flops": "training FLOPs", "seconds": "training time (s)", "params": "parameters"}
 SAME_COST = 1.001  # a ratio of largest to smallest cost up to which a figure of costs would show nothing
 FAR = 5.0  # times the median reach of rows, beyond which a row is off the axis
+FAR_ABOVE = 10.0  # times the median over rows of their largest perplexity, beyond which a panel has its own axis
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,18 @@ def panels(curves: Sequence[Curve]) -> list[Panel]:
     if not groups:
         return [_panel("base", base)] if base else []
     return [panel for group in groups for panel in _of_group(group, _base_of(group, evaluated), evaluated)]
+
+
+def alike(groups: Sequence[Panel]) -> list[Panel]:
+    """The panels that share a vertical axis: all, but for those with a row far above the others.
+
+    A row that learns nothing may have hundreds of times the perplexity of the others, whose curves would then not be
+    told apart. Panels are left out above FAR_ABOVE times the median over rows, among at least four.
+    """
+    tops = {panel.title: [curve.top for curve in panel.curves if curve.group != "base"] for panel in groups}
+    every = [top for of_panel in tops.values() for top in of_panel]
+    most = FAR_ABOVE * median(every) if len(every) >= 4 else math.inf
+    return [panel for panel in groups if max(tops[panel.title], default=0.0) <= most]
 
 
 def _base_of(group: str, evaluated: list[Curve]) -> list[Curve]:

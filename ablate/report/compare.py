@@ -13,11 +13,10 @@ from ablate.formatting import duration, interval_text, millions, printable, scal
 from ablate.report.curves import Curve, curve_of
 from ablate.report.scores import mean_and_std, verdict_json
 from ablate.report.table import Table, TableRow
-from ablate.report.terminal import plain_table, print_wide
+from ablate.report.terminal import plain_table, print_wide, text_console
 from ablate.stats.significance import LEVEL
 from ablate.stats.verdict import Verdict, p_text
 from ablate.store import Results
-from ablate.streams import new_console
 from ablate.tasks import Sample
 
 
@@ -145,7 +144,7 @@ STYLES = {"worse": "red", "better": "green"}
 
 def print_comparison(comparison: Comparison) -> None:
     """Print settings, scores, significance, learning curves and sentences."""
-    console = new_console(soft_wrap=True)
+    console = text_console()
     _settings(comparison)
     console.print()
     _scores(comparison)

@@ -61,6 +61,11 @@ class Curve:
         return tuple((self._mean_cost(seeds, step), _geometric([values[seed][step] for seed in seeds]))
                      for step in steps)  # fmt: skip
 
+    @property
+    def top(self) -> float:
+        """The largest perplexity of any evaluation."""
+        return max(value for points in self.by_seed.values() for _, value in points)
+
     def _mean_cost(self, seeds: Sequence[int], step: int) -> float:
         costs = [cost for seed in seeds if (cost := self.cost(self.axis, seed, step)) is not None]
         return costs[0] if len(set(costs)) == 1 else sum(costs) / len(costs)  # a step stays a whole number

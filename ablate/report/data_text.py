@@ -15,10 +15,9 @@ from ablate.config.parsing_data import NamedTreebank
 from ablate.config.translation_data import NamedCorpus
 from ablate.errors import StoreError
 from ablate.formatting import shares_text, size
-from ablate.report.terminal import plain_table, print_wide
+from ablate.report.terminal import plain_table, print_wide, text_console
 from ablate.store.corpora import MANIFEST
 from ablate.store.records import CorpusManifest, Origin
-from ablate.streams import new_console
 
 if TYPE_CHECKING:
     from ablate.data.corpus import Corpus, TokenSequences
@@ -202,7 +201,7 @@ def print_list(named: Sequence[NamedSummary], prepared: Sequence[PreparedSummary
     for one in named:
         table.add_row(one.name, one.task, ", ".join(one.directions), ", ".join(one.splits), Text(one.origin))
     print_wide(table)
-    console = new_console(soft_wrap=True)
+    console = text_console()
     if not prepared:
         console.print("\nNo corpus is prepared here yet.")
         return
@@ -218,7 +217,7 @@ def print_list(named: Sequence[NamedSummary], prepared: Sequence[PreparedSummary
 
 def print_description(shown: Description) -> None:
     """Print the description of a prepared corpus."""
-    console, manifest = new_console(soft_wrap=True), shown.manifest
+    console, manifest = text_console(), shown.manifest
     names = (manifest.data["corpus"], manifest.data.get("direction"))
     console.print(f"corpus {shown.id}: {', '.join(str(name) for name in names if name)}")
     # Fields depend on the task, so that the columns do too.

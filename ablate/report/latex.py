@@ -29,6 +29,9 @@ _TOP = r"""% Compiles as it stands. In a paper: \usepackage{booktabs,graphicx} a
   \def\ablateend{\end{document}}
   \begin{document}
 \fi
+\makeatletter
+\edef\ablatetable{table\if@twocolumn*\fi} % over both columns: in one of them the text would be tiny
+\makeatother
 """
 
 _SPECIAL = {
@@ -70,7 +73,7 @@ def latex(table: Table, against_paper: bool = False, with_cost: bool = False) ->
 def _environment(layout: Layout, caption: str, label: str, groups: list[str], notes: Sequence[str]) -> str:
     """One table with its caption, and its notes below it."""
     lines = [
-        r"\begin{table}[htbp]",
+        r"\begin{\ablatetable}[htbp]",
         r"  \centering",
         f"  \\caption{{{caption}}}",
         f"  \\label{{{label}}}",
@@ -84,9 +87,9 @@ def _environment(layout: Layout, caption: str, label: str, groups: list[str], no
         r"  \end{tabular}}",
         r"  \par\medskip",
         r"  \begin{minipage}{\linewidth}\footnotesize\raggedright",
-        *(f"    {escaped(line)}\\par" for line in notes),
+        *(f"    {_note(line)}\\par" for line in notes),
         r"  \end{minipage}",
-        r"\end{table}",
+        r"\end{\ablatetable}",
     ]
     return "\n".join(lines)
 
@@ -116,9 +119,21 @@ def _cell(column: Column, index: int) -> str:
     best = text.startswith(_BOLD)
     shown = escaped(text.removeprefix(_BOLD))
     if column.numeric:
-        # A hyphen is shorter than a minus. Ranges and exponents such as 1e-9 keep theirs.
-        shown = re.sub(r"(?<![\w.])-(?=\d)", "$-$", shown)  # a minus, not a hyphen
+        shown = _with_minus(shown)
     return rf"\textbf{{{shown}}}" if best else shown
+
+
+def _note(text: str) -> str:
+    """A line below the table; a command between backticks is set as code."""
+    parts = re.split(r"`([^`]+)`", text)
+    return "".join(
+        rf"\texttt{{{escaped(part)}}}" if i % 2 else _with_minus(escaped(part)) for i, part in enumerate(parts)
+    )
+
+
+def _with_minus(text: str) -> str:
+    """A minus for the hyphen of a negative number, which is shorter; ranges and exponents such as 1e-9 keep theirs."""
+    return re.sub(r"(?<![\w.])-(?=\d)", "$-$", text)
 
 
 def _row(cells: list[str]) -> str:

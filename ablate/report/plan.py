@@ -19,14 +19,13 @@ from ablate.config.plugins import parse_reference, references
 from ablate.config.training import graphs_note, precision_note, resolve_precision
 from ablate.errors import StoreError
 from ablate.formatting import duration, plural, scaled, size, thousands, visible
-from ablate.report.terminal import STYLES, counted, plain_table, print_wide
+from ablate.report.terminal import STYLES, Label, counted, plain_table, print_wide, text_console
 from ablate.store import Results, RunFolder, State, state_of
 from ablate.store.checkpoints import RESUMABLE
 from ablate.store.corpora import known_lengths, lengths_in
 from ablate.store.machine import machine, processor_has_bf16, visible_gpus
 from ablate.store.records import Machine
 from ablate.store.status import read_progress, read_provenance
-from ablate.streams import new_console
 from ablate.study import Row, Run, Study
 from ablate.study.designs import FactorialDesign
 from ablate.study.tuning import AWAITS
@@ -373,7 +372,7 @@ def print_plan(plan: Plan) -> None:
     _print_rows(plan)
     if plan.tuning:
         _print_tuning(plan)
-    console = new_console(soft_wrap=True)
+    console = text_console()
     for line in _lines_below(plan):
         console.print(line)
 
@@ -383,8 +382,7 @@ def _print_rows(plan: Plan) -> None:
     table = plain_table("row", "+params", "+FLOPs per step", "+steps", "+memory", "runs", *["matched"][: int(matched)])
     for row in plan.rows:
         table.add_row(
-            # Text, because rich would take brackets in a label for markup.
-            Text(row.row.label),
+            Label(row.row.label),
             f"{row.params:,}",
             scaled(row.flops_per_step, ""),
             thousands(row.steps),
@@ -491,7 +489,7 @@ def _print_tuning(plan: Plan) -> None:
         if trials and row.row.tuning:
             states = Counter(state for trial in trials for _, state in trial.runs)
             chosen = Text(row.row.tuning.text)
-            table.add_row(Text(row.row.label), str(len(trials)), thousands(trials[0].steps), counted(states), chosen)
+            table.add_row(Label(row.row.label), str(len(trials)), thousands(trials[0].steps), counted(states), chosen)
     print_wide(table)
 
 
@@ -504,10 +502,10 @@ def print_status(plan: Plan, details: list[RunStatus]) -> None:
     """
     table = plain_table("row", "+seed", "run", "state", "")
     for label, seed, id, state, detail in details:
-        table.add_row(Text(label), str(seed), id, Text(state, style=STYLES.get(state, "")), Text(visible(detail)))
+        table.add_row(Label(label), str(seed), id, Text(state, style=STYLES.get(state, "")), Text(visible(detail)))
     print_wide(table)
     states = Counter(state for _, state in plan.runs.values())
     line = f"{plural(len(plan.runs), 'run')}: {counted(states)}"
     if plan.seconds:
         line += f"; about {duration(plan.seconds)} of work left"
-    new_console(soft_wrap=True).print(line)
+    text_console().print(line)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 
 from rich import box
-from rich.console import RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from ablate.formatting import visible
+from ablate.formatting import fold, visible
 from ablate.store.status import STATES, State
 from ablate.streams import echo, new_console
 
@@ -21,6 +24,29 @@ STYLES: dict[str, str] = {
     "diverged": "red",
     "interrupted": "yellow",
 }
+
+
+@dataclass(frozen=True)
+class Label:
+    """A row's label in a table; where it does not fit, it is broken between its settings instead of anywhere."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text("\n".join(fold(visible(self.text), options.max_width)))
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(1, cell_len(visible(self.text)))
+
+
+def text_console() -> Console:
+    """Return a console for lines of text: broken between words in a terminal, whole in a pipe."""
+    console = new_console()
+    console.soft_wrap = not console.is_terminal
+    return console
 
 
 def plain_table(*heads: str) -> Table:

@@ -112,6 +112,26 @@ def test_a_row_is_hidden_everywhere_and_comes_back(text, tmp_path):
     assert seen["after"] == [True, False]
 
 
+def test_a_search_does_not_bring_back_a_row_that_was_hidden(text, tmp_path):
+    script = (
+        HELP
+        + """
+    const filter = document.getElementById("filter");
+    const shown = () => rows().filter((row) => !row.hidden).map((row) => row.dataset.row);
+    const search = (text) => { filter.value = text; filter.dispatchEvent(new Event("input")); return shown(); };
+    rows()[1].querySelector("button.hide").click();
+    const seen = {found: search("h="), cleared: search("")};
+    document.getElementById("restore").click();
+    seen.restored = search("");
+    return seen;
+    """
+    )
+    seen = acted(tmp_path, text, script)
+    assert seen["found"] == ["A h=2"]
+    assert seen["cleared"] == [row for row in IN_ORDER if row != "A h=1"]
+    assert seen["restored"] == IN_ORDER
+
+
 def test_rows_are_filtered_by_label_everywhere_and_come_back(text, tmp_path):
     script = (
         HELP
@@ -305,11 +325,43 @@ def test_the_page_fits_a_phone_without_horizontal_scrolling(text, tmp_path):
     assert smallest >= 10  # CSS pixels: the letters of figures stay readable
 
 
+def test_names_beside_wide_cells_are_not_broken_into_letters_on_a_phone(text, tmp_path):
+    outer = f'<!DOCTYPE html><iframe style="width:390px;height:800px" srcdoc="{html.escape(text)}"></iframe>'
+    script = """<script>
+    addEventListener("load", () => {
+      const inner = document.querySelector("iframe").contentDocument;
+      for (const folded of inner.querySelectorAll("details")) folded.open = true;
+      const names = [...inner.querySelectorAll("main section tbody th[scope=row]")];
+      const out = document.createElement("pre");
+      out.id = "outcome";
+      out.textContent = JSON.stringify(names.map((name) => Math.round(name.getBoundingClientRect().width)));
+      document.body.append(out);
+    });
+    </script>"""
+    widths = json.loads(html.unescape(OUTCOME.search(browse(tmp_path, outer + script))[1]))
+    assert len(widths) > 20
+    assert min(widths) >= 7 * 16  # CSS pixels: as in the table of scores
+
+
 def test_the_page_can_be_printed(text, tmp_path):
     browse(tmp_path, text, f"--print-to-pdf={tmp_path / 'page.pdf'}", "--no-pdf-header-footer")
     printed = (tmp_path / "page.pdf").read_bytes()
     assert printed.startswith(b"%PDF-")
     assert len(printed) > 10_000
+
+
+@pytest.mark.skipif(shutil.which("pdftotext") is None, reason="pdftotext is not installed")
+def test_the_table_is_printed_whole_and_with_its_legend(text, whole, tmp_path):
+    browse(tmp_path, text, f"--print-to-pdf={tmp_path / 'page.pdf'}", "--no-pdf-header-footer")
+    done = subprocess.run(
+        ["pdftotext", "-layout", tmp_path / "page.pdf", "-"], capture_output=True, text=True, check=True
+    )
+    assert "plain negative log-likelihood" in done.stdout.split("Differences from base")[0]
+    (line,) = re.findall(r"^ *h=1 .*", done.stdout, re.M)[:1]
+    row = whole.table().rows[1]
+    assert f"{row.scores['bleu'].mean:.1f} ±" in line
+    assert "FLOPs" in done.stdout.split("Differences from base")[0]  # the last column
+    assert "by training time" not in done.stdout  # buttons
 
 
 def test_a_shadow_shows_on_which_side_a_wide_table_goes_on(text, tmp_path):

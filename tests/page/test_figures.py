@@ -183,6 +183,32 @@ def test_panels_have_the_same_axes():
     assert alone[0].get_yscale() == "log"
 
 
+def test_a_panel_with_a_row_far_above_the_others_has_a_scale_of_its_own():
+    rows = [curve(f"{group} x=1", group, scale) for group, scale in (("A", 1.0), ("B", 1.1), ("C", 1.2), ("D", 500.0))]
+    found = panels([BASE, *rows])
+    together = draw_curves(found)
+    limits = [axes.get_ylim() for axes in together.axes]
+    assert limits[0] == limits[1] == limits[2] != limits[3]
+    assert limits[0] == draw_curves(found[:3]).axes[0].get_ylim()
+    assert [draw_curves([panel], of=found).axes[0].get_ylim() for panel in found] == limits
+    assert len({axes.get_xlim() for axes in together.axes}) == 1
+    for panel, axes in zip(found, together.axes, strict=True):
+        low, high = axes.get_ylim()
+        assert all(low < value < high for one in panel.curves for run in one.points.values() for _, value in run)
+    titles = [text.get_text() for text in together.texts if text.get_weight() == "bold"]
+    assert titles == ["A", "B", "C", "D (own scale)"]
+
+
+def test_fewer_than_four_rows_share_their_axes_however_far_apart():
+    rows = [curve(f"{group} x=1", group, scale) for group, scale in (("A", 1.0), ("B", 1.1), ("D", 500.0))]
+    assert len({axes.get_ylim() for axes in draw_curves(panels([BASE, *rows])).axes}) == 1
+
+
+def test_a_base_far_above_all_rows_is_in_panels_with_the_same_axes():
+    rows = [curve(f"{group} x=1", group) for group in "ABCD"]
+    assert len({axes.get_ylim() for axes in draw_curves(panels([curve("base", "base", 500.0), *rows])).axes}) == 1
+
+
 def test_a_name_includes_its_group_only_if_it_would_be_ambiguous():
     assert names([("base", "base"), ("A h=1", "A"), ("B h=1", "B"), ("A h=2", "A")]) == [
         "base",

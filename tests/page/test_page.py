@@ -131,6 +131,22 @@ def test_settings_and_provenance_are_shown(whole, text):
     assert all(run.id in shown for run in whole.study.runs())
 
 
+def test_what_runs_of_several_revisions_share_is_told_once(fake):
+    from ablate.page.page import page
+    from ablate.store.records import CodeVersion
+    from tests.records import a_provenance
+
+    results = fake().all_done()
+    for seed, revision in enumerate(("a" * 40, "b" * 40), 1):
+        made = a_provenance(
+            ablate=CodeVersion(version="0.2", revision=revision), python="3.11", packages={"torch": "2"}
+        )
+        made.write(results.folder("A h=1", seed).provenance, durable=False)
+    table = page(results.table(), results.results, [], []).split("How the numbers were made")[1].split("</table>")[0]
+    kinds = re.findall(r'<th scope="row">(code|packages|machine)</th>', table)
+    assert kinds == ["code", "code", "packages", "machine"]
+
+
 def test_the_same_results_give_the_same_page(whole, text):
     assert whole.page() == text
 

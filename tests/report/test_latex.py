@@ -55,8 +55,8 @@ def test_the_conclusion_and_the_tables_of_designs_are_there(fake):
     text = SMALL.partition("rows:")[0] + "rows:\n  F: {factorial: {dropout: [0.1, 0.3], h: [4, 2]}}\n"
     table = fake(text).all_done().table()
     found = latex(table)
-    assert escaped(" ".join(conclusion(table))) in found
-    (_, main, effects) = found.split(r"\begin{table}")
+    assert escaped(" ".join(conclusion(table))) in found.replace("$-$", "-")
+    (_, main, effects) = found.split(r"\begin{\ablatetable}")
     assert r"\label{tab:small}" in main
     assert r"\label{tab:small-1}" in effects
     (design,) = design_effects(table)
@@ -98,7 +98,7 @@ def awkward(fake):
 
 def test_names_and_notes_cannot_end_the_table(awkward):
     text = latex(awkward, against_paper=True, with_cost=True)
-    assert text.count(r"\end{table}") == 1
+    assert text.count(r"\end{\ablatetable}") == 1
     assert r"\textbackslash{}end\{table\}" in text
     assert r"D\_1 +" in text
 
@@ -119,3 +119,29 @@ def test_pdflatex_compiles_it_alone_and_within_a_paper(awkward, tmp_path):
     head = r"\documentclass{article}\usepackage{booktabs,graphicx}\begin{document}"
     (tmp_path / "paper.tex").write_text(head + r"Before.\input{table.tex}After.\end{document}", encoding="utf-8")
     assert "Output written on paper.pdf" in compiled(tmp_path, "paper.tex")
+
+
+@NO_LATEX
+@pytest.mark.parametrize(("option", "environment"), [("onecolumn", "table"), ("twocolumn", "table*")])
+def test_in_two_columns_the_table_is_as_wide_as_both(fake, tmp_path, option, environment):
+    text = latex(fake().all_done().table()).replace(
+        "\\toprule", "\\noalign{\\typeout{WIDTH=\\the\\linewidth}}\\toprule"
+    )
+    (tmp_path / "table.tex").write_text(text, encoding="utf-8")
+    head = rf"\documentclass[{option}]{{article}}\usepackage{{booktabs,graphicx}}\begin{{document}}"
+    shown = r"\typeout{FLOAT=\ablatetable}\typeout{PAGE=\the\textwidth}"
+    (tmp_path / "paper.tex").write_text(rf"{head}A.\input{{table.tex}}{shown}\end{{document}}", encoding="utf-8")
+    log = compiled(tmp_path, "paper.tex")
+    assert f"FLOAT={environment}\n" in log
+    (width,) = set(re.findall(r"WIDTH=(\S+)", log))
+    assert f"PAGE={width}\n" in log
+
+
+def test_notes_have_minus_signs_and_commands_as_code(fake):
+    results = fake().all_done()
+    for seed in (1, 2, 3):
+        results.done("A h=1", seed, 8.0 + seed / 100, 5.0 + seed / 100)
+    notes = latex(results.table()).split(r"\begin{minipage}")[1]
+    assert "A h=1 ($-$" in notes
+    assert r"\texttt{ablate compare}" in notes
+    assert "`" not in notes

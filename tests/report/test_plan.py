@@ -218,6 +218,7 @@ def test_the_printed_plan_cuts_no_number(tmp_path, monkeypatch, capsys, name, wi
     print_plan(planned)
     text = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
     table, _, below = text.partition(f"\n{len(planned.rows)} rows, ")
+    below = " ".join(below.split())  # lines of a terminal
     assert max(map(len, table.splitlines())) <= width
     assert all(f" {row.params:,} " in table for row in planned.rows)
     assert "time unknown until a run has finished here." in below

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
 
-from ablate.report.terminal import plain_table, print_wide
+from ablate.report.terminal import Label, plain_table, print_wide, text_console
 
 CELLS = st.text("abc 0.5=_:[]日é\x1b", max_size=12).map(str.strip)
 STYLED = st.builds(Text, CELLS.filter(str.isprintable), st.sampled_from(["", "dim", "red"]))
@@ -62,3 +62,31 @@ def test_labels_that_do_not_fit_continue_below(width):
     assert "…" not in out.getvalue()
     start = lines[0].index("seed")
     assert "".join(line[:start] for line in lines[2:]).replace(" ", "") == "".join(labels).replace(" ", "")
+
+
+@pytest.mark.parametrize("width", [60, 70, 80])
+def test_a_label_is_broken_between_its_settings(width):
+    table = plain_table("row", "+params", "+FLOPs per step", "+steps", "runs")
+    label = "E positional_encoding=learned warmup_steps=200"
+    table.add_row(Label(label), "385,408", "1.50 G", "450", "1 done")
+    out = io.StringIO()
+    Console(file=out, width=width, force_terminal=True, color_system=None).print(table)
+    lines = out.getvalue().splitlines()[2:]
+    pieces = [re.split(r" {2,}", line.strip())[0] for line in lines]
+    assert len(pieces) > 1
+    assert " ".join(pieces).replace("= ", "=").replace("_ ", "_") == label
+
+    assert set(" ".join(pieces).replace("=", " ").replace("_", " ").split()) == set(re.split(r"[ =_]", label))
+    assert max(map(len, lines)) <= width
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_long_line_is_broken_between_words_in_a_terminal_and_whole_in_a_pipe(is_terminal):
+    line = "if it does not fit, the batch is split further, with the same result. " * 3
+    out = io.StringIO()
+    out.isatty = lambda: is_terminal
+    with redirect_stdout(out), patch.dict("os.environ", COLUMNS="80"):
+        text_console().print(line.strip())
+    lines = out.getvalue().splitlines()
+    assert " ".join(text.strip() for text in lines) == line.strip()
+    assert max(map(len, lines)) <= 80 if is_terminal else len(lines) == 1

@@ -58,6 +58,7 @@
       setHidden(heading, ![...home].some(([row, body]) => body === heading.parentNode && !row.hidden));
     });
   };
+  const crossed = new Set();  // labels of rows hidden by their cross, which a search does not bring back
   rows.forEach((row) => {
     const button = document.createElement("button");
     button.type = "button";
@@ -67,6 +68,7 @@
     button.title = "Hide this row, here and in the figures";
     row.cells[0].prepend(button);
     button.addEventListener("click", () => {
+      crossed.add(row.dataset.row);
       marked(row.dataset.row).forEach((element) => setHidden(element, true));
       count();
       restore.focus();
@@ -76,11 +78,13 @@
   restore.addEventListener("click", () => {
     document.querySelectorAll("[data-row]").forEach((element) => setHidden(element, false));
     filter.value = "";
+    crossed.clear();
     count();
   });
   filter.addEventListener("input", () => {
     const text = filter.value.trim().toLowerCase();
     const found = new Set(rows.filter((row) => row.textContent.toLowerCase().includes(text)).map((row) => row.dataset.row));
+    crossed.forEach((label) => found.delete(label));
     document.querySelectorAll("[data-row]").forEach((element) => setHidden(element, !found.has(element.dataset.row)));
     count();
   });
