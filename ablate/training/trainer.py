@@ -243,7 +243,7 @@ class Trainer:
         return None
 
     def _add_part(self, part: Part, step: int, n_tokens: int) -> None:
-        """Add the gradients of a part of the batch, with dropout masks that depend on nothing but the part."""
+        """Add the gradients of a part of the batch, whose dropout masks depend on no other part."""
         if self.tree is None:
             for batch in part.micro_batches:
                 # Summed on the device, because reading the value would wait for the GPU at every step.
