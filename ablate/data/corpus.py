@@ -96,7 +96,8 @@ class LengthSums:
     """Sums of lengths, squared lengths and products of lengths over records, in tokens with EOS; for cost estimates.
 
     `totals` maps names to integers: `pairs` (records), `FIELD_tokens`, `longer_tokens` (the longest field of each
-    record), `FIELD_squares`, `products` (between the two fields of a pair) and `longest` (a maximum, not a sum).
+    record), `FIELD_squares`, `products` (of two fields; `FIELD_OTHER` for each two of more) and `longest` (a maximum,
+    not a sum).
     """
 
     def __init__(self, fields: Sequence[str], totals: Mapping[str, int] | None = None) -> None:

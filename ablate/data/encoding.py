@@ -28,13 +28,12 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ablate.data.tokenizer import Tokenizer
+from ablate.data.tokenizer import SPACE, Tokenizer
 from ablate.errors import StoreError
 
 IDS = np.dtype("<u4")
 # A limit, because the number of different words grows with the corpus.
 MAX_WORDS = 500_000  # in an encoder's cache: about 100 MB
-_SPACE = "\u2581"  # SentencePiece's character for a space; a text that contains it is encoded as a whole
 
 Chunk = Sequence[Sequence[str]]  # texts of each field, equally many
 
@@ -76,7 +75,7 @@ class TextEncoder:
 
     def _lookup(self, text: str) -> bytes | None:
         """The ids of a text, or None if one of its words is new."""
-        if _SPACE in text:
+        if SPACE in text:  # SentencePiece divides words at it, too
             return self._whole([text])[0]
         try:
             return b"".join(map(self.words.__getitem__, text.split(" ")))

@@ -74,7 +74,7 @@ def _blocks(path: str, longest: int) -> Iterator[tuple[int, bytes]]:
                 rest = []
             if end < len(block):
                 rest.append(block[end:])
-            if sum(map(len, rest)) > longest:
+            if sum(map(len, rest)) >= longest:
                 raise DataError(_too_long(path, number, longest))
     if rest:
         yield number, b"".join(rest)

@@ -191,16 +191,18 @@ class Part(_Hashed):
         return int(total * self.first), total if self.last > 1 - _ROUNDING else int(total * self.last)
 
     def _beginning(self) -> Iterator[Piece]:
-        left = self.max_bytes
+        if self.max_bytes is None:
+            yield from self.whole.pieces()
+            return
+        left, begins = self.max_bytes, False
         for piece in self.whole.pieces():
-            if left is None:
-                yield piece
-                continue
+            begins |= piece.begins
             content = piece.text.encode()[:left]
             left -= len(content)
             text = content.decode(errors="ignore")  # of a character that is cut, nothing is left
             if text:
-                yield piece._replace(text=text)
+                yield Piece(text, begins)
+                begins = False  # a document that begins with an empty piece begins with the next one
             if left <= 0:
                 return
 

@@ -22,7 +22,7 @@ MASK = UNK  # of masked language models: lossless vocabularies have no unknown t
 Kind = Literal["bpe", "unigram", "bytes"]
 _MARKS = ("<pad>", "<unk>", "<s>", "</s>")
 FIRST_TOKEN = len(_MARKS)  # the smallest id of a token of the text
-_SPACE = "\u2581"  # SentencePiece's character for a space
+SPACE = "\u2581"  # SentencePiece's character for a space
 T = TypeVar("T")
 _LOSSLESS = {
     "byte_fallback": True, "add_dummy_prefix": False, "remove_extra_whitespaces": False, "user_defined_symbols": ["\n"],
@@ -59,7 +59,7 @@ class Tokenizer:
 
     def encode(self, sentences: list[str]) -> list[list[int]]:
         """Token ids of each sentence, without BOS and EOS."""
-        if self._is_lossless and any(_SPACE in sentence for sentence in sentences):
+        if self._is_lossless and any(SPACE in sentence for sentence in sentences):
             return [self._encode_exactly(sentence) for sentence in sentences]
         ids: list[list[int]] = self._processor.encode(sentences, out_type=int)
         return ids
@@ -71,8 +71,8 @@ class Tokenizer:
 
     def _encode_exactly(self, text: str) -> list[int]:
         """Encode a text with U+2581, which SentencePiece takes for a space, as bytes."""
-        mark: list[int] = self._processor.piece_to_id([f"<0x{byte:02X}>" for byte in _SPACE.encode()])
-        first, *others = self._processor.encode(text.split(_SPACE), out_type=int)
+        mark: list[int] = self._processor.piece_to_id([f"<0x{byte:02X}>" for byte in SPACE.encode()])
+        first, *others = self._processor.encode(text.split(SPACE), out_type=int)
         return [*first, *(id for part in others for id in (*mark, *part))]
 
     def decode(self, ids: list[list[int]]) -> list[str]:
@@ -101,12 +101,12 @@ class Tokenizer:
         """The text of an id; empty for a mark, and a letter for a byte of a character."""
         if self._processor.is_byte(id):
             return "x"
-        return "" if self._is_special(id) else piece.replace(_SPACE, " ")
+        return "" if self._is_special(id) else piece.replace(SPACE, " ")
 
     def _bytes_of(self, id: int, piece: str) -> int:
         if self._processor.is_byte(id):
             return 1
-        return 0 if self._is_special(id) else len(piece.replace(_SPACE, " ").encode())
+        return 0 if self._is_special(id) else len(piece.replace(SPACE, " ").encode())
 
 
 class ByteTokenizer(Tokenizer):
@@ -223,7 +223,7 @@ def train_tokenizer(
         "max_sentence_length": MAX_LINE_BYTES,
         "minloglevel": 2,
         **({"byte_fallback": True} if byte_fallback else {}),
-        **({"user_defined_symbols": [f"{_SPACE}{symbol}" for symbol in symbols]} if symbols else {}),
+        **({"user_defined_symbols": [f"{SPACE}{symbol}" for symbol in symbols]} if symbols else {}),
         **(_LOSSLESS if lossless else {}),
     }
     failures: list[Exception] = []

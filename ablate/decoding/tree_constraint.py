@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from ablate.config.parsing_data import is_word_symbol
-from ablate.data.tokenizer import EOS, UNK, Tokenizer
+from ablate.data.tokenizer import EOS, SPACE, UNK, Tokenizer
 from ablate.data.trees import MAX_DEPTH
 
 _NONE = -1  # no token
-_SPACE = "\u2581"  # SentencePiece's character for a space
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class TreeVocabulary:
         """
         self.copies_words = copies_words
         self.pieces = tokenizer.pieces(list(range(tokenizer.vocab_size)))
-        symbols = {piece.removeprefix(_SPACE): id for id, piece in enumerate(self.pieces) if piece[:1] == _SPACE}
+        symbols = {piece.removeprefix(SPACE): id for id, piece in enumerate(self.pieces) if piece[:1] == SPACE}
         self.word_symbols = (
             {id for symbol, id in symbols.items() if is_word_symbol(symbol)} if not copies_words else set()
         )
@@ -69,7 +68,7 @@ class TreeVocabulary:
         return TreeConstraint(self, [self._words(sentence) for sentence in sentences], limits)
 
     def _words(self, sentence: Sequence[int]) -> _Words:
-        begins = [self.pieces[id].startswith(_SPACE) for id in sentence]
+        begins = [self.pieces[id].startswith(SPACE) for id in sentence]
         if self.copies_words:
             return _Words(tuple(sentence), (*begins, True))
         return _Words((None,) * sum(begins), (True,) * (sum(begins) + 1))

@@ -32,18 +32,14 @@ def linear_pointwise(x: Tensor, weight: Tensor, bias: Tensor | None, activation:
 
 
 def relu_backward_(grad: Tensor, y: Tensor) -> Tensor:
-    """Set `grad` to 0 in place where y = max(0, ...) is 0; both of one shape. y must not be NaN.
+    """Set `grad` to 0 in place where y = max(0, ...) is 0; both of one shape and in bf16. y must not be NaN.
 
     The public ways to do this (`masked_fill_`, `mul_`) need a mask, in a pass and a tensor of its own.
     """
-    if y.dtype == torch.bfloat16:
-        # A bf16 number is above 0 where the integer of the same bits is, and torch compares integers twice as fast,
-        # because it converts bf16 to fp32 and back (benchmarks/LOG.md, 2026-11-22, at last).
-        torch.ops.aten.threshold_backward.grad_input(
-            grad.view(torch.int16), y.view(torch.int16), 0, grad_input=grad.view(torch.int16)
-        )
-    else:
-        torch.ops.aten.threshold_backward.grad_input(grad, y, 0, grad_input=grad)
+    # A bf16 number is above 0 where the integer of the same bits is, and torch compares integers twice as fast, because
+    # it converts bf16 to fp32 and back (benchmarks/LOG.md, 2026-11-22, at last).
+    words = grad.view(torch.int16)
+    torch.ops.aten.threshold_backward.grad_input(words, y.view(torch.int16), 0, grad_input=words)
     return grad
 
 

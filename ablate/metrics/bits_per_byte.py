@@ -20,8 +20,8 @@ from torch import Tensor
 from ablate.data.contexts import ContextBatch
 from ablate.data.corpus import TokenSequences
 from ablate.data.tokenizer import Tokenizer
-from ablate.kernels.ranks import current_ranks
 from ablate.metrics import resampling
+from ablate.metrics.evaluation import score_batches
 from ablate.store.records import Measurement
 
 BLOCK_BYTES = 1024
@@ -120,31 +120,30 @@ def _parse(line: str) -> tuple[float, int, int, int, int]:
 
 def collect_nats(
     count: int,
-    batches: Iterable[tuple[NDArray[np.int64], ContextBatch]],
+    batches: Callable[[int], Iterable[tuple[NDArray[np.int64], ContextBatch]]],
     nats_of: Callable[[ContextBatch], Tensor],
     device: torch.device,
     after_batch: Callable[[], None],
 ) -> NDArray[np.float64]:
-    """Nats of each token of a text. Several ranks share the batches.
+    """Nats of each token of a text.
 
     Args:
         count: tokens of the text.
-        batches: (place of each token that counts, batch).
+        batches: (place of each token that counts, batch); as for `score_batches`.
         nats_of: nats of each token that counts in a batch.
         device: of the model.
         after_batch: called after each batch.
     """
+
+    def score(places_and_batch: tuple[NDArray[np.int64], ContextBatch]) -> NDArray[np.float64]:
+        places, batch = places_and_batch
+        scores = np.stack([places, nats_of(batch.to(device)).cpu().numpy()])
+        after_batch()
+        return scores
+
     # NaN until a token is scored, so that a missing one cannot pass unnoticed.
     nats = np.full(count, np.nan)
-    ranks, done = current_ranks(), np.full(count, False)
-    with torch.no_grad():
-        for number, (places, batch) in enumerate(batches):
-            if number % ranks.size == ranks.index:
-                nats[places] = nats_of(batch.to(device)).cpu().numpy()
-                done[places] = True
-                after_batch()
-    if ranks.size > 1:
-        for places, values in ranks.all_gather_objects([np.flatnonzero(done).tolist(), nats[done].tolist()]):
-            nats[places] = values
+    for places, values in score_batches(batches, score, device):
+        nats[places.astype(np.int64)] = values
     assert np.isfinite(nats).all() or not np.isnan(nats).any(), "each token is scored once"
     return nats

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from ablate.config.metrics import MASKED_ACCURACY, MASKED_LOSS
 from ablate.data.contexts import ContextBatch
-from ablate.kernels.ranks import all_items, current_ranks
 from ablate.metrics import resampling
 from ablate.metrics.bits_per_byte import Blocks, logits_in_parts
+from ablate.metrics.evaluation import score_batches
 from ablate.store.records import Measurement
 
 _LINE = re.compile(r"nats=(\S+) correct=(\d+) masked=(\d+) (ctx:\S+)")
@@ -54,26 +54,27 @@ def score_tokens(states: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
 
 
 def collect_scores(
-    batches: Iterable[tuple[NDArray[np.int64], ContextBatch]],
+    batches: Callable[[int], Iterable[tuple[NDArray[np.int64], ContextBatch]]],
     scores_of: Callable[[ContextBatch], Tensor],
     device: torch.device,
     after_batch: Callable[[], None],
 ) -> TokenScores:
-    """Score the masked tokens of all batches. Several ranks share them.
+    """Score the masked tokens of all batches.
 
     Args:
-        batches: (place of each masked token, batch).
+        batches: (place of each masked token, batch); as for `score_batches`.
         scores_of: scores of a batch, as from `score_tokens`.
         device: of the model.
         after_batch: called after each batch.
     """
-    found, ranks = [], current_ranks()
-    with torch.no_grad():
-        for number, (places, batch) in enumerate(batches):
-            if number % ranks.size == ranks.index:
-                found.append((number, [places.tolist(), *scores_of(batch.to(device)).cpu().tolist()]))
-                after_batch()
-    places, nats, correct = (np.concatenate(part) for part in zip(*all_items(found), strict=True))
+
+    def score(places_and_batch: tuple[NDArray[np.int64], ContextBatch]) -> NDArray[np.float64]:
+        places, batch = places_and_batch
+        scores = np.vstack([places, scores_of(batch.to(device)).cpu().numpy()])
+        after_batch()
+        return scores
+
+    places, nats, correct = np.concatenate(score_batches(batches, score, device), axis=1)
     return TokenScores(places.astype(np.int64), nats, correct > 0)
 
 

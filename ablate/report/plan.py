@@ -466,10 +466,7 @@ def memory_line(plan: Plan) -> str:
     batch = "a whole batch" if plan.processes == 1 else f"one of {plan.processes} parts of a batch"
     if plan.gpu is None and not _takes_gpu(plan.device):
         on, batch = "a CPU", f"micro-batches of up to {CPU_MICRO_BATCH:,} tokens"
-    return (
-        f"Memory is that of one process on {on} with {batch}; if it does not fit, the batch is split further, with the "
-        "same result."
-    )
+    return f"Memory is that of one process on {on} with {batch}; if it does not fit, the batch is split further."
 
 
 def _states(row: PlanRow) -> str:

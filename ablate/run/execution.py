@@ -1,7 +1,7 @@
 """Execution settings of a run, and its provenance: code, versions and machine.
 
-A run continues as it began, because threads, micro-batches and precision change the digits of sums. The provenance
-names no person, host or path.
+A run continues as it began, because threads, micro-batches and precision change the digits of sums, and micro-batches
+also the masks of dropout. The provenance names no person, host or path.
 """
 
 from __future__ import annotations

@@ -94,20 +94,19 @@ class LanguageModel(TextTask):
         from ablate.data.batches import eval_batches
         from ablate.data.contexts import collate, split_of
         from ablate.metrics.bits_per_byte import collect_nats, lines_of, nats_of_tokens
-        from ablate.metrics.perplexity import EVAL_TOKENS
 
         context, stride = evaluation_of(config)
         contexts = contexts_of(corpus, "test", context, stride, score_once=True)
 
-        def batches() -> Iterator[tuple[Any, ContextBatch]]:
-            for items in eval_batches(split_of(FIELD, contexts), EVAL_TOKENS):
+        def batches(tokens: int) -> Iterator[tuple[Any, ContextBatch]]:
+            for items in eval_batches(split_of(FIELD, contexts), tokens):
                 spans = zip(contexts.scored[items], contexts.ends[items], strict=True)
                 yield np.concatenate([np.arange(*span) for span in spans]), collate(contexts, items)
 
         model.eval()
         nats = collect_nats(
             len(contexts.ids),
-            batches(),
+            batches,
             lambda batch: nats_of_tokens(*self.output_terms(model, batch)),
             device,
             after_batch,

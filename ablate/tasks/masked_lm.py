@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ablate.config import RowConfig
@@ -105,14 +105,17 @@ class MaskedLanguageModel(TextTask):
         from ablate.data.contexts import split_of
         from ablate.data.masking import collate_with_places
         from ablate.metrics.masked_tokens import collect_scores, lines_of, score_tokens
-        from ablate.metrics.perplexity import EVAL_TOKENS
 
         contexts = evaluation_contexts(corpus, "test", config)
-        batches = eval_batches(split_of(FIELD, contexts), EVAL_TOKENS)
-        found = (collate_with_places(contexts, items) for items in batches)
+
+        def batches(tokens: int) -> Iterator[tuple[Any, ContextBatch]]:
+            for items in eval_batches(split_of(FIELD, contexts), tokens):
+                batch, places = collate_with_places(contexts, items)
+                yield places, batch
+
         model.eval()
         scores = collect_scores(
-            ((places, batch) for batch, places in found),
+            batches,
             lambda batch: score_tokens(*self.output_terms(model, batch)),
             device,
             after_batch,

@@ -46,7 +46,7 @@ class Optimizer:
 
     Attributes:
         names: of all parameters, in the order of the groups.
-        moments: the state of each parameter that has had a gradient.
+        moments: the state of each parameter, from `allocate` or from its first gradient on.
     """
 
     def __init__(self, model: nn.Module, config: RowConfig) -> None:

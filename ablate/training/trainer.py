@@ -87,7 +87,8 @@ class Trainer:
             keep_checkpoints: number of checkpoints that averaging uses.
             dev: evaluated every `eval_every` steps; the dev split of the corpus by default.
             context: hooks.
-            parts: into which each batch is divided; a power of two. It changes the last digits, like the micro-batch.
+            parts: into which each batch is divided; a power of two. Like the micro-batch, it changes the last digits
+                and the masks of dropout.
             ranks: the processes that train the run together; a power of two, and at most as many as parts.
         """
         self.config, self.task, self.device, self.seed = config, task, device, seed
@@ -197,7 +198,7 @@ class Trainer:
         # The state before the step, to which a step that runs out of memory returns.
         random, loss_sum = self.random.get_state(), self.loss_sum.clone()
         while (n_tokens := self._accumulate(step)) is None:
-            # Repeat the step with the same dropout masks; only the order of summation changes.
+            # The step is then that of a run with the smaller micro-batches, whose masks are drawn in another order.
             self.random.set_state(random)
             self.loss_sum = loss_sum.clone()
         if self.tree is not None:
@@ -231,7 +232,7 @@ class Trainer:
         self.optimizer.clear()
         if self.tree is not None:
             self.tree.clear()
-        if self._has_graphs:  # first, because another micro-batch changes the last digits
+        if self._has_graphs:  # first, because another micro-batch changes the last digits and the masks
             self.graphs = None
             release_cached_memory(self.device)
             self.context.log.warning("out of memory: no CUDA graphs from step %d on", step)
@@ -242,7 +243,7 @@ class Trainer:
         return None
 
     def _add_part(self, part: Part, step: int, n_tokens: int) -> None:
-        """Add the gradients of a part of the batch, with dropout masks that depend on nothing but the part."""
+        """Add the gradients of a part of the batch, whose dropout masks depend on no other part."""
         if self.tree is None:
             for batch in part.micro_batches:
                 # Summed on the device, because reading the value would wait for the GPU at every step.

@@ -150,9 +150,11 @@ def test_a_line_of_two_megabytes_is_an_error(fault):
     assert line == f"train.en:2: is longer than {MAX_LINE_BYTES} bytes: not a sentence"
 
 
-def test_a_line_just_within_the_limit_is_read(pairs):
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_a_line_just_within_the_limit_is_read_and_one_at_the_limit_is_not(pairs, fault, end):
     line = "x" * (MAX_LINE_BYTES - 1)
-    assert pairs(en=line + "\n", de="x\n") == [(1, line, "x")]
+    assert pairs(en=line + end, de="x\n") == [(1, line, "x")]
+    assert fault(en=line + "x" + end, de="x\n").startswith("train.en:1: is longer than")
 
 
 CELLS = {

@@ -154,6 +154,15 @@ def test_a_limit_of_bytes_cuts_no_character(corpus, tmp_path):
     assert decoded(corpus(train="input.txt", max_bytes=9), "train") == ["aéaéaé"]
 
 
+@pytest.mark.parametrize("max_bytes", [None, 1000])
+def test_a_file_that_begins_with_an_empty_row_begins_a_document(corpus, tmp_path, max_bytes):
+    (tmp_path / "texts").mkdir()
+    for name, rows in (("a.jsonl", ["one"]), ("b.jsonl", ["", "two", "three"])):
+        write(tmp_path / "texts", name, rows)
+    prepared = corpus(train="texts", rows="pieces", max_bytes=max_bytes)
+    assert decoded(prepared, "train") == ["one", "twothree"]
+
+
 def test_a_text_longer_than_a_block_is_the_same_text(corpus, tmp_path):
     text = "".join(f"line {i} é\n" for i in range(150_000))  # 2 MB: blocks end within lines and characters
     (tmp_path / "input.txt").write_text(text)

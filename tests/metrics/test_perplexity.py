@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from ablate.data.tokenizer import BOS, EOS
+from ablate.metrics import evaluation
 from ablate.metrics import perplexity as module
 from ablate.metrics.perplexity import per_character
 from ablate.tasks import TASKS
@@ -59,7 +60,7 @@ def naive(model, pairs):
     ids=str,
 )
 def test_it_is_that_of_sentences_one_at_a_time_whatever_the_batches(monkeypatch, fields, architecture, eval_tokens):
-    monkeypatch.setattr(module, "EVAL_TOKENS", eval_tokens)
+    monkeypatch.setattr(evaluation, "EVAL_TOKENS", eval_tokens)
     model = small_model(V, architecture=architecture, **fields)
     assert perplexity(model, split_of(PAIRS), CPU) == pytest.approx(naive(model, PAIRS), rel=1e-5)
 
@@ -114,9 +115,9 @@ def test_an_evaluation_that_needs_too_much_memory_starts_over_in_smaller_batches
 
     expected = perplexity(model, split_of(PAIRS), CPU)
     monkeypatch.setattr(module, "negative_log_likelihood", scarce)
-    monkeypatch.setattr(module, "FEWEST_EVAL_TOKENS", 4)
+    monkeypatch.setattr(evaluation, "FEWEST_EVAL_TOKENS", 4)
     assert perplexity(model, split_of(PAIRS), CPU) == pytest.approx(expected, rel=1e-6)
     assert sizes[0] > 9
-    monkeypatch.setattr(module, "FEWEST_EVAL_TOKENS", 4096)
+    monkeypatch.setattr(evaluation, "FEWEST_EVAL_TOKENS", 4096)
     with pytest.raises(torch.OutOfMemoryError):
         perplexity(model, split_of(PAIRS), CPU)

@@ -8,7 +8,6 @@ import torch
 from ablate.config import resolve_row
 from ablate.kernels import cpu_matmul
 from ablate.kernels.linear import pack_rows, unpack_rows
-from ablate.kernels.torch_internals import relu_backward_
 from ablate.model.feed_forward import ACTIVATIONS, Activation
 from ablate.model.feed_forward import feed_forward as network
 from tests.model.small import drawn, normal, parts, shape
@@ -122,15 +121,6 @@ def test_bf16_values_and_gradients_are_close_to_fp32(activation, dropout):
         assert near.dtype == torch.float32
         assert (near - exact).norm() <= 0.05 * exact.norm()
     assert torch.equal(found[0][-1], found[1][-1])
-
-
-def test_the_gradient_of_relu_is_exact_for_every_bf16_number():
-    y = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(torch.bfloat16)
-    y = y[~y.isnan()]
-    grad = normal(len(y)).bfloat16()
-    expected = torch.where(y.float() > 0, grad, 0)
-    relu_backward_(grad, y)
-    assert torch.equal(grad, expected)
 
 
 def test_fp32_output_equals_the_composed_layers_bit_for_bit():

@@ -30,3 +30,16 @@ def plain_nats(model, tokens, context):
             states = model.read(torch.tensor([sequence[max(0, i - context) : i]]))
             nats.append(-float(model.logits(states)[0, -1].double().log_softmax(-1)[token]))
     return nats
+
+
+def scarce(task, most):
+    """`task.output_terms` where memory holds `most` tokens of a batch, and the sizes of the batches that it met."""
+    terms, sizes = task.output_terms, []
+
+    def output_terms(model, batch):
+        sizes.append(batch.inputs.numel())
+        if batch.inputs.numel() > most:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return terms(model, batch)
+
+    return output_terms, sizes

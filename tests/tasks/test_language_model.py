@@ -16,7 +16,7 @@ from ablate.store import Results
 from ablate.study import Selection, read_study
 from ablate.tasks import LanguageModel
 from tests.cli.inside import inside
-from tests.tasks.language import plain_nats
+from tests.tasks.language import plain_nats, scarce
 
 STUDY = """\
 study: lm
@@ -125,6 +125,17 @@ def test_the_test_text_is_scored_without_dropout(folder, trained):
     run.model.train()
     run.task.predict(run.model, run.corpus, row.config, torch.device("cpu"))
     assert not run.model.training
+
+
+def test_a_test_text_that_needs_too_much_memory_is_scored_in_smaller_batches(folder, trained, monkeypatch):
+    id, row = of_row(folder, "base")
+    run = load_run(Results(trained).run(id), Results(trained))
+    arguments = run.model, run.corpus, row.config, torch.device("cpu")
+    expected = run.task.measure("bpb", run.task.predict(*arguments), run.corpus).value
+    output_terms, sizes = scarce(run.task, 300)
+    monkeypatch.setattr(run.task, "output_terms", output_terms)
+    assert run.task.measure("bpb", run.task.predict(*arguments), run.corpus).value == pytest.approx(expected)
+    assert sizes[0] > 300 >= sizes[-1]
 
 
 def test_generated_texts_are_stored_and_shown_in_the_report(folder, trained, tmp_path):

@@ -22,6 +22,7 @@ from ablate.tasks import MaskedLanguageModel
 from ablate.tasks.masked_lm import evaluation_contexts
 from ablate.training.step_batches import StepBatches
 from tests.cli.inside import inside
+from tests.tasks.language import scarce
 
 STUDY = """\
 study: mlm
@@ -153,6 +154,16 @@ def test_the_dev_split_is_masked_at_one_rate_whatever_the_row(folder, trained, l
     contexts = run.task.items(run.corpus, "dev", row.config)["text"]
     places = collate_with_places(contexts, range(len(contexts)))[1]
     assert len(places) / contexts.lengths.sum() == pytest.approx(0.15, abs=0.04)
+
+
+def test_a_test_text_that_needs_too_much_memory_is_scored_in_smaller_batches(folder, trained, monkeypatch):
+    run, row = loaded(folder, trained)
+    arguments = run.model, run.corpus, row.config, CPU
+    expected = run.task.measure("masked_loss", run.task.predict(*arguments), run.corpus).value
+    output_terms, sizes = scarce(run.task, 300)
+    monkeypatch.setattr(run.task, "output_terms", output_terms)
+    assert run.task.measure("masked_loss", run.task.predict(*arguments), run.corpus).value == pytest.approx(expected)
+    assert sizes[0] > 300 >= sizes[-1]
 
 
 def test_blocks_add_up_to_the_score_and_resampled_scores_spread_around_it(folder, trained):

@@ -249,7 +249,7 @@ def model(toy):
 
 
 def test_perplexity_and_translations_are_those_of_one_rank(toy, model, monkeypatch):
-    monkeypatch.setattr("ablate.metrics.perplexity.EVAL_TOKENS", 200)
+    monkeypatch.setattr("ablate.metrics.evaluation.EVAL_TOKENS", 200)
     monkeypatch.setitem(BATCH_TOKENS, "cpu", 150)
     split, test = toy.split("dev"), toy.split("test")["source"]
     sentences = [test[i].tolist() for i in range(30)]
@@ -273,8 +273,8 @@ def test_perplexity_and_translations_are_those_of_one_rank(toy, model, monkeypat
 
 
 def test_an_evaluation_starts_over_on_all_ranks_if_one_runs_out_of_memory(toy, model, monkeypatch):
-    monkeypatch.setattr("ablate.metrics.perplexity.EVAL_TOKENS", 256)
-    monkeypatch.setattr("ablate.metrics.perplexity.FEWEST_EVAL_TOKENS", 128)
+    monkeypatch.setattr("ablate.metrics.evaluation.EVAL_TOKENS", 256)
+    monkeypatch.setattr("ablate.metrics.evaluation.FEWEST_EVAL_TOKENS", 128)
     split = toy.split("dev")
 
     def work(ranks):
@@ -302,8 +302,8 @@ def test_the_nats_of_a_text_are_those_of_one_rank(toy):
             return self
 
     def work(ranks):
-        batches = ((each, Values(values=torch.from_numpy(each / 7.0))) for each in places)
-        return collect_nats(count, batches, lambda batch: batch["values"], CPU, lambda: None)
+        batches = [(each, Values(values=torch.from_numpy(each / 7.0))) for each in places]
+        return collect_nats(count, lambda tokens: batches, lambda batch: batch["values"], CPU, lambda: None)
 
     for size in (1, 2, 4):
         for found in together(size, work):
@@ -327,7 +327,7 @@ def test_the_scores_of_masked_tokens_are_those_of_one_rank():
 
         def work(ranks):
             batches = [(each, Where(each.tolist())) for each in places]
-            return collect_scores(batches, scores_of, CPU, lambda: scored.append(ranks.index))
+            return collect_scores(lambda tokens: batches, scores_of, CPU, lambda: scored.append(ranks.index))
 
         for found in together(size, work):
             assert found.places.tolist() == np.concatenate(places).tolist()

@@ -86,6 +86,16 @@ def test_micro_batches_accumulate_to_the_step_of_the_whole_batch(training):
     torch.testing.assert_close(whole.last_loss, parts.last_loss, rtol=1e-6, atol=0)
 
 
+def test_the_size_of_micro_batches_decides_which_entries_are_dropped(training):
+    """Each draws its masks in turn, so that a resumed run must keep the size."""
+    losses = []
+    for tokens in (400, 37):
+        run = training(f"{tokens}", dropout=0.3, train_steps=1, batch_tokens=400, micro_batch_tokens=tokens).prepare()
+        run.fit()
+        losses.append(run.last_loss)
+    assert losses[0] != pytest.approx(losses[1], rel=1e-4)
+
+
 @pytest.mark.parametrize(
     "settings",
     [{"train_steps": 9}, {"schedule": "linear", "train_steps": 9}, {"schedule": "cosine", "train_steps": None}],

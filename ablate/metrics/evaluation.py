@@ -1,0 +1,64 @@
+"""Evaluation of a split in batches: the ranks share them, and where memory runs out, smaller ones take their place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ablate.kernels.device import is_out_of_memory, release_cached_memory
+from ablate.kernels.ranks import all_items, current_ranks
+
+EVAL_TOKENS = 4096  # per batch; scores depend on it in their last digits only
+FEWEST_EVAL_TOKENS = 64
+T = TypeVar("T")
+
+
+def score_batches(
+    batches: Callable[[int], Iterable[T]], score: Callable[[T], NDArray[np.float64]], device: torch.device
+) -> list[NDArray[np.float64]]:
+    """Score all batches, without gradients; the scores of each, in order.
+
+    Args:
+        batches: all batches of a split, of about so many tokens. Where they are too large for the memory, the
+            evaluation starts over with smaller ones.
+        score: scores of a batch. Several ranks call it for different batches.
+        device: of the model.
+    """
+    for size in _halved(EVAL_TOKENS):
+        found = None
+        try:
+            found = _scores(batches(size), score)
+        except (RuntimeError, MemoryError) as error:
+            if size <= FEWEST_EVAL_TOKENS or not is_out_of_memory(error):
+                raise
+        if not any(current_ranks().vote([found is None])):
+            assert found is not None
+            return _of_all_ranks(found)
+        release_cached_memory(device)  # outside of the handler, whose traceback keeps tensors alive
+    raise AssertionError("the smallest size returns or raises")
+
+
+@torch.no_grad()
+def _scores(batches: Iterable[T], score: Callable[[T], NDArray[np.float64]]) -> dict[int, NDArray[np.float64]]:
+    """The scores of this rank's batches, by the number of the batch."""
+    ranks = current_ranks()
+    return {number: score(batch) for number, batch in enumerate(batches) if number % ranks.size == ranks.index}
+
+
+def _of_all_ranks(found: dict[int, NDArray[np.float64]]) -> list[NDArray[np.float64]]:
+    """The scores of all batches, in order."""
+    if current_ranks().size == 1:  # lists would take several times the memory
+        return list(found.values())
+    lists = all_items([(number, scores.tolist()) for number, scores in found.items()])
+    return [np.array(scores, dtype=np.float64) for scores in lists]
+
+
+def _halved(size: int) -> Iterator[int]:
+    yield size
+    while size > FEWEST_EVAL_TOKENS:
+        size //= 2
+        yield size
