@@ -223,8 +223,8 @@ def test_set_can_replace_an_invalid_value(read):
         ("", "is not of the form FIELD=VALUE, such as train_steps=200"),
         ("h=!!python/name:os.system", 'tag "tag:yaml.org,2002:python/name:os.system" is not supported'),
         ("h=1e999", '"1e999" is not a finite number'),
-        ("h=&one 8", 'anchor "&one" is not supported; write the value out: rows have the fields of base, and write only '
-         "what they change"),
+        ("h=&one 8", 'anchor "&one" is not supported; write the value out: rows have the fields of base, and write '
+         "only what they change"),
         ('h={"a: b": 1, "a: b": 2}', 'duplicate key "a: b"; first on line 1'),
     ],
 )  # fmt: skip
