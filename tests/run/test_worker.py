@@ -19,8 +19,8 @@ from ablate.run.job import NO_MORE_JOBS, READY, Job, JobEvent, RunRequest
 from ablate.run.pipeline import execute
 from ablate.run.worker import execute_if_free, failure_reason, run_logger
 from ablate.store import RunFolder, checkpoints
-from ablate.store.lease import Lease
-from ablate.store.records import Execution
+from ablate.store.lease import Lease, LeaseLost
+from ablate.store.records import Execution, Progress
 from ablate.store.status import read_progress
 from ablate.training import RunContext
 from tests.records import RUN, a_failure, a_run
@@ -227,6 +227,35 @@ def test_a_crash_does_not_make_forget_on_which_hosts_a_run_has_failed(job):
     assert (folder.read_failure().hosts, folder.read_failure().killed) == (("first",), True)
     assert forked(lambda: execute_if_free(one, lambda: True, {}).model_dump())["outcome"] == "interrupted"
     assert not folder.failure.exists()
+
+
+def test_a_decoding_that_stops_because_the_lease_is_lost_leaves_the_files_of_the_next_holder(job):
+    """The loss shows as a request to stop; the report and the failure in the folder are another process's by then."""
+    one = job()
+    folder = RunFolder(one.run.folder)
+    others = a_failure(hosts=("other",)), Progress(host="other", pid=1, born=1.0, phase="training")
+    lost = []
+
+    def check_lease():
+        if lost:
+            raise LeaseLost("lease")
+
+    def stop():
+        progress = read_progress(folder)
+        if not lost and progress.step == progress.steps:  # trained: what follows is the decoding
+            others[0].write(folder.failure)
+            others[1].write(folder.progress)
+            lost.append(True)
+        return bool(lost)
+
+    def end():
+        with pytest.raises((LeaseLost, Interrupted)) as caught:
+            execute(one, RunContext(logging.getLogger(), check_lease, stop))
+        return caught.type.__name__
+
+    name = forked(end)
+    assert (folder.read_failure(), folder.read_progress()) == others
+    assert name == "LeaseLost"
 
 
 @pytest.mark.parametrize(
