@@ -242,8 +242,12 @@ def refuse_too_long(config: ModelConfig, where: str, source: int, target: int | 
         DataError: the sentence is too long.
     """
     if config.positions_needed(source, target or 1) > config.max_positions:
-        length = source if target is None else target
         after = "" if target is None or config.has_encoder else f" after {source} of its source"
-        raise DataError(
-            f"{where}: has {length} tokens{after}, too many for max_positions={config.max_positions} of the run"
-        )
+        raise too_long(config, where, source if target is None else target, after)
+
+
+def too_long(config: ModelConfig, where: str, length: int, after: str = "") -> DataError:
+    """The error for a text with more tokens than the model has positions; arguments as for `refuse_too_long`."""
+    return DataError(
+        f"{where}: has {length} tokens{after}, too many for max_positions={config.max_positions} of the run"
+    )
