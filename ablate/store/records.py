@@ -36,7 +36,7 @@ _READABLE = (3, RESULT_FORMAT)
 Outcome = Literal["done", "diverged"]
 Phase = Literal["starting", "training", "evaluating", "measuring", "decoding", "left"]
 Setting = str | int | float | bool | None
-FileName = Annotated[str, Field(pattern=r"^[\w-]+$")]  # an id: `..` or a slash would leave the results root
+FileName = Annotated[str, Field(pattern=r"^[\w-]*$")]  # an id: `..` or a slash would leave the results root
 R = TypeVar("R", bound="Record")
 
 
@@ -613,7 +613,7 @@ class MetricsLine(Record):
 
 def evaluation_at(path: Path, step: int | None) -> float | None:
     """Dev perplexity in a metrics log at a step; None if the log has none."""
-    values = [line.dev_perplexity for line in read_metrics(path) if line.step == step and line.dev_perplexity]
+    values = [value for line in read_metrics(path) if line.step == step and (value := line.dev_perplexity or 0.0) > 0]
     return values[-1] if values else None
 
 
