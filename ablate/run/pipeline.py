@@ -181,6 +181,7 @@ class _Pipeline:
         if result.outcome == "done":
             # A diverged run has no weights to decode with.
             result, refusal = self._decode_missing(result)
+        self.check_lease()
         self.folder.failure.unlink(missing_ok=True)
         if result != before:
             self._publish(result, once=before is None)
