@@ -20,7 +20,7 @@ from ablate.model.attention import MultiHeadAttention
 from ablate.model.decoder_only import DecoderOnly
 from ablate.model.encoder_decoder import EncoderDecoder
 from ablate.model.encoder_only import EncoderOnly
-from ablate.run.inference import LoadedRun, refuse_too_long
+from ablate.run.inference import LoadedRun, refuse_too_long, too_long
 from ablate.tasks import SequenceToSequence
 
 SHOWN_TOKENS = 24  # of the test split of a language model
@@ -170,15 +170,17 @@ def record_weights(
 
 
 def _text_ids(run: LoadedRun, text: str | None) -> list[int]:
-    """Return a text, with a begin mark for a decoder; by default the first SHOWN_TOKENS tokens of the test split."""
+    """Return a text, with a begin mark for a decoder; by default SHOWN_TOKENS tokens of the test split, or fewer."""
     begin = [BOS] if run.config.has_decoder else []
+    most = run.config.max_positions - len(begin)
     if text is None:
         (field,) = run.corpus.fields
-        return [*begin, *run.corpus.split("test")[field].ids[:SHOWN_TOKENS].tolist()]
+        return [*begin, *run.corpus.split("test")[field].ids[: min(SHOWN_TOKENS, most)].tolist()]
     ids = run.corpus.tokenizer.encode([text])[0] if begin else encode_masked(run.corpus.tokenizer, text)
     if not ids:
         raise UsageError("--sentence: is empty")
-    refuse_too_long(run.config, "--sentence", len(ids))
+    if len(ids) > most:
+        raise too_long(run.config, "--sentence", len(ids))
     return begin + ids
 
 

@@ -100,6 +100,7 @@ def _stored(study: Study, results: Results) -> int:
     """Check the files of the study's runs and corpora against their hashes; the number of faults."""
     from ablate.formatting import plural
     from ablate.store.audit import Audit, audit
+    from ablate.store.corpora import names_other_files
     from ablate.store.records import CorpusManifest
 
     report, runs, unfinished = Audit(), 0, 0
@@ -115,6 +116,9 @@ def _stored(study: Study, results: Results) -> int:
         corpora += manifest is not None
         if not os.path.lexists(corpus):
             report.faults.append(f"{corpus}: is missing")
+        if manifest and names_other_files(manifest):
+            report.faults.append(f"{corpus}: lists a file outside its folder")
+            continue
         for name, expected in (manifest.files if manifest else {}).items():
             report.file(corpus.parent / name, expected)
     for line in report.faults:

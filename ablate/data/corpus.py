@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ablate.data.encoding import IDS, Encoded
 from ablate.data.tokenizer import Tokenizer, load_tokenizer
 from ablate.errors import Damaged, StoreError
-from ablate.store.corpora import MANIFEST, fields_of
+from ablate.store.corpora import MANIFEST, fields_of, names_other_files
 from ablate.store.files import verify
 from ablate.store.records import CorpusManifest
 
@@ -209,10 +209,9 @@ class Corpus:
             Damaged: a file differs; the message names the first.
             StoreError: a file cannot be read.
         """
+        if names_other_files(self.manifest):
+            raise Damaged(f"{self.folder / MANIFEST}: lists a file outside its folder")
         for name in self.manifest.files:
-            # A manifest that somebody sent must not name files outside of its folder.
-            if name != Path(name).name:
-                raise Damaged(f"{self.folder / MANIFEST}: lists a file outside its folder")
             self._verify(name, every)
 
     def _verified(self, name: str) -> Path:

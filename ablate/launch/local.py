@@ -17,6 +17,7 @@ from ablate.run.job import READY, Job, JobEvent
 from ablate.store.machine import count_oom_kills
 
 WORKER = python_command("ablate.run.worker")
+EXIT_SECONDS = 30.0  # in which a worker without a job exits by itself: libraries and a GPU's context take a while
 _FROM_OUTSIDE = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP}
 
 
@@ -62,7 +63,11 @@ class _Worker:
         for stream in (self.process.stdin, self.process.stdout):
             with suppress(BrokenPipeError):
                 stream.close()
-        self.process.wait()
+        try:
+            self.process.wait(EXIT_SECONDS)
+        except subprocess.TimeoutExpired:  # of its runs everything is on the disk
+            self.process.kill()
+            self.process.wait()
 
 
 class LocalExecutor:

@@ -105,11 +105,13 @@ def profile_file() -> Path:
     Raises:
         UsageError: the home folder in it is not known.
     """
-    file, folder = os.environ.get(FILE_VARIABLE), os.environ.get("XDG_CONFIG_HOME")
+    name = FILE_VARIABLE if os.environ.get(FILE_VARIABLE) else "XDG_CONFIG_HOME"
+    value = os.environ.get(name) or "~/.config"
     try:
-        return home_path(file) if file else home_path(folder or "~/.config") / "ablate" / "clusters.yaml"
+        path = home_path(value)
     except ValueError as error:
-        raise UsageError(f"{FILE_VARIABLE}: {error}") from None
+        raise UsageError(f"{name}: {error}") from None
+    return path if name == FILE_VARIABLE else path / "ablate" / "clusters.yaml"
 
 
 def find_profile(name: str, workers: int | None = None, options: Mapping[str, Setting] | None = None) -> Profile:
@@ -244,6 +246,6 @@ def sbatch_arguments(options: Mapping[str, Setting]) -> list[str]:
     for name, value in options.items():
         if value is True:
             arguments.append(f"--{name}")
-        elif value not in (False, None):
+        elif value is not False and value is not None:  # 0 == False, but `mem: 0` is all memory of a node
             arguments.append(f"--{name}={slurm_time(value) if name in ('time', 'time-min') else value}")
     return arguments

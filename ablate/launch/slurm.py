@@ -323,11 +323,16 @@ def asked_gpus(profile: Profile) -> int:
         return profile.each.gpus
     for option in ("gpus-per-node", "gpus-per-task", "gpus"):
         value = profile.sbatch.get(option)
-        if value is not None:
-            # With a type, as in `a100:4`, the number is the last part.
-            return int(re.sub(r".*:", "", str(value)) or 0)
-    counts = re.findall(r"gpu(?::[^:,]+)?:(\d+)", str(profile.sbatch.get("gres") or ""))
-    return sum(map(int, counts)) or int("gpu" in str(profile.sbatch.get("gres") or ""))
+        if value is not None and value is not False:
+            return sum(map(_count, filter(None, str(value).split(","))))
+    kinds = str(profile.sbatch.get("gres") or "").split(",")
+    return sum(_count(kind) for kind in kinds if re.match(r"gpu\b", kind))
+
+
+def _count(part: str) -> int:
+    """The number at the end of `4`, `a100:4` or `gpu:a100:4(S:0)`; 1 without a number."""
+    number = part.partition("(")[0].rpartition(":")[2]
+    return int(number) if number.isdecimal() else 1
 
 
 def _seconds(value: Setting) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -58,9 +58,8 @@ def freeze(
     """
     folder = new_job(results, study.name)
     write_bytes(folder.study, study.text.encode())
-    for run in study.all_runs():
-        for plugin in study.plugins_of(run):
-            _write_module(folder.study.parent, plugin.module, study.plugin_sources[str(plugin.digest)])
+    plugins = {plugin for run in study.all_runs() for plugin in study.plugins_of(run)}
+    _write_modules(folder.study.parent, {one.module: study.plugin_sources[str(one.digest)] for one in plugins})
     # The frozen study is in another folder than its data.
     overrides = [text for text in selection.overrides if text.partition("=")[0].strip() != "data.folder"]
     if study.data.folder is not None:
@@ -107,14 +106,13 @@ def _fixed_runs(study: Study) -> tuple[str, ...]:
     return tuple(run.id for run in study.all_runs() if run.id in fixed)
 
 
-def _write_module(folder: Path, module: str, source: bytes) -> None:
-    """Write the source of a plug-in where `module` is found, with the packages above it."""
-    *packages, name = module.split(".")
-    for package in packages:
-        folder = folder / package
-        # Empty: only the named module is part of the study.
-        write_bytes(folder / "__init__.py", b"")
-    write_bytes(folder / f"{name}.py", source)
+def _write_modules(folder: Path, sources: Mapping[str, bytes]) -> None:
+    """Write the sources of plug-ins where their modules are found, with the packages above them."""
+    packages = {module[:end] for module in sources for end, letter in enumerate(module) if letter == "."}
+    # Empty unless a class is in it: only the named modules are part of the study.
+    for module, source in {**dict.fromkeys(packages, b""), **sources}.items():
+        path = folder.joinpath(*module.split("."))
+        write_bytes(path / "__init__.py" if module in packages else path.with_suffix(".py"), source)
 
 
 def open_job(folder: JobFolder) -> tuple[ClusterJob, Study]:

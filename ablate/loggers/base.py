@@ -131,6 +131,7 @@ class RunFolders:
 
 def _file_name(name: str) -> str:
     """The name of a run as that of a file: another one for every name, and not longer than file systems allow."""
-    text = re.sub(r"[^A-Za-z0-9=._+ -]", "_", name)[:LONGEST_NAME]
+    # No dot in front: `.` and `..` would be the folder of all runs and that of the study, which `create` would remove.
+    text = re.sub(r"^\.|[^A-Za-z0-9=._+ -]", "_", name)[:LONGEST_NAME]
     # Labels such as β and δ would otherwise have the same folder, and each run would remove the other's.
     return text if text == name else f"{text} {sha256(name.encode()).hexdigest()[:8]}"

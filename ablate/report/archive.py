@@ -30,10 +30,14 @@ def write_archive(study: Study, results: Results, path: Path) -> str:
         study: whose runs are archived, runs of `tune` included.
         results: the results root that has them.
         path: of the archive. An archive of before is replaced.
+
+    Raises:
+        StoreError: a file that belongs into the archive is a symbolic link.
     """
     buffer = BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, file in sorted({_name(results, file): file for file in _files(study, results)}.items()):
+            _refuse_link(file)
             content = read_bytes(file)
             if content is not None:
                 entry = zipfile.ZipInfo(name.as_posix(), _TIME)
@@ -48,6 +52,13 @@ def _name(results: Results, file: Path) -> Path:
     if file.is_relative_to(results.root):
         return file.relative_to(results.root)
     return Path("corpora", *file.parts[-2:])
+
+
+def _refuse_link(file: Path) -> None:
+    """Refuse a link: in the results of a stranger, it may name a private file of the person who publishes them."""
+    for path in (file, file.parent) if file.suffix == ".py" else (file,):
+        if path.is_symlink():
+            raise StoreError(f"{path}: is a symbolic link, and is not published; put the files themselves there")
 
 
 def _files(study: Study, results: Results) -> Iterator[Path]:

@@ -138,23 +138,21 @@ def _fit_rows(plan: Plan, seconds: Mapping[str, float], available: float) -> Fit
         UsageError: base does not fit.
     """
     study = plan.study
-    kept: list[Row] = []
+    kept: dict[str, Row] = {}  # by label
     counted: set[str] = set()
     spent = 0.0
     for row in study.rows:
         runs = _runs(study, [row], study.seeds[:1]) - counted  # count a run that several rows share once
         needed = sum(seconds.get(id, 0.0) for id in runs)
-        # Without base, no row could be compared.
         if row is study.base and needed > available:
             raise UsageError(f"--budget: base with one seed alone takes about {duration(needed)}")
-        if spent + needed <= available:
-            kept.append(row)
+        # Without its base, which comes first, a row could not be compared. A later row may fit where one has not.
+        if spent + needed <= available and (row.is_base or row.base in kept):
+            kept[row.label] = row
             counted |= runs
-            # A later row may still fit where one has not.
             spent += needed
-    labels = {row.label for row in kept}
-    left = tuple(row.label for row in study.rows if row.label not in labels)
-    part = replace(study, seeds=study.seeds[:1], rows=tuple(kept))
+    left = tuple(row.label for row in study.rows if row.label not in kept)
+    part = replace(study, seeds=study.seeds[:1], rows=tuple(kept.values()))
     return Fit(part, spent, study.seeds[1:], left, _missing(plan) - _missing(plan, part))
 
 

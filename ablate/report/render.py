@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ablate.config.data import CorpusConfig
 from ablate.errors import StoreError, StudyError
+from ablate.formatting import visible
 from ablate.report.agreement import agreements_json
 from ablate.report.columns import paper_layout, terminal_layout
 from ablate.report.conclusion import conclusion
@@ -26,6 +28,8 @@ from ablate.store.status import damage_of, read_provenance
 from ablate.study import Study
 from ablate.study.names import folded_name
 from ablate.study.yaml_nodes import parse_yaml, read_file
+
+_ELEMENT = re.compile(r"<(?=[A-Za-z/!?])")  # not `<0.001`
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -60,8 +64,8 @@ def print_rich(
 def markdown(table: Table, against_paper: bool, with_cost: bool = False) -> str:
     """A Markdown table, with the conclusion above it and its legend below it as lists."""
     layout = paper_layout(table, lambda text: f"**{text}**", against_paper, with_cost)
-    parts = ["".join(f"- {sentence}\n" for sentence in conclusion(table)), _markdown_table(layout)]
-    parts += [f"### {title}\n\n{_markdown_table(further)}" for title, further in further_tables(table)]
+    parts = ["".join(f"- {_markdown_text(sentence)}\n" for sentence in conclusion(table)), _markdown_table(layout)]
+    parts += [f"### {_markdown_text(title)}\n\n{_markdown_table(one)}" for title, one in further_tables(table)]
     return "\n".join(parts)
 
 
@@ -79,7 +83,7 @@ def _markdown_table(layout: Layout) -> str:
         _markdown_row("---:" if column.numeric else "---" for column in layout.columns),
         *(_markdown_row(cells) for cells in rows),
         "",
-        *(f"- {line}" for line in layout.legend_with("**bold**")),
+        *(f"- {_markdown_text(line)}" for line in layout.legend_with("**bold**")),
     ]
     return "\n".join(lines) + "\n"
 
@@ -100,7 +104,12 @@ def as_json(table: Table, timed: bool = True) -> str:
 
 
 def _markdown_row(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(_markdown_text(cell).replace("|", "\\|") for cell in cells) + " |"
+
+
+def _markdown_text(text: str) -> str:
+    """Text on one line, in which nothing is an element of HTML or a link: records may be those of a stranger."""
+    return _ELEMENT.sub("&lt;", visible(" ".join(text.splitlines()))).replace("](", "]\\(")
 
 
 def _rich(layout: Layout) -> RichTable:

@@ -76,33 +76,13 @@ def _corpus(results: Results, result: Result, row: Row | None) -> Path:
     return results.corpus(next(filter(results.has_corpus, names), names[0]))
 
 
-def sequence_run(folder: RunFolder, results: Results, device: torch.device = CPU) -> LoadedRun:
-    """Load a finished run that predicts one text from another.
+def attention_run(folder: RunFolder, results: Results, device: torch.device = CPU, row: Row | None = None) -> LoadedRun:
+    """Load a finished run whose attention can be shown.
 
     Raises:
-        UsageError: the run has another kind of task.
+        UsageError: the run has a task of another kind.
         StoreError: the run is not finished, or the run or its corpus is damaged.
     """
-    _refuse_other_tasks(folder, SequenceToSequence)
-    return load_run(folder, results, device)
-
-
-def language_model_run(
-    folder: RunFolder, results: Results, device: torch.device = CPU, row: Row | None = None
-) -> LoadedRun:
-    """Load a finished run of a language model; errors as for `sequence_run`."""
-    _refuse_other_tasks(folder, LanguageModel)
-    return load_run(folder, results, device, row)
-
-
-def masked_language_model_run(folder: RunFolder, results: Results, device: torch.device = CPU) -> LoadedRun:
-    """Load a finished run of a masked language model; errors as for `sequence_run`."""
-    _refuse_other_tasks(folder, MaskedLanguageModel)
-    return load_run(folder, results, device)
-
-
-def attention_run(folder: RunFolder, results: Results, device: torch.device = CPU, row: Row | None = None) -> LoadedRun:
-    """Load a finished run whose attention can be shown; errors as for `sequence_run`."""
     _refuse_other_tasks(folder, SequenceToSequence, LanguageModel, MaskedLanguageModel)
     return load_run(folder, results, device, row)
 
@@ -152,7 +132,8 @@ def generate(
         UsageError: the run has another task.
         StoreError: the run is not finished, or the run or its corpus is damaged.
     """
-    run = language_model_run(folder, results, row=row)
+    _refuse_other_tasks(folder, LanguageModel)
+    run = load_run(folder, results, row=row)
     config = run.config.model_copy(update=dict(settings))
     for number in range(seed, seed + count):
         yield prompt + generate_text(run.model, run.corpus.tokenizer, prompt, config, number)
@@ -175,7 +156,7 @@ def fill(folder: RunFolder, results: Results, text: str, top: int) -> FilledText
     _refuse_other_tasks(folder, MaskedLanguageModel)
     if MASK_TEXT not in text:
         raise UsageError(f'the text has no {MASK_TEXT}, such as in "the {MASK_TEXT} sleeps"')
-    run = masked_language_model_run(folder, results)
+    run = load_run(folder, results)
     ids = encode_masked(run.corpus.tokenizer, text)
     refuse_too_long(run.config, "the text", len(ids))
     return fill_masks(run.model, run.corpus.tokenizer, ids, top)
@@ -208,7 +189,8 @@ def translate_text(
         StoreError: the run is not finished, or the run or its corpus is damaged.
         DataError: a sentence is longer than the model's positions.
     """
-    run = sequence_run(folder, results)
+    _refuse_other_tasks(folder, SequenceToSequence)
+    run = load_run(folder, results)
     task = run.task
     assert isinstance(task, SequenceToSequence)
     read = [task.as_read(sentence) for sentence in sentences]
@@ -242,8 +224,12 @@ def refuse_too_long(config: ModelConfig, where: str, source: int, target: int | 
         DataError: the sentence is too long.
     """
     if config.positions_needed(source, target or 1) > config.max_positions:
-        length = source if target is None else target
         after = "" if target is None or config.has_encoder else f" after {source} of its source"
-        raise DataError(
-            f"{where}: has {length} tokens{after}, too many for max_positions={config.max_positions} of the run"
-        )
+        raise too_long(config, where, source if target is None else target, after)
+
+
+def too_long(config: ModelConfig, where: str, length: int, after: str = "") -> DataError:
+    """The error for a text with more tokens than the model has positions; arguments as for `refuse_too_long`."""
+    return DataError(
+        f"{where}: has {length} tokens{after}, too many for max_positions={config.max_positions} of the run"
+    )

@@ -162,9 +162,12 @@ class _Pipeline:
                 outcome = self._execute()
         except LeaseLost:
             raise  # the progress report belongs to another process now
-        except BaseException as error:
-            if isinstance(error, Interrupted):
-                self.folder.failure.unlink(missing_ok=True)
+        except Interrupted:
+            self.check_lease()  # the request to stop may have been its loss
+            self.folder.failure.unlink(missing_ok=True)
+            self.reporter.leave()
+            raise
+        except BaseException:
             self.reporter.leave()
             raise
         self.reporter.leave()
@@ -178,6 +181,7 @@ class _Pipeline:
         if result.outcome == "done":
             # A diverged run has no weights to decode with.
             result, refusal = self._decode_missing(result)
+        self.check_lease()
         self.folder.failure.unlink(missing_ok=True)
         if result != before:
             self._publish(result, once=before is None)

@@ -149,10 +149,7 @@ def _execute_leased(
             outcome: EventOutcome = execute(job, RunContext(log, lease.check, stop))
             return JobEvent(run=folder.id, outcome=outcome)
         except Interrupted:
-            if not lease.is_lost:
-                return JobEvent(run=folder.id, outcome="interrupted")
-            log.warning(TAKEN_OVER)
-            return JobEvent(run=folder.id, outcome="busy")
+            return JobEvent(run=folder.id, outcome="interrupted")
         except LeaseLost:
             log.warning(TAKEN_OVER)
             return JobEvent(run=folder.id, outcome="busy")

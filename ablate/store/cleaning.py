@@ -14,7 +14,7 @@ from pathlib import Path
 from ablate.errors import StoreError
 from ablate.store import checkpoints, files
 from ablate.store.layout import RunFolder
-from ablate.store.lease import Lease
+from ablate.store.lease import Lease, LeaseLost
 from ablate.store.records import Result
 
 
@@ -62,7 +62,7 @@ def size_of(paths: Iterable[Path]) -> int:
 
 
 def remove(removable: Removable, weights: bool) -> int | None:
-    """Remove the files while holding the run's lease; the bytes freed, or None if another process holds it."""
+    """Remove the files while holding the run's lease; the bytes freed, or None if another process holds or takes it."""
     lease = Lease(removable.folder.lease)
     if not lease.try_to_take():
         return None
@@ -74,6 +74,8 @@ def remove(removable: Removable, weights: bool) -> int | None:
             lease.check()
             files.remove(path)  # a folder that was quarantined, too
         return freed
+    except LeaseLost:
+        return None
     finally:
         lease.release()
 

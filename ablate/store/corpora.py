@@ -38,6 +38,11 @@ def fields_entry(fields: Sequence[str]) -> dict[str, list[str]]:
     return {} if tuple(fields) == _FIRST_FIELDS else {"fields": list(fields)}
 
 
+def names_other_files(manifest: CorpusManifest) -> bool:
+    """Whether a manifest, which somebody may have sent, names files outside of its folder."""
+    return any(name != Path(name).name for name in manifest.files)
+
+
 def remember(data: CorpusConfig, corpora: Path, corpus: str, signature: Sequence[Any] = ()) -> None:
     """Record the corpus made from these settings and from files with this signature."""
     path, pointer = _pointer(data, corpora), CorpusPointer(corpus=corpus, signature=list(signature))

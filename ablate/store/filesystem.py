@@ -57,7 +57,7 @@ def check_filesystem(folder: Path, meet_seconds: float = MEET_SECONDS) -> Iterat
         yield _one_winner("hard link", ours / "link", _link)
         yield _replacing(ours / "replaced")
         yield from _leases(ours)
-        yield from _other_hosts(place / "hosts", meet_seconds)
+        yield from _other_hosts(place / "hosts" / ours.name, meet_seconds)
     finally:
         shutil.rmtree(ours, ignore_errors=True)
         for directory in (place / "hosts", place):  # kept while another host uses them
@@ -193,16 +193,15 @@ def _hold(path: Path, reports: Any) -> None:
 # Clocks, and other hosts
 
 
-def _other_hosts(folder: Path, seconds: float) -> Iterator[Check]:
-    """Compare the clock with that of the file system, and with other hosts that run the same check."""
-    ours = folder / f"{socket.gethostname()}-{os.getpid()}"
+def _other_hosts(ours: Path, seconds: float) -> Iterator[Check]:
+    """Compare the clock with that of the file system, and with other hosts, whose files are beside ours."""
     try:
         before = time.time()
         write_bytes(ours, _beat(0))
         after, changed = time.time(), ours.stat().st_mtime
         skew = max(before - changed, changed - after, 0.0)
         yield Check("clock of the file system", skew < MAX_SKEW, f"{skew:.1f} s apart from this host's clock")
-        delays = _listen(folder, ours, seconds)
+        delays = _listen(ours, seconds)
         if not delays:
             yield Check("other hosts", True, "none: run the same command on another host at the same time")
         for host, delay in sorted(delays.items()):
@@ -216,7 +215,7 @@ def _beat(number: int) -> bytes:
     return json.dumps({"host": socket.gethostname(), "number": number, "time": time.time()}).encode()
 
 
-def _listen(folder: Path, ours: Path, seconds: float) -> dict[str, float]:
+def _listen(ours: Path, seconds: float) -> dict[str, float]:
     """By host: the longest time from writing a file there, by its clock, to seeing it here, by this one."""
     delays: dict[str, float] = {}
     seen: dict[str, int] = {}
@@ -224,7 +223,7 @@ def _listen(folder: Path, ours: Path, seconds: float) -> dict[str, float]:
     while time.monotonic() < end:
         number += 1
         write_bytes(ours, _beat(number), durable=False)
-        for path in folder.iterdir():
+        for path in ours.parent.iterdir():
             if path == ours or path.name.startswith("."):
                 continue
             try:

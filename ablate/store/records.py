@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AliasChoices,
@@ -36,6 +36,7 @@ _READABLE = (3, RESULT_FORMAT)
 Outcome = Literal["done", "diverged"]
 Phase = Literal["starting", "training", "evaluating", "measuring", "decoding", "left"]
 Setting = str | int | float | bool | None
+FileName = Annotated[str, Field(pattern=r"^[\w-]*$")]  # an id: `..` or a slash would leave the results root
 R = TypeVar("R", bound="Record")
 
 
@@ -247,7 +248,7 @@ class Decoding(Record):
     """
 
     test: str
-    corpus: str
+    corpus: FileName
     beam: int
     alpha: float
     max_extra_length: int
@@ -283,7 +284,7 @@ class Result(Record):
 
     format: int = RESULT_FORMAT
     id: str
-    corpus: str
+    corpus: FileName
     outcome: Outcome
     steps: int
     params: int
@@ -297,7 +298,7 @@ class Result(Record):
     tokens: int | None = None
     weights: FileHash | None = None
     kept_steps: tuple[int, ...] = ()
-    decodings: dict[str, Decoding] = Field(default_factory=dict)
+    decodings: dict[FileName, Decoding] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
@@ -527,7 +528,7 @@ class CorpusPointer(Record):
     signature: of the files of all splits, without reading them.
     """
 
-    corpus: str
+    corpus: FileName
     signature: list[JsonValue] = Field(default_factory=list)
 
 
@@ -612,7 +613,7 @@ class MetricsLine(Record):
 
 def evaluation_at(path: Path, step: int | None) -> float | None:
     """Dev perplexity in a metrics log at a step; None if the log has none."""
-    values = [line.dev_perplexity for line in read_metrics(path) if line.step == step and line.dev_perplexity]
+    values = [value for line in read_metrics(path) if line.step == step and (value := line.dev_perplexity or 0.0) > 0]
     return values[-1] if values else None
 
 

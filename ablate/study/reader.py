@@ -51,14 +51,15 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
 def _blame_overrides(path: Path, root: Node, overrides: Sequence[str], lines: Sequence[str]) -> list[str]:
     """Name the `--set` that causes an error at a position of the file: the file without it does not have the error."""
     before = _error_lines(path, root, ()) if overrides else lines
+    alone = {text: _error_lines(path, root, [text]) for text in overrides}
     blamed = []
     for line in lines:
         if line in before or line.startswith("--set"):
             blamed.append(line)
             continue
-        alone = [text for text in overrides if line in _error_lines(path, root, [text])]
+        causes = [text for text in overrides if line in alone[text]]
         position, _, message = line.partition(": ")
-        blamed.append(f"--set {' --set '.join(alone[:1] or overrides)}: {message} ({position})")
+        blamed.append(f"--set {' --set '.join(causes[:1] or overrides)}: {message} ({position})")
     return blamed
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -294,10 +293,11 @@ class RowReader:
             others = () if isinstance(design, FactorialDesign) else (design.whole,)
             start = ("base",) if isinstance(design, PathDesign) and design.way == "add-one-in" else ()
             labels = [_prefix(size) + name for name in (*start, *others, *design.rows)]
-            known = [rows[label] for label in labels if label in rows]
-            for one, other in itertools.combinations(known, 2):
-                if one.config == other.config:
-                    self.report(mark, f'rows "{one.name}" and "{other.name}" have equal settings: a part has no effect')
+            first: dict[RowConfig, Row] = {}  # by hash, because the pairs of a thousand rows are half a million
+            for row in (rows[label] for label in labels if label in rows):
+                one = first.setdefault(row.config, row)
+                if one is not row:
+                    self.report(mark, f'rows "{one.name}" and "{row.name}" have equal settings: a part has no effect')
                     break
 
 

@@ -74,9 +74,9 @@ def _parse_override(text: str, mark: Mark) -> tuple[str, Node]:
     if not (key and equals and value):
         raise ValueError("is not of the form FIELD=VALUE, such as train_steps=200")
     try:
-        node = parse_yaml(value, str(mark))
-    except StudyError as error:
-        raise ValueError(error.lines[0].rpartition(": ")[2]) from None
+        node = parse_yaml(value, "VALUE")
+    except StudyError as error:  # its position is in a value of a few characters
+        raise ValueError(error.lines[0].partition(": ")[2].removeprefix("not valid YAML: ")) from None
     return key, Node(node.value, mark)
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from ablate.errors import Damaged, StoreError
 from ablate.store import Results, RunFolder
+from ablate.store.files import verify
 from ablate.store.records import evaluation_at
 from ablate.study.study import Row, Study, changes
 
@@ -44,9 +45,16 @@ def loss_of(folder: RunFolder) -> float | None:
         return None
     if result.outcome == "diverged":
         return math.inf
-    perplexity = evaluation_at(folder.metrics, result.chosen_step)
+    try:
+        verify(folder.metrics, result.metrics_sha256)  # a choice by a damaged number would train other runs
+        perplexity = evaluation_at(folder.metrics, result.chosen_step)
+    except Damaged:
+        perplexity = None
     if perplexity is None:
-        raise StoreError(f"{folder.metrics}: has lost its last evaluation; remove {folder.path} to train the run again")
+        raise StoreError(
+            f"{folder.metrics}: is damaged, or has lost its last evaluation; remove {folder.path} to train the run "
+            "again"
+        )
     return math.log(perplexity)
 
 

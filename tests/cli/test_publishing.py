@@ -9,8 +9,10 @@ import zipfile
 
 import pytest
 
+from ablate.errors import StoreError
 from ablate.launch.launch import outcome_of_launch
 from ablate.launch.missing import missing_runs
+from ablate.report.archive import write_archive
 from ablate.store import Results, state_of
 from ablate.store.audit import Audit, audit
 from ablate.store.records import Result
@@ -245,6 +247,20 @@ def test_the_archive_is_the_same_with_corpora_that_several_roots_share(whole, tm
     assert published(whole, tmp_path / "two")["records.zip"] == before
     with zipfile.ZipFile(tmp_path / "two" / "records.zip") as archive:
         assert [name for name in archive.namelist() if name.startswith("corpora/")]
+
+
+@pytest.mark.parametrize("linked", ["run.json", "metrics.jsonl", "sources/0123456789ab.py", "sources"])
+def test_a_link_in_the_results_of_a_stranger_publishes_no_file_of_the_reader(whole, tmp_path, linked):
+    private = tmp_path / "private"
+    private.mkdir()
+    (private / "0123456789ab.py").write_text("a key")
+    path = whole.folder("base", 1).path / linked
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.symlink_to(private if linked == "sources" else private / "0123456789ab.py")
+    with pytest.raises(StoreError, match=f"{linked}: is a symbolic link, and is not published"):
+        write_archive(whole.study, whole.results, tmp_path / "records.zip")
+    assert not (tmp_path / "records.zip").exists()
 
 
 def test_a_failed_run_is_archived_as_failed(whole, tmp_path):

@@ -104,6 +104,18 @@ def test_verify_finds_damage_and_exits_with_1(fake, given):
     )
 
 
+def test_verify_reads_no_file_outside_of_a_corpus_that_somebody_sent(fake, given, tmp_path):
+    (tmp_path / "private").write_bytes(b"1234")
+    name = "../../../private"
+    fake.done("base", 1, 5.0, 25.0)
+    file = fake.results.corpora / CORPUS / "corpus.json"
+    a_manifest(files={name: hashlib.sha256(b"1234").hexdigest()}).write(file)
+    assert (file.parent / name).read_bytes() == b"1234"
+    done = inside("verify", *given, "--stored")
+    assert f"{file}: lists a file outside its folder\n" in done.out
+    assert done.out.count("private") == 0
+
+
 def test_verify_checks_the_corpus_of_the_results_whose_pointer_is_lost(fake, given):
     """`corpora/<hash of settings>.json` names the corpus of a study's settings, until it is lost."""
     text = b"1234"

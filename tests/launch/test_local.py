@@ -9,6 +9,7 @@ import time
 import pytest
 
 from ablate.errors import StoreError
+from ablate.launch import local
 from ablate.launch.executor import Lost
 from ablate.launch.local import LocalExecutor
 from ablate.run.job import JobEvent
@@ -47,6 +48,7 @@ for line in sys.stdin:
         os.kill(os.getpid(), -first)
     print(json.dumps({"run": os.path.basename(folder), "outcome": first}), flush=True)
     if first in ("interrupted", "failed"): break
+if os.environ.get("STAYS"): time.sleep(600)
 """
 COMMAND = (sys.executable, "-S", "-E", "-c", WORKER)
 
@@ -140,6 +142,18 @@ def test_after_a_failure_or_an_interruption_a_slot_gets_a_new_worker(local_execu
     (_, first), (_, second) = one.attempts
     assert first != second
     assert not is_alive(first)
+
+
+@pytest.mark.parametrize("outcome", ["failed", "done"])
+def test_a_worker_that_does_not_exit_by_itself_is_killed(local_executor, monkeypatch, outcome):
+    """After an error of CUDA, or with a thread of a plug-in: the launcher would wait for it, and start no other run."""
+    monkeypatch.setenv("STAYS", "1")
+    monkeypatch.setattr(local, "EXIT_SECONDS", 0.1)
+    one = local_executor()
+    one.submit(A, outcome)
+    assert one.event().outcome == outcome
+    one.executor.close()  # retires an idle worker too
+    assert not is_alive(one.attempts[0][1])
 
 
 def test_slots_work_at_the_same_time(local_executor):

@@ -1,6 +1,7 @@
 """Jobs of a cluster without a cluster: frozen studies, what a pilot decides, what the closing job submits again."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -84,6 +85,22 @@ def test_a_job_keeps_the_sources_of_custom_classes(job, tmp_path):
     folder, study = job(TOY.replace("rows:", "rows:\n  B: {set: {norm: 'mine.norms:Scale'}}"))
     source.write_text("class Scale: changed = True\n")
     assert [run.id for run in open_job(folder)[1].runs()] == [run.id for run in study.runs()]
+
+
+def test_a_job_keeps_the_classes_of_a_package_beside_those_of_its_modules(job, tmp_path):
+    (tmp_path / "mine" / "deep").mkdir(parents=True)
+    for file, name in (("__init__", "Scale"), ("deep/__init__", "Empty"), ("deep/gates", "Gate")):
+        (tmp_path / "mine" / f"{file}.py").write_text(f"class {name}: pass\n")
+    rows = "rows:\n  B: {set: {norm: 'mine:Scale'}}\n  C: {set: {activation: 'mine.deep.gates:Gate'}}"
+    folder, study = job(TOY.replace("rows:", rows))
+    shutil.rmtree(tmp_path / "mine")
+    assert [run.id for run in open_job(folder)[1].runs()] == [run.id for run in study.runs()]
+    files = {str(file.relative_to(folder.study.parent)): file.read_text() for file in folder.path.rglob("*.py")}
+    assert files == {
+        "mine/__init__.py": "class Scale: pass\n",
+        "mine/deep/__init__.py": "",
+        "mine/deep/gates.py": "class Gate: pass\n",
+    }
 
 
 def test_a_frozen_study_that_reads_otherwise_is_refused(job):

@@ -35,6 +35,14 @@ def test_the_file_is_found_by_xdg_and_by_its_own_variable(tmp_path, monkeypatch)
     assert profile_file() == tmp_path / "mine.yaml"
 
 
+@pytest.mark.parametrize("name", ["ABLATE_CLUSTERS", "XDG_CONFIG_HOME"])
+def test_a_home_folder_that_is_not_known_is_named_with_its_variable(monkeypatch, name):
+    monkeypatch.delenv("ABLATE_CLUSTERS", raising=False)
+    monkeypatch.setenv(name, "~no-such-person/config")
+    with pytest.raises(UsageError, match=f"^{name}: ~no-such-person/config: has no known home folder"):
+        profile_file()
+
+
 def test_a_profile_has_its_settings_and_the_command_line_takes_precedence(clusters):
     clusters(GOOD)
     gpu = find_profile("gpu")
@@ -63,6 +71,12 @@ def test_options_become_arguments(clusters):
     assert sbatch_arguments(find_profile("gpu").sbatch) == [
         "--partition=gpu", "--time=240", "--gpus-per-node=4", "--exclusive",
     ]  # fmt: skip
+
+
+def test_the_option_zero_is_given_and_only_false_and_null_are_left_out(clusters):
+    """`mem: 0` asks for all memory of a node."""
+    clusters("gpu: {engine: slurm, sbatch: {mem: 0, nice: 0, hold: false, qos: null, reboot: true}}")
+    assert sbatch_arguments(find_profile("gpu").sbatch) == ["--mem=0", "--nice=0", "--reboot"]
 
 
 @pytest.mark.parametrize(

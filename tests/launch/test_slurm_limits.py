@@ -74,7 +74,20 @@ def test_what_a_partition_cannot_give_is_refused_with_the_reason(options, reason
 
 
 @pytest.mark.parametrize(
-    ("options", "gpus"), [({}, 0), ({"gpus-per-node": 2}, 2), ({"gres": "gpu:v100:3"}, 3), ({"gres": "gpu"}, 1)]
+    ("options", "gpus"),
+    [
+        ({}, 0),
+        ({"gpus-per-node": 2}, 2),
+        ({"gpus-per-node": "a100:4"}, 4),
+        ({"gpus-per-node": "a100:2,v100:1"}, 3),
+        ({"gpus": "a100"}, 1),
+        ({"gpus-per-node": 0}, 0),
+        ({"gpus": ""}, 0),
+        ({"gpus": False, "gres": "gpu:2"}, 2),
+        ({"gres": "gpu:v100:3"}, 3),
+        ({"gres": "gpu"}, 1),
+        ({"gres": "shard:2,gpu:a100,gpu:v100:2(S:0)"}, 3),
+    ],
 )
 def test_the_gpus_of_a_pilot_are_counted(options, gpus):
     assert asked_gpus(Profile(engine="slurm", sbatch=options)) == gpus

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from ablate.loggers.base import _file_name
+from ablate.loggers.base import RunFolders, _file_name
 from tests.loggers.conftest import ONE, Logged
 
 pytestmark = pytest.mark.filterwarnings(
@@ -149,3 +149,15 @@ def test_runs_with_similar_or_long_labels_are_logged_apart(tmp_path, kind):
     assert logged.printed == []
     for number, label in enumerate(labels):
         assert read(kind, logged.folder, label)["final_bleu"][0][1] == pytest.approx(20.0 + number)
+
+
+@pytest.mark.parametrize("label", [".", ".."])
+def test_the_folder_of_a_run_is_inside_that_of_its_logger(tmp_path, label):
+    """A folder is made anew for each record: `..` is that of the study, with its published table."""
+    table = tmp_path / "study" / "table.md"
+    other = RunFolders(table.parent / "tensorboard").create("base") / "events"
+    for file in (table, other):
+        file.write_text("kept")
+    made = RunFolders(table.parent / "tensorboard").create(label)
+    assert made.resolve().parent == table.parent / "tensorboard"
+    assert [file.read_text() for file in (table, other)] == ["kept", "kept"]

@@ -1,10 +1,13 @@
 """The part of a study that fits into a budget: seeds are cut before rows; shared and finished runs cost nothing."""
 
+from dataclasses import replace
+
 import pytest
 
 from ablate.errors import UsageError
 from ablate.report.budget import Budget, base_alone, fit, unknown_rows
 from ablate.report.plan import plan_of
+from ablate.report.progress import ProgressReader
 from tests.report.fakes import Fake, study_from
 
 # Rows of equal work, 60 seconds each; the last row trains nothing.
@@ -100,6 +103,20 @@ def test_a_study_with_one_seed_is_cut_to_fewer_rows(tmp_path, fake):
     found = fit(plan_of(study, fake.results), 300.0)
     assert found.rows_left == ("long train_steps=300",)
     assert "rows for later: long train_steps=300." in found.summary(Budget.parse("5min"))
+
+
+def test_a_row_does_not_fit_without_the_base_of_its_size(tmp_path, fake):
+    """Its difference from base could not be computed, and the live view would end in a traceback."""
+    text = FLAT.partition("rows:")[0].replace("[1, 2, 3]", "[1]")
+    sizes = "sizes: {small: {N: 1}, large: {train_steps: 300}}\nrows: {D: {each: {weight_decay: [0.1]}}}\n"
+    study = study_from(tmp_path, text + sizes)
+    plan = plan_of(study, fake.results)
+    large, row = (study.runs_of(study.rows[index])[0].id for index in (2, 3))
+    found = fit(replace(plan, seconds_of={**plan.seconds_of, large: 300.0, row: 10.0}), 200.0)
+    assert found.rows_left == ("large base", "large D weight_decay=0.1")
+    assert [row.row.label for row in ProgressReader(found.study, fake.results).read().rows] == [
+        "small base", "small D weight_decay=0.1",
+    ]  # fmt: skip
 
 
 def test_a_budget_too_small_for_any_missing_run_counts_them(fake):

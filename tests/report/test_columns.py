@@ -18,10 +18,10 @@ from ablate.report.layout import LEAST_LABEL
 from ablate.report.missing_scores import score_missing
 from ablate.report.render import as_json, comma_separated, markdown, print_rich
 from ablate.report.scores import Scores, mean_and_std
-from ablate.store.records import Overlap
+from ablate.store.records import Overlap, Provenance
 from ablate.study import Selection, read_study
 from ablate.tasks import LanguageModel, MaskedLanguageModel
-from tests.records import CORPUS, a_manifest
+from tests.records import CORPUS, a_manifest, change
 from tests.report.fakes import SIGNATURE, SMALL, STUDIES, Fake
 
 
@@ -422,6 +422,18 @@ def test_markdown_is_a_table_with_a_list_below(filled, name, seeds, whole, again
     assert [tuple(row) for row in rows[2:]] == list(zip(*(column.cells for column in layout.columns), strict=True))
     assert all(line.startswith("- ") for line in below)
     assert "- **bold**: best; blank: as base." in below
+
+
+def test_the_records_of_a_stranger_add_no_markup_and_no_line_to_a_markdown_table(fake):
+    """A site of documentation shows the table as it is."""
+    results = fake(seeds="1")
+    results.done("base", 1, 5.0, 25.0)
+    change(Provenance, results.folder("base", 1).provenance, device="<img src=x>\n# [Title](javascript:x)\x1b[2J")
+    results.diverged("A h=1", 1, 50, "bad\n\n</td><script>x</script>")
+    lines = markdown(results.table(), against_paper=False).splitlines()
+    assert "device: &lt;img src=x> # [Title]\\(javascript:x)\\x1b[2J: base" in "\n".join(lines)
+    assert any(line.endswith("| diverged at step 50: bad  &lt;/td>&lt;script>x&lt;/script> |") for line in lines)
+    assert all(not line or line.startswith(("- ", "| ")) for line in lines)
 
 
 def test_pipes_in_a_markdown_cell_are_escaped(fake):

@@ -16,11 +16,11 @@ from ablate.config import DecodingConfig, resolve_row
 from ablate.data.corpus import Corpus
 from ablate.errors import Interrupted, StoreError
 from ablate.run.job import NO_MORE_JOBS, READY, Job, JobEvent, RunRequest
-from ablate.run.pipeline import execute
+from ablate.run.pipeline import RunInputs, execute
 from ablate.run.worker import execute_if_free, failure_reason, run_logger
 from ablate.store import RunFolder, checkpoints
-from ablate.store.lease import Lease
-from ablate.store.records import Execution
+from ablate.store.lease import Lease, LeaseLost
+from ablate.store.records import Execution, Progress
 from ablate.store.status import read_progress
 from ablate.training import RunContext
 from tests.records import RUN, a_failure, a_run
@@ -227,6 +227,40 @@ def test_a_crash_does_not_make_forget_on_which_hosts_a_run_has_failed(job):
     assert (folder.read_failure().hosts, folder.read_failure().killed) == (("first",), True)
     assert forked(lambda: execute_if_free(one, lambda: True, {}).model_dump())["outcome"] == "interrupted"
     assert not folder.failure.exists()
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["stops", "fails"])
+def test_a_decoding_that_ends_because_the_lease_is_lost_leaves_the_files_of_the_next_holder(job, monkeypatch, fails):
+    """The loss shows as a request to stop, or as a checkpoint that is gone. The files are another's by then."""
+    one = job()
+    folder = RunFolder(one.run.folder)
+    others = a_failure(hosts=("other",)), Progress(host="other", pid=1, born=1.0, phase="training")
+    lost = []
+
+    def lose():
+        others[0].write(folder.failure)
+        others[1].write(folder.progress)
+        lost.append(True)
+
+    def check_lease():
+        if lost:
+            raise LeaseLost("lease")
+
+    def evaluate(self, decoding, result, enter):
+        lose()
+        if fails:
+            raise StoreError("has no valid checkpoint")
+        enter("measuring")
+
+    def end():
+        with pytest.raises((LeaseLost, Interrupted, StoreError)) as caught:
+            execute(one, RunContext(logging.getLogger(), check_lease, lambda: bool(lost)))
+        return caught.type.__name__
+
+    monkeypatch.setattr(RunInputs, "evaluate", evaluate)
+    name = forked(end)
+    assert (folder.read_failure(), folder.read_progress()) == others
+    assert name == "LeaseLost"
 
 
 @pytest.mark.parametrize(

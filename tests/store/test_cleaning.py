@@ -11,7 +11,7 @@ from ablate.store import files as files_module
 from ablate.store.audit import Audit, audit
 from ablate.store.cleaning import removable_files, remove, size_of
 from ablate.store.files import write_bytes
-from ablate.store.lease import Lease, LeaseLost
+from ablate.store.lease import Lease
 from ablate.store.records import Result
 from tests.records import RUN, a_decoding, a_provenance, a_result, a_run, an_execution, change, save_checkpoint
 
@@ -161,8 +161,7 @@ def test_cleaning_stops_as_soon_as_the_lease_is_lost(run, monkeypatch):
         run.lease.unlink()
 
     monkeypatch.setattr(files_module, "remove", remove_and_lose)
-    with pytest.raises(LeaseLost):
-        remove(removable_files(run, weights=False), weights=False)
+    assert remove(removable_files(run, weights=False), weights=False) is None  # `ablate clean` goes on with other runs
     assert len(files(run) & set(LEFT)) == len(LEFT) - 1
 
 

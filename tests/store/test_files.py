@@ -178,6 +178,22 @@ def test_json_without_its_hash_is_refused_and_says_whence_it_may_come(tmp_path):
         read_json(path)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"a": nonsense', b'{"a": "\xff"', b"[1", b'{"a": NaN', b'{"a": -Infinity',
+        b'{"a": ' + b"[" * 10**5 + b"]" * 10**5, b'{"a": ' + b"9" * 10**4,
+    ],
+)  # fmt: skip
+def test_what_a_stranger_has_sealed_is_refused_in_one_line_if_it_is_not_json(tmp_path, body):
+    """The hash has no key: anybody can make one."""
+    path = tmp_path / "result.json"
+    path.write_bytes(body + b',\n "check": "' + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n')
+    with pytest.raises(Damaged) as caught:
+        read_json(path)
+    assert caught.value.lines == (f"{path}: is damaged (not the JSON that was written)",)
+
+
 def test_every_flip_of_every_bit_and_every_cut_of_json_is_found_before_it_is_parsed(tmp_path, monkeypatch):
     path = tmp_path / "result.json"
     write_json(path, {"id": "0123456789ab", "values": [1, 2.5], "none": None, "check it": "ü"})

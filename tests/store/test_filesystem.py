@@ -239,11 +239,24 @@ def test_a_clock_that_is_not_the_file_systems_fails(tmp_path, monkeypatch, now, 
     Clock(monkeypatch, now)
     monkeypatch.setattr(module, "write_bytes", write)
     detail = f"{skew} s apart from this host's clock"
-    assert list(_other_hosts(tmp_path / "hosts", 0.0)) == [
+    assert list(_other_hosts(tmp_path / "hosts" / "here-1", 0.0)) == [
         Check("clock of the file system", passed, detail),
         Check("other hosts", True, "none: run the same command on another host at the same time"),
     ]
     assert list((tmp_path / "hosts").iterdir()) == []
+
+
+def test_two_checks_with_one_host_name_and_process_id_have_files_of_their_own(tmp_path, monkeypatch):
+    """As in containers. With one file, neither would see the other."""
+    files = []
+    for name in ("_one_winner", "_replacing"):
+        monkeypatch.setattr(module, name, lambda *given: None)
+    monkeypatch.setattr(module, "_leases", lambda folder: iter([]))
+    monkeypatch.setattr(module, "_other_hosts", lambda ours, seconds: iter([files.append(ours)]))
+    for _ in range(2):
+        list(check_filesystem(tmp_path))
+    assert len(set(files)) == 2
+    assert {file.parent for file in files} == {tmp_path / ".ablate-filesystem" / "hosts"}
 
 
 def test_a_folder_that_refuses_files_is_told_by_the_error_of_the_file_system(tmp_path, monkeypatch):
@@ -253,13 +266,13 @@ def test_a_folder_that_refuses_files_is_told_by_the_error_of_the_file_system(tmp
     (tmp_path / "hosts").mkdir()
     monkeypatch.setattr(module, "write_bytes", refuse)
     with pytest.raises(OSError, match="Read-only file system"):
-        list(_other_hosts(tmp_path / "hosts", 0.0))
+        list(_other_hosts(tmp_path / "hosts" / "here-1", 0.0))
 
 
 def test_a_host_whose_files_are_seen_too_late_or_before_their_time_fails(tmp_path, monkeypatch):
     delays = {"d": -15.0, "c": -14.5, "b": 15.0, "a": 14.5}
-    monkeypatch.setattr(module, "_listen", lambda folder, ours, seconds: delays)
-    _, *hosts = _other_hosts(tmp_path / "hosts", 0.0)
+    monkeypatch.setattr(module, "_listen", lambda ours, seconds: delays)
+    _, *hosts = _other_hosts(tmp_path / "hosts" / "here-1", 0.0)
     detail = "its files are seen {:.1f} s after its clock's time"
     assert hosts == [Check(f"host {name}", name in "ac", detail.format(delays[name])) for name in "abcd"]
 
@@ -267,7 +280,7 @@ def test_a_host_whose_files_are_seen_too_late_or_before_their_time_fails(tmp_pat
 def test_a_host_renews_its_file_with_growing_numbers(tmp_path, monkeypatch):
     clock, written = Clock(monkeypatch, now=50.0), []
     monkeypatch.setattr(module, "write_bytes", lambda path, content, durable: written.append((path, content)))
-    assert _listen(tmp_path, tmp_path / "here-1", 1.0) == {}
+    assert _listen(tmp_path / "here-1", 1.0) == {}
     assert clock.now == pytest.approx(51.0, abs=0.3)
     beats = [json.loads(content) for _, content in written]
     numbers = [beat["number"] for beat in beats]
@@ -295,5 +308,5 @@ def test_another_host_is_seen_with_the_delay_of_its_files(tmp_path, monkeypatch)
     monkeypatch.setattr(module.time, "time", lambda: clock[0])
     monkeypatch.setattr(module.time, "sleep", beat)
     beat()
-    assert _listen(tmp_path, tmp_path / f"here-{os.getpid()}", 0.2) == {"there": 100.0}
+    assert _listen(tmp_path / f"here-{os.getpid()}", 0.2) == {"there": 100.0}
     assert clock[0] > 6000.0

@@ -16,6 +16,7 @@ from ablate.store.records import (
     CheckpointManifest,
     CodeVersion,
     CorpusManifest,
+    CorpusPointer,
     EncodingState,
     FileHash,
     HubRevision,
@@ -47,6 +48,7 @@ from tests.records import (
 )
 
 RECORDS = {
+    "pointer": CorpusPointer(corpus="d" * 12, signature=["train.en", 5]),
     "run": a_run(seed=7, config=resolve_row({"dropout": 0.25, "n_heads": 2})),
     "execution": an_execution(halvings=3),
     "provenance": a_provenance(
@@ -158,6 +160,9 @@ def test_every_missing_field_without_a_default_is_refused_with_file_and_field(tm
         ("done", "decodings.abc.scores.ppl.value", "low"),
         ("manifest", "info.tokens", [1]),
         ("scores", "metrics.bleu.resamples", 1.0),
+        ("done", "corpus", "../../elsewhere"),
+        ("done", "decodings.abc.corpus", ".."),
+        ("pointer", "corpus", "/etc"),
     ],
 )
 def test_a_mistyped_field_is_refused_with_file_and_field(tmp_path, name, path, value):
@@ -173,6 +178,14 @@ def test_a_mistyped_field_is_refused_with_file_and_field(tmp_path, name, path, v
         type(record).read(file)
     (line,) = error.value.lines
     assert line.startswith(f"{file}: written by another version of ablate ({path}: ")
+
+
+def test_the_id_of_a_decoding_leads_out_of_no_folder(tmp_path):
+    content = a_result(decodings={"abc": a_decoding()}).model_dump(mode="json")
+    content["decodings"] = {"../../abc": content["decodings"]["abc"]}
+    write_json(tmp_path / "result.json", content)
+    with pytest.raises(StoreError, match=r"another version of ablate \(decodings\.\.\./\.\./abc"):
+        Result.read(tmp_path / "result.json")
 
 
 @pytest.mark.parametrize("name", RECORDS)

@@ -16,6 +16,7 @@ from ablate.report.budget import fit
 from ablate.report.plan import plan_of
 from ablate.report.table import table_of
 from ablate.store import Results, state_of
+from ablate.store.files import sha256
 from ablate.study import Selection, read_study, settle
 from ablate.study.tuning import Candidate, Tuning
 from tests.records import a_failure, a_provenance, a_result, a_run
@@ -51,7 +52,8 @@ def finish(study, results, label, value, *losses, steps=151):
             continue
         line = f'{{"step": {steps}, "tokens": 9, "dev_perplexity": {math.exp(loss)!r}}}\n'
         folder.metrics.write_text('{"step": 50, "tokens": 3, "dev_perplexity": 1.0}\n' + line)
-        a_result(run.id, steps=steps, chosen_step=steps).write(folder.result)
+        hashes = {"metrics_sha256": sha256(folder.metrics)}
+        a_result(run.id, steps=steps, chosen_step=steps, **hashes).write(folder.result)
 
 
 @pytest.fixture
@@ -180,6 +182,16 @@ def test_the_loss_is_that_of_the_chosen_step_and_its_loss_on_disk_is_an_error(st
     lost = results.run(next(iter(study.tuning.runs())).id)
     lost.metrics.unlink()
     with pytest.raises(StoreError, match="has lost its last evaluation"):
+        settle(study, results)
+
+
+def test_a_damaged_loss_chooses_no_value(study, results):
+    """A digit that has changed would choose another value, and so train other runs."""
+    for value, loss in ((0.001, 1.0), (0.01, 2.0), (0.1, 2.0)):
+        finish(study, results, "base", value, loss, loss)
+    log = results.run([run.id for run in study.tuning.runs()][1]).metrics
+    log.write_text(log.read_text().replace("7.38905", "1.38905"))
+    with pytest.raises(StoreError, match=f"^{log}: is damaged, or has lost its last evaluation; remove {log.parent}"):
         settle(study, results)
 
 

@@ -4,13 +4,15 @@ import json
 import math
 import os
 import random
+from dataclasses import replace
 
 import pytest
 import torch
 
+from ablate.analysis.weights import attention_layers, attention_weights
 from ablate.config import cost, resolve_row
 from ablate.config.cost import Lengths
-from ablate.errors import StudyError
+from ablate.errors import DataError, StudyError
 from ablate.run.inference import load_run
 from ablate.store import Results
 from ablate.study import Selection, read_study
@@ -221,6 +223,18 @@ def test_attention_and_importance(folder, trained):
     assert len(json.loads(done.out)["heads"]) == 2
     done = inside("attention", id, "--results", trained, "--translation", "x")
     assert (done.code, done.err) == (2, "--translation: a language model reads one text; give it as --sentence\n")
+
+
+def test_attention_shows_as_many_tokens_as_the_model_has_positions(folder, trained):
+    """The default is the beginning of the test split, which may be longer; the first position is that of the mark."""
+    id, row = of_row(folder, "base")
+    run = load_run(Results(trained).run(id), Results(trained), row=row)
+    config = run.config.model_copy(update={"max_positions": 10})
+    run, layers = replace(run, row=replace(row, config=config)), attention_layers(run.model)
+    assert len(attention_weights(run, None, None, layers).target) == 10
+    assert len(attention_weights(run, "abcdefabc", None, layers).target) == 10
+    with pytest.raises(DataError, match="--sentence: has 10 tokens, too many for max_positions=10 of the run"):
+        attention_weights(run, "abcdefabcd", None, layers)
 
 
 @pytest.mark.parametrize(
