@@ -20,7 +20,7 @@ from ablate.report.ladder import ladder_layout, ladders
 from ablate.report.layout import Layout, one_line_heads
 from ablate.report.table import Table
 from ablate.store import Results
-from ablate.store.files import write_bytes
+from ablate.store.files import read_bytes, write_bytes
 from ablate.store.records import FileHash, Provenance
 from ablate.store.status import damage_of, read_provenance
 from ablate.study import Study
@@ -181,7 +181,7 @@ def publish(table: Table, results: Results, folder: Path | None = None) -> list[
         folder: to write to; None for the study's folder in the results root.
 
     Raises:
-        StoreError: the folder is a symbolic link, or has a folder in place of a file.
+        StoreError: the folder is a symbolic link, has a folder in place of a file, or has another study.
     """
     table = replace(table, archived=())  # a published folder has no predictions of any run
     study = table.study
@@ -198,9 +198,24 @@ def publish(table: Table, results: Results, folder: Path | None = None) -> list[
     for path in (folder / name for name in files):
         if path.is_dir():  # before any file is written: all of them belong to one table
             raise StoreError(f"{path}: is a folder, where the published study has a file; move it away")
+    if folder != results.study(study.name) and _is_not_ours(folder, study):  # results/<study>/ is claimed by its study
+        raise StoreError(
+            f"{folder / 'study.yaml'}: is another study, which would be replaced by {study.path}; choose another folder"
+        )
     for name, content in files.items():
         write_bytes(folder / name, content.encode())
     return list(files)
+
+
+def _is_not_ours(folder: Path, study: Study) -> bool:
+    """Whether a folder has a study.yaml that was not published for this study: its user's own, or of another study."""
+    path = folder / "study.yaml"
+    if not path.exists() or read_bytes(path) == study.text.encode():
+        return False
+    try:
+        return bool(json.loads(read_bytes(folder / "table.json") or b"{}").get("study") != study.name)
+    except (ValueError, AttributeError):  # not a table.json of ours
+        return True
 
 
 @dataclass(frozen=True)
