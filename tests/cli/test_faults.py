@@ -117,7 +117,8 @@ def test_a_wrong_value_is_one_line_with_the_nearest_match(given, verb, words, li
         (["run", "STUDY", "--jobs", "auto", "--on", "manual"], "--jobs auto looks at the GPUs of this machine"),
         (["run", "STUDY", "--device", "tpu"], 'ablate run: --device: "tpu" is not auto, cpu or cuda'),
         (["run", "STUDY", "--budget", "soon"], '--budget: "soon" is not a time such as 2h, 90min, 1d12h or 8gpu-hours'),
-        (["status", "STUDY", "--results"], "ablate: option '--results' requires an argument; "),
+        (["status", "STUDY", "--results"], "ablate status: option '--results' requires an argument; "),
+        (["table", "STUDY", "--cost=1"], "ablate table: option '--cost' does not take a value; "),
         (["status", "zzz"], '"zzz" is neither a study file nor a run id'),
         (
             ["data", "list", "--results", __file__],
