@@ -52,7 +52,7 @@ def print_rich(
         console.print(line, style="dim", soft_wrap=everything)
     for title, effects in further_tables(table):
         console.print(f"\n{title}", style="bold")
-        console.print(_rich(effects))
+        console.print(_rich(effects, folds=True))
         for line in effects.legend:
             console.print(line, style="dim", soft_wrap=everything)
 
@@ -103,15 +103,16 @@ def _markdown_row(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def _rich(layout: Layout) -> RichTable:
+def _rich(layout: Layout, folds: bool = False) -> RichTable:
+    """The table for a terminal; `folds` breaks cells that are too wide, for a layout that does not do so."""
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
 
     rich = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
-    for column in layout.columns:  # the layout has broken the cells into lines already
+    for column in layout.columns:
         justify: Literal["left", "right"] = "right" if column.numeric else "left"
-        rich.add_column(Text(column.head), justify=justify, no_wrap=True)
+        rich.add_column(Text(column.head), justify=justify, no_wrap=not folds, overflow="fold" if folds else "ellipsis")
     for cells in zip(*(column.cells for column in layout.columns), strict=True):
         rich.add_row(*(Text(cell, style="bold" if cell.endswith("*") else "") for cell in cells))
     return rich
