@@ -103,6 +103,13 @@ def test_a_run_of_a_seed_outside_of_the_study_is_finished_with_that_seed(fake, g
     assert (done.code, done.err) == (2, f'row "A h=1": run {run.id} {said}')
 
 
+def test_logs_of_a_row_that_a_pattern_names_have_its_label(done, given):
+    log = done.folder("D dropout=0.3", 1).log
+    log.write_text("hello\n")
+    for name in ("D", "*0.3", "D dropout=0.3"):
+        assert inside("logs", given[0], name, *given[1:]).out == f"D dropout=0.3 seed 1: {log}\n  hello\n"
+
+
 def test_export_with_an_unquoted_label_is_one_line(given, tmp_path):
     done = inside("export", given[0], "A", "h=1", tmp_path / "out", "--to", "huggingface", *given[1:])
     assert (done.code, done.out) == (2, "")
