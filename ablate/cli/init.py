@@ -39,6 +39,8 @@ def command(
     ] = Template.quickstart,
 ) -> None:
     """Write a commented study to start from."""
+    if str(file) in {kind.value for kind in Template}:
+        raise UsageError(f"{file}: is a template; write `ablate init {file}.yaml --template {file}`")
     # UTF-8 whatever the locale: readers of studies expect it.
     content = (TEMPLATES / f"{template.value}.yaml").read_text(encoding="utf-8")
     try:

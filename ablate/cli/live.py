@@ -42,6 +42,7 @@ class LiveView:
         self.reader: ProgressReader | None = None
         self.last_line = time.monotonic()
         self.running: set[str] = set()
+        self.held_elsewhere: set[str] = set()
         self.rest_until = 0.0
 
     def __enter__(self) -> LiveView:
@@ -86,6 +87,12 @@ class LiveView:
         if self.frame is None and run not in self.running:
             self.log(f"started  {self.labels[run]}")
         self.running.add(run)
+
+    def held(self, run: str) -> None:
+        """Another process trains a run that was started here; said once, although it is tried again and again."""
+        if self.frame is None and run not in self.held_elsewhere:
+            self.log(f"waiting  {self.labels[run]}: another process trains it")
+        self.held_elsewhere.add(run)
 
     def finished(self, run: str, outcome: str, reason: str = "") -> None:
         """A run has ended.

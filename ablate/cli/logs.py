@@ -28,8 +28,8 @@ def command(
 
     content, root = study_and_results(study, results, None, None, None)
     if row is not None:
-        runs = content.runs_of(find_row(content, row))
-        logs = [(f"{row} seed {run.seed}", root.run(run.id).log) for run in runs]
+        found = find_row(content, row)
+        logs = [(f"{found.label} seed {run.seed}", root.run(run.id).log) for run in content.runs_of(found)]
     else:
         logs = [
             (f"job {job.id}", log)

@@ -12,6 +12,7 @@ import typer
 
 from ablate.errors import StoreError, UsageError, did_you_mean_path
 from ablate.store import Results, RunFolder
+from ablate.store.status import read_failure
 from ablate.streams import echo, new_console
 
 if TYPE_CHECKING:
@@ -185,8 +186,8 @@ def find_run(results: Results, run: str, row: str | None = None, seed: int | Non
     return _find(results, run, row, seed)[0]
 
 
-def _find(results: Results, run: str, row: str | None, seed: int | None) -> tuple[RunFolder, Row | None]:
-    """The run, and the row that names it; None if its id does."""
+def _find(results: Results, run: str, row: str | None, seed: int | None) -> tuple[RunFolder, Row | None, str]:
+    """The run, the row that names it (None if its id does), and the command that trains it."""
     if row is not None or Path(run).is_file() or Path(run).suffix in (".yaml", ".yml"):
         return _run_of_row(results, Path(run), row or "base", seed)
     if seed is not None:
@@ -198,25 +199,23 @@ def _find(results: Results, run: str, row: str | None, seed: int | None) -> tupl
             f'{results.root}: {count} with an id that begins with "{run}"; '
             "`ablate status STUDY` lists them, and pending ones have no files yet"
         )
-    return results.run(matches[0]), None
+    return results.run(matches[0]), None, "ablate run STUDY"
 
 
-def _run_of_row(results: Results, path: Path, name: str, seed: int | None) -> tuple[RunFolder, Row]:
+def _run_of_row(results: Results, path: Path, name: str, seed: int | None) -> tuple[RunFolder, Row, str]:
     from ablate.study import Selection, read_study, settle
     from ablate.study.select import find_row
 
-    study = read_study(path)
+    study, command = read_study(path), f"ablate run {path}"
     if seed is not None and seed not in study.seeds:  # a seed of an earlier --seeds
-        study = read_study(path, Selection(seeds=str(seed)))
+        study, command = read_study(path, Selection(seeds=str(seed))), f"{command} --seeds {seed}"
     study = settle(study, results)
     row = find_row(study, name)
     run = next(run for run in study.runs_of(row) if seed in (None, run.seed))
     folder = results.run(run.id)
     if not folder.path.is_dir():
-        raise UsageError(
-            f'{results.root}: row "{row.label}" with seed {run.seed} is pending; `ablate run {path}` trains it'
-        )
-    return folder, row
+        raise UsageError(f'{results.root}: row "{row.label}" with seed {run.seed} is pending; `{command}` trains it')
+    return folder, row, command
 
 
 def find_finished_run(results: Results, run: str, row: str | None = None, seed: int | None = None) -> RunFolder:
@@ -236,12 +235,17 @@ def find_finished_row(
 
     Rows that differ in decoding share a run, so that its id does not name a row. Errors as for `find_finished_run`.
     """
-    folder, named = _find(results, run, row, seed)
+    folder, named, command = _find(results, run, row, seed)
     result = folder.read_result()
-    if result is None or result.outcome != "done":
-        study, what = (run, f'row "{named.label}": ') if named else ("STUDY", "")
-        raise UsageError(f"{what}run {folder.id} is not done; `ablate run {study}` finishes it")
-    return folder, named
+    if result is not None and result.outcome == "done":
+        return folder, named
+    what = f'row "{named.label}": ' if named else ""
+    if result is not None:
+        raise UsageError(f"{what}run {folder.id} has diverged, so there is no trained model; choose another run")
+    failure = read_failure(folder)
+    if failure is not None and not failure.killed:  # as the scheduler sees it: only such runs are not repeated
+        command += " --retry-failed"
+    raise UsageError(f"{what}run {folder.id} is not done; `{command}` finishes it")
 
 
 def torch_device(choice: Device) -> torch.device:

@@ -27,6 +27,7 @@ from ablate.streams import echo
 if TYPE_CHECKING:
     from ablate.page.page import Attention, Sample
     from ablate.report.table import Table
+    from ablate.study import Study
 
 EXAMPLE = "ablate report study.yaml --figures figures"
 FILE = "report.html"
@@ -63,6 +64,7 @@ def command(
 
     content, root = study_and_results(study, results, set, rows, seeds)
     _refuse_undrawable(figures)
+    _refuse_unwritable(out, content)
     if content.is_modified and out is None:
         raise UsageError("--set, --rows and --seeds change the study: give --out FILE, to keep the report of the study")
     if out is None:
@@ -95,6 +97,16 @@ def _refuse_undrawable(figures: Path | None) -> None:
         raise UsageError(f"--figures {figures}: not a folder")
     if figures.suffix.lower().removeprefix(".") in FIGURE_KINDS:
         raise UsageError(f"--figures {figures}: give a folder; every figure is written there as {kinds}")
+
+
+def _refuse_unwritable(out: Path | None, study: Study) -> None:
+    """Refuse a file that could not be written, or must not be replaced, before any work."""
+    if out is None:
+        return
+    if out.is_dir():
+        raise UsageError(f"--out {out}: is a folder; give a file, such as {out / FILE}")
+    if out.exists() and out.samefile(study.path):
+        raise UsageError(f"--out {out}: is the study itself; choose another name")
 
 
 def _samples(table: Table, root: Results, count: int) -> list[Sample]:

@@ -31,6 +31,15 @@ class Command(TyperCommand):
         """Return the arguments and options of the command."""
         return [_without_type(parameter) for parameter in super().get_params(ctx)]
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the command's arguments and options; an error names the command."""
+        try:
+            return super().parse_args(ctx, args)
+        except ClickException as error:
+            if getattr(error, "ctx", None) is None:  # of an option without its value
+                error.ctx = ctx  # type: ignore[attr-defined]
+            raise
+
 
 def _without_type(parameter: Any) -> Any:
     if getattr(parameter, "is_flag", False) and parameter.metavar is None:

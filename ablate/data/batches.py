@@ -125,10 +125,11 @@ def eval_batches(split: Split, tokens: int) -> Iterator[NDArray[np.int64]]:
 
 def pad(sequences: Sequence[Sequence[int]]) -> Tensor:
     """Lists of token ids as one tensor (B, longest), padded with 0 at the end."""
-    out = torch.zeros(len(sequences), max(map(len, sequences)), dtype=torch.int64)
+    # Filled by numpy: sequences of a split are read-only, and torch warns of each tensor over such memory.
+    out = np.zeros((len(sequences), max(map(len, sequences))), dtype=np.int64)
     for row, sequence in enumerate(sequences):
-        out[row, : len(sequence)] = torch.as_tensor(sequence)
-    return out
+        out[row, : len(sequence)] = sequence
+    return torch.from_numpy(out)
 
 
 def pad_sequences(

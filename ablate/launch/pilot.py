@@ -107,11 +107,6 @@ class Pilot(Control):
         """Remember a signal of the cluster."""
         self.received.append(number)
 
-    def on_busy(self, run: str) -> None:
-        """Forget a run that another pilot holds."""
-        self.begun.pop(run, None)
-        self.log(f"held by another pilot: {self.labels[run]}")
-
     # What the scheduler reports
 
     def announce(self, corpus: Corpus, slots: Sequence[Slot], missing: int) -> None:
@@ -125,6 +120,11 @@ class Pilot(Control):
         self.begun[run] = (time.monotonic(), self.step_of(run))
         self.log(f"started  {self.labels[run]}")
         self.write()
+
+    def held(self, run: str) -> None:
+        """Forget a run that another pilot holds."""
+        self.begun.pop(run, None)
+        self.log(f"held by another pilot: {self.labels[run]}")
 
     def finished(self, run: str, outcome: str, reason: str = "") -> None:
         """A run is done, diverged, failed or unsuitable."""

@@ -31,6 +31,9 @@ class Watcher(Protocol):
     def started(self, run: str) -> None:
         """A run was submitted."""
 
+    def held(self, run: str) -> None:
+        """Another launcher turns out to hold a run that was submitted; it is submitted again later."""
+
     def finished(self, run: str, outcome: str, reason: str = "") -> None:
         """A run is done, diverged, failed, or unsuitable for this device; `reason` is the worker's."""
 
@@ -58,9 +61,6 @@ class Control:
 
     def on_signal(self, number: int) -> None:
         """Called with each signal."""
-
-    def on_busy(self, run: str) -> None:
-        """Called if another launcher turns out to hold a run that was submitted."""
 
 
 class Scheduler:
@@ -185,7 +185,7 @@ class Scheduler:
             self.looks[event.run] += 1
             self.looked_in[event.run] = slot.name
             self.busy[event.run] = min(now + delay, self._last_look(now))
-            self.control.on_busy(event.run)
+            self.watcher.held(event.run)
             return
         self.last_event = time.monotonic()
         if event.outcome != "interrupted":

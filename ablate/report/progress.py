@@ -302,12 +302,13 @@ def counts_text(progress: StudyProgress) -> str:
 
 
 def saved_line(study: Study, results: Results) -> str:
-    """The runs that are done, and the step from which each unfinished one resumes."""
+    """The runs that are done, and the step from which each unfinished one resumes; other processes' runs go on."""
     labels, states = (
         run_labels(study),
         {run.id: run_state(study, results, run.id) for run in study.runs()},
     )
-    saved = {id: _last_checkpoint(results.run(id)) for id, state in states.items() if state not in ENDED}
+    stopped = [id for id, state in states.items() if state not in (*ENDED, "running")]
+    saved = {id: _last_checkpoint(results.run(id)) for id in stopped}
     steps = [f"{labels[id]} at step {step}" for id, step in saved.items() if step]
     text = f"{sum(state in ENDED for state in states.values())} of {plural(len(states), 'run')} done"
     if not steps:

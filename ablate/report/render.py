@@ -22,7 +22,7 @@ from ablate.report.ladder import ladder_layout, ladders
 from ablate.report.layout import Layout, one_line_heads
 from ablate.report.table import Table
 from ablate.store import Results
-from ablate.store.files import write_bytes
+from ablate.store.files import read_bytes, write_bytes
 from ablate.store.records import FileHash, Provenance
 from ablate.store.status import damage_of, read_provenance
 from ablate.study import Study
@@ -56,7 +56,7 @@ def print_rich(
         console.print(line, style="dim", soft_wrap=everything)
     for title, effects in further_tables(table):
         console.print(f"\n{title}", style="bold")
-        console.print(_rich(effects))
+        console.print(_rich(effects, folds=True))
         for line in effects.legend:
             console.print(line, style="dim", soft_wrap=everything)
 
@@ -112,15 +112,16 @@ def _markdown_text(text: str) -> str:
     return _ELEMENT.sub("&lt;", visible(" ".join(text.splitlines()))).replace("](", "]\\(")
 
 
-def _rich(layout: Layout) -> RichTable:
+def _rich(layout: Layout, folds: bool = False) -> RichTable:
+    """The table for a terminal; `folds` breaks cells that are too wide, for a layout that does not do so."""
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
 
     rich = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
-    for column in layout.columns:  # the layout has broken the cells into lines already
+    for column in layout.columns:
         justify: Literal["left", "right"] = "right" if column.numeric else "left"
-        rich.add_column(Text(column.head), justify=justify, no_wrap=True)
+        rich.add_column(Text(column.head), justify=justify, no_wrap=not folds, overflow="fold" if folds else "ellipsis")
     for cells in zip(*(column.cells for column in layout.columns), strict=True):
         rich.add_row(*(Text(cell, style="bold" if cell.endswith("*") else "") for cell in cells))
     return rich
@@ -190,7 +191,7 @@ def publish(table: Table, results: Results, folder: Path | None = None) -> list[
         folder: to write to; None for the study's folder in the results root.
 
     Raises:
-        StoreError: the folder is a symbolic link, or has a folder in place of a file.
+        StoreError: the folder is a symbolic link, has a folder in place of a file, or has another study.
     """
     table = replace(table, archived=())  # a published folder has no predictions of any run
     study = table.study
@@ -207,9 +208,24 @@ def publish(table: Table, results: Results, folder: Path | None = None) -> list[
     for path in (folder / name for name in files):
         if path.is_dir():  # before any file is written: all of them belong to one table
             raise StoreError(f"{path}: is a folder, where the published study has a file; move it away")
+    if folder != results.study(study.name) and _is_not_ours(folder, study):  # results/<study>/ is claimed by its study
+        raise StoreError(
+            f"{folder / 'study.yaml'}: is another study, which would be replaced by {study.path}; choose another folder"
+        )
     for name, content in files.items():
         write_bytes(folder / name, content.encode())
     return list(files)
+
+
+def _is_not_ours(folder: Path, study: Study) -> bool:
+    """Whether a folder has a study.yaml that was not published for this study: its user's own, or of another study."""
+    path = folder / "study.yaml"
+    if not path.exists() or read_bytes(path) == study.text.encode():
+        return False
+    try:
+        return bool(json.loads(read_bytes(folder / "table.json") or b"{}").get("study") != study.name)
+    except (ValueError, AttributeError):  # not a table.json of ours
+        return True
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,8 @@ def test_a_wrong_value_is_one_line_with_the_nearest_match(given, verb, words, li
         (["run", "STUDY", "--jobs", "auto", "--on", "manual"], "--jobs auto looks at the GPUs of this machine"),
         (["run", "STUDY", "--device", "tpu"], 'ablate run: --device: "tpu" is not auto, cpu or cuda'),
         (["run", "STUDY", "--budget", "soon"], '--budget: "soon" is not a time such as 2h, 90min, 1d12h or 8gpu-hours'),
-        (["status", "STUDY", "--results"], "ablate: option '--results' requires an argument; "),
+        (["status", "STUDY", "--results"], "ablate status: option '--results' requires an argument; "),
+        (["table", "STUDY", "--cost=1"], "ablate table: option '--cost' does not take a value; "),
         (["status", "zzz"], '"zzz" is neither a study file nor a run id'),
         (
             ["data", "list", "--results", __file__],
@@ -277,9 +278,11 @@ def test_a_result_of_another_version_is_one_line_below_the_table(fake, given):
 
 @pytest.fixture
 def runs(fake):
-    """A finished run, an empty one with the same prefix, and one run in each other state."""
+    """Finished runs, an empty one with the prefix of the first, and one run in each other state."""
     for label, seed in (("base", 1), ("A h=1", 1)):
         fake.done(label, seed, 5.0, 25.0)
+    fake.failed("A h=1", 2, "RuntimeError: out of luck")
+    fake.failed("A h=1", 3, "the worker was killed", killed=True)
     fake.diverged("A h=2", 1, 50, "the loss is not a finite number")
     fake.at("D dropout=0.3", 1, 5, alive=False)
     source = fake.folder("base", 1).path
@@ -291,15 +294,18 @@ def runs(fake):
 @pytest.mark.parametrize(
     ("label", "digits", "message"),
     [
-        ("base", 11, "2 runs with an id that begins with"),
-        ("base", 0, "5 runs with an id that begins with"),
-        ("D dropout=0.3", 12, "is not done; `ablate run STUDY` finishes it"),
-        ("A h=2", 12, "is not done"),
-        ("decoding beam=1", 13, "no run with an id that begins with"),
+        ("base 1", 11, "2 runs with an id that begins with"),
+        ("base 1", 0, "7 runs with an id that begins with"),
+        ("D dropout=0.3 1", 12, "is not done; `ablate run STUDY` finishes it"),
+        ("A h=1 2", 12, "is not done; `ablate run STUDY --retry-failed` finishes it"),
+        ("A h=1 3", 12, "is not done; `ablate run STUDY` finishes it"),
+        ("A h=2 1", 12, "has diverged, so there is no trained model; choose another run"),
+        ("decoding beam=1 1", 13, "no run with an id that begins with"),
     ],
 )
 def test_translate_needs_one_finished_run(runs, label, digits, message):
-    id = (runs.folder(label, 1).id + "0")[:digits]
+    label, seed = label.rsplit(" ", 1)
+    id = (runs.folder(label, int(seed)).id + "0")[:digits]
     done = inside("translate", id, "--results", runs.results.root, stdin=b"a b\n")
     assert (done.code, done.out) == (2, "")
     assert message in done.err

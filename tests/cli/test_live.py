@@ -1,5 +1,7 @@
 """The live view: watching files, watching a launch, in a terminal and in a pipe."""
 
+import io
+
 import pytest
 from rich.console import Console
 
@@ -168,6 +170,29 @@ def test_an_interruption_says_what_is_done_and_from_which_steps_the_others_resum
         save_checkpoint(fake.folder("A h=2", seed).checkpoints, 70)
     text = text.replace(", A h=1 seed 2", ", A h=2 seed 1 at step 70, A h=1 seed 2")
     assert saved_line(fake.study, fake.results) == f"{text}, A h=2 seed 2 at step 70, 2 more"
+
+
+def test_an_interruption_does_not_count_the_runs_of_other_processes_as_saved(fake):
+    save_checkpoint(fake.folder("A h=1", 1).checkpoints, 20)
+    save_checkpoint(fake.folder("A h=1", 2).checkpoints, 30)
+    fake.at("A h=1", 1, 25, alive=True)
+    fake.at("A h=1", 2, 30, alive=False)
+    assert saved_line(fake.study, fake.results) == "0 of 12 runs done; saved: A h=1 seed 2 at step 30"
+
+
+def test_a_run_that_another_process_trains_is_said_to_wait_once(fake):
+    out = io.StringIO()
+    live = LiveView(fake.study, fake.results, Console(file=out, width=100))
+    live.begin()
+    base = fake.folder("base", 1).id
+    for _ in range(3):
+        live.started(base)
+        live.held(base)
+    live.finished(base, "failed", "out of luck")
+    lines = out.getvalue().splitlines()
+    assert lines[:2] == ["started  base seed 1", "waiting  base seed 1: another process trains it"]
+    assert lines[2].startswith("failed   base seed 1")
+    assert len(lines) == 3
 
 
 def test_the_last_frame_of_an_interrupted_launch_shows_the_state_after_it(fake, monkeypatch):

@@ -6,6 +6,8 @@ import pytest
 
 from ablate.cli.options import find_finished_run, find_run
 from ablate.errors import StudyError, UsageError
+from ablate.study import Selection, read_study
+from ablate.study.select import find_row
 from tests.cli.inside import inside
 
 
@@ -37,7 +39,8 @@ def test_a_run_is_found_by_the_first_characters_of_its_id(done):
 
 
 def test_a_seed_outside_of_the_study_names_the_run_that_seeds_made(done):
-    with pytest.raises(UsageError, match=r'row "A h=1" with seed 9 is pending; `ablate run .*study.yaml` trains it'):
+    said = r'row "A h=1" with seed 9 is pending; `ablate run .*study.yaml --seeds 9` trains it'
+    with pytest.raises(UsageError, match=said):
         find_run(done.results, str(done.study.path), "A h=1", 9)
 
 
@@ -89,6 +92,22 @@ def test_every_command_for_a_trained_run_takes_study_row_and_seed(fake, given, t
     assert (done.code, done.out) == (2, "")
     id = fake.folder("A h=1", 2).id
     assert done.err == f'row "A h=1": run {id} is not done; `ablate run {given[0]}` finishes it\n'
+
+
+def test_a_run_of_a_seed_outside_of_the_study_is_finished_with_that_seed(fake, given):
+    study = read_study(fake.study.path, Selection(seeds="9"))
+    run = next(run for run in study.runs_of(find_row(study, "A h=1")))
+    fake.results.run(run.id).path.mkdir(parents=True)
+    done = inside("translate", given[0], "A h=1", "--seed", "9", *given[1:])
+    said = f"is not done; `ablate run {given[0]} --seeds 9` finishes it\n"
+    assert (done.code, done.err) == (2, f'row "A h=1": run {run.id} {said}')
+
+
+def test_logs_of_a_row_that_a_pattern_names_have_its_label(done, given):
+    log = done.folder("D dropout=0.3", 1).log
+    log.write_text("hello\n")
+    for name in ("D", "*0.3", "D dropout=0.3"):
+        assert inside("logs", given[0], name, *given[1:]).out == f"D dropout=0.3 seed 1: {log}\n  hello\n"
 
 
 def test_export_with_an_unquoted_label_is_one_line(given, tmp_path):

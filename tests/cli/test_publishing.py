@@ -114,6 +114,16 @@ def test_figures_cannot_replace_a_file(given, tmp_path):
     assert (done.code, done.err) == (2, f"--figures {tmp_path / 'file'}: not a folder\n")
 
 
+def test_the_report_cannot_replace_the_study_or_a_folder(given, whole, tmp_path):
+    text = whole.study.path.read_text()
+    done = inside("report", *given, "--out", whole.study.path)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == f"--out {whole.study.path}: is the study itself; choose another name\n"
+    assert whole.study.path.read_text() == text
+    done = inside("report", *given, "--out", tmp_path)
+    assert (done.code, done.err) == (2, f"--out {tmp_path}: is a folder; give a file, such as {tmp_path}/report.html\n")
+
+
 def test_attention_needs_a_finished_run(given, whole):
     whole.folder("base", 1).result.unlink()
     done = inside("report", *given, "--attention", "a b")
@@ -274,6 +284,33 @@ def test_a_failed_run_is_archived_as_failed(whole, tmp_path):
     ]
     assert states[0] == states[1]
     assert (failed.id, "failed") in states[1]
+
+
+@pytest.mark.parametrize("table", [None, '{"study": "other"}', "[]", "{"])
+def test_publishing_does_not_replace_another_study(whole, tmp_path, table):
+    (tmp_path / "to").mkdir()
+    (tmp_path / "to" / "study.yaml").write_text("study: other\n")
+    if table is not None:
+        (tmp_path / "to" / "table.json").write_text(table)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "to").iterdir()}
+    done = inside("publish", whole.study.path, "--results", whole.results.root, "--to", tmp_path / "to")
+    said = f"is another study, which would be replaced by {whole.study.path}; choose another folder"
+    assert (done.code, done.out, done.err) == (2, "", f"{tmp_path / 'to' / 'study.yaml'}: {said}\n")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "to").iterdir()} == before
+
+
+def test_an_edited_study_is_published_to_the_same_folder_again(whole, tmp_path):
+    first = published(whole, tmp_path / "to")
+    whole.study.path.write_text(f"# edited\n{whole.study.path.read_text()}")
+    again = published(whole, tmp_path / "to")
+    assert again["study.yaml"] == b"# edited\n" + first["study.yaml"]
+
+
+def test_a_study_is_published_to_its_own_folder(whole, tmp_path):
+    own = tmp_path / "own" / "study.yaml"
+    own.parent.mkdir()
+    own.write_bytes(whole.study.path.read_bytes())
+    assert published(whole, own.parent)["study.yaml"] == whole.study.path.read_bytes()
 
 
 def test_a_study_without_results_is_not_published(tmp_path):

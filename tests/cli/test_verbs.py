@@ -107,6 +107,14 @@ def test_init_replaces_only_a_schema_of_ablate(tmp_path):
     assert schema.read_text() == "mine"
 
 
+def test_init_takes_the_name_of_a_template_for_no_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = inside("init", "own-data")
+    said = "own-data: is a template; write `ablate init own-data.yaml --template own-data`\n"
+    assert (done.code, done.out, done.err) == (2, "", said)
+    assert not list(tmp_path.iterdir())
+
+
 def test_init_replaces_no_study(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("mine")

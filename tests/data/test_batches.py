@@ -165,6 +165,22 @@ def test_sequences_are_padded_at_the_end():
     assert pad([[5, 6, 7], [], [8]]).tolist() == [[5, 6, 7], [0, 0, 0], [8, 0, 0]]
 
 
+@pytest.fixture
+def every_warning():
+    """Torch otherwise shows a warning of this kind once in a process."""
+    before = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    yield
+    torch.set_warn_always(before)
+
+
+@pytest.mark.usefixtures("every_warning")
+def test_read_only_sequences_as_those_of_a_split_are_padded_without_a_warning():
+    ids = np.frombuffer(bytes([5, 0, 6, 0]), dtype=np.uint16)
+    assert not ids.flags.writeable
+    assert pad([ids, ids[:1]]).tolist() == [[5, 6], [5, 0]]
+
+
 @pytest.mark.parametrize(
     ("marks", "expected"),
     [

@@ -30,12 +30,15 @@ class Recorder:
     """A watcher that remembers the events; `on_start` is called with each run that is submitted."""
 
     def __init__(self):
-        self.runs_started, self.outcomes, self.reasons, self.ticks = [], [], {}, 0
+        self.runs_started, self.runs_held, self.outcomes, self.reasons, self.ticks = [], [], [], {}, 0
         self.on_start = lambda run: None
 
     def started(self, run):
         self.runs_started.append(run)
         self.on_start(run)
+
+    def held(self, run):
+        self.runs_held.append(run)
 
     def finished(self, run, outcome, reason=""):
         self.outcomes.append((run, outcome))

@@ -100,6 +100,9 @@ class Outcomes(dict):
     def started(self, run):
         pass
 
+    def held(self, run):
+        pass
+
     def finished(self, run, outcome, reason=""):
         self[run] = (outcome, reason)
 

@@ -185,6 +185,7 @@ def test_a_run_whose_worker_alone_was_stopped_continues(schedule):
 def test_a_busy_run_is_tried_again_after_a_while(schedule):
     recorder = schedule({A: ["busy", "busy", "done"], B: ["done"]}, count=1)
     assert recorder.outcomes == [(B, "done"), (A, "done")]
+    assert recorder.runs_held == [A, A]
     assert schedule.attempts == [A, B, A, A]
     first, second, third = (now for run, _, _, now in schedule.executor.attempts if run == A)
     assert second - first >= BUSY_SECONDS
@@ -270,7 +271,7 @@ class Limits(Control):
     signals = (*Control.signals, signal.SIGUSR1)
 
     def __init__(self, starts=99, looks=10**9, idle=float("inf")):
-        self.starts, self.looks, self.idle_seconds, self.signals_seen, self.held = starts, looks, idle, [], []
+        self.starts, self.looks, self.idle_seconds, self.signals_seen = starts, looks, idle, []
 
     def may_start(self):
         return self.starts > 0
@@ -281,9 +282,6 @@ class Limits(Control):
 
     def on_signal(self, number):
         self.signals_seen.append(number)
-
-    def on_busy(self, run):
-        self.held.append(run)
 
 
 def test_a_control_ends_a_launch_after_the_runs_in_progress(schedule):
@@ -312,7 +310,7 @@ def test_a_launch_with_nothing_but_runs_of_others_ends_after_its_idle_time(sched
     recorder = schedule({A: ["busy"] * 99, B: ["done"]}, control=control)
     assert recorder.outcomes == [(B, "done")]
     assert 90 <= schedule.clock.now - 1000 < 95
-    assert set(control.held) == {A}
+    assert set(recorder.runs_held) == {A}
 
 
 def test_before_a_launch_leaves_runs_to_others_it_looks_once_more_whether_their_holder_has_died(schedule):

@@ -101,10 +101,10 @@ class Fake:
         result = a_result(folder.id, outcome="diverged", steps=step, seconds=5.0, reason=reason, **hashes)
         result.write(folder.result, durable=False)
 
-    def failed(self, label: str, seed: int, reason: str) -> None:
+    def failed(self, label: str, seed: int, reason: str, *, killed: bool = False) -> None:
         """Let a row's run fail at its third step."""
         self.at(label, seed, 3, alive=False)
-        a_failure(reason=reason).write(self.folder(label, seed).failure, durable=False)
+        a_failure(reason=reason, killed=killed).write(self.folder(label, seed).failure, durable=False)
 
     def at(self, label: str, seed: int, step: int, *, alive: bool, phase: Phase = "training", **fields: Any) -> None:
         """Leave a row's run at a step, with a process that lives or has died."""

@@ -1,14 +1,17 @@
 """A study at several sizes: its rows, their comparison within a size, signs, ranks and slopes."""
 
+import io
 import json
 import math
+from collections import Counter
 
 import pytest
+from rich.console import Console
 from scipy import stats
 
 from ablate.report.ladder import ladder_layout, ladders
 from ablate.report.progress import ProgressReader
-from ablate.report.render import as_json, markdown
+from ablate.report.render import as_json, markdown, print_rich
 from ablate.report.results import differences
 from ablate.study import read_study
 from tests.report.fakes import Fake, study_from
@@ -125,6 +128,17 @@ def test_a_size_ranks_its_rows_only_when_each_has_a_score(tmp_path):
         fake.folder("large D dropout=0.3", seed).result.unlink()
     (ladder, _) = ladders(fake.table())
     assert [[rung.rank for rung in row.rungs] for row in ladder.rows] == [[4, 3, None], [1, 1, None], [3, 4, None]]
+
+
+@pytest.mark.parametrize("width", [80, 70])
+def test_a_narrow_terminal_cuts_no_word_of_the_ladder(tmp_path, width):
+    table, out = finished(tmp_path).table(), io.StringIO()
+    print_rich(table, Console(file=out, color_system=None, width=width, force_terminal=True), against_paper=False)
+    shown = out.getvalue().partition("Over sizes: ΔBLEU")[2].partition("Over sizes: ΔPPL")[0]
+    layout = ladder_layout(ladders(table)[0])
+    words = Counter(word for column in layout.columns for cell in (column.head, *column.cells) for word in cell.split())
+    assert "…" not in shown
+    assert not words - Counter(shown.split())
 
 
 def test_the_ladder_is_in_markdown_and_json(tmp_path):
