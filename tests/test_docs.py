@@ -17,15 +17,17 @@ from typing import Literal, get_args, get_origin
 
 import kubernetes_validate
 import pytest
+import torch
 import yaml
 
-from ablate.config import PRESETS, ModelConfig, TrainingConfig
+from ablate.config import PRESETS, ModelConfig, TrainingConfig, resolve_row
 from ablate.config.data import RowDataConfig
 from ablate.config.language_data import NAMED_TEXTS, LanguageData
 from ablate.config.parsing_data import NAMED_TREEBANKS, ParsingData
 from ablate.config.plugins import VariantName
 from ablate.config.resolve import SYMBOL_OF
 from ablate.config.translation_data import CORPORA
+from ablate.model import build
 from tests.cli.inside import inside
 from tests.commands import PAGE, commands, page
 from tests.config.test_inactive import INACTIVE
@@ -109,6 +111,22 @@ def test_every_field_of_a_treebank_is_documented_there_or_with_translation():
 def test_the_example_of_a_task_is_the_one_that_the_tests_train():
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/tasks.md").read_text(), re.DOTALL)
     assert code == (ROOT / "tests/tasks/classification.py").read_text()
+
+
+def test_the_calls_of_a_model_that_a_task_may_use_are_those_of_its_architecture():
+    page = (ROOT / "docs/tasks.md").read_text()
+    calls = dict(re.findall(r"^\| `(model.*?)` \| ([^|]+) \|", page, re.MULTILINE))
+    tokens = torch.tensor([[1, 5, 4], [1, 6, 0]])
+    for name in ("encoder-decoder", "decoder-only", "encoder-only"):
+        model = build(resolve_row({"architecture": name, "d_model": 8, "d_ff": 8, "n_heads": 2, "n_layers": 1}), 9, 1)
+        values = {"model": model, "source": tokens, "target": tokens, "tokens": tokens, "states": torch.zeros(2, 3, 8)}
+        for call, architectures in calls.items():
+            if architectures != "all" and name not in architectures:
+                with pytest.raises((NotImplementedError, AttributeError)):
+                    eval(call, values)
+                continue
+            shape = eval(call, values).shape
+            assert shape == {"model.output_matrix": (9, 8), "model.logits(states)": (2, 3, 9)}.get(call, (2, 3, 8))
 
 
 def section(title):

@@ -30,6 +30,7 @@ def load(
     """Load the results that a study has so far.
 
     Missing scores of finished runs are computed first and cached, as by `ablate table`. Missing numbers are NaN or NA.
+    A warning says if the results root does not exist.
 
     Args:
         study: the study file.
@@ -78,6 +79,8 @@ def load(
     from ablate.store import Results
     from ablate.study import read_study, settle
 
+    if not Path(results).is_dir():
+        warnings.warn(f"the results root {results} does not exist: no run has a result", stacklevel=2)
     root = Results(Path(results))
     content = settle(read_study(Path(study)), root)
     if per == "step":

@@ -163,6 +163,7 @@ def test_load_by_step_without_any_log_is_an_empty_frame(results):
 
 
 def test_missing_numbers_keep_their_columns_numeric(tmp_path):
+    (tmp_path / "results").mkdir()
     results = Fake(tmp_path / "results", study_from(tmp_path, SMALL))
     frame = load(results)
     assert frame["delta_bleu_low"].dtype == frame["bleu_mean"].dtype == frame["seconds"].dtype == "float64"
@@ -173,6 +174,12 @@ def test_missing_numbers_keep_their_columns_numeric(tmp_path):
 def test_results_is_the_default_root(results, monkeypatch):
     monkeypatch.chdir(results.results.root.parent)
     pd.testing.assert_frame_equal(ablate.load("study.yaml"), load(results))
+
+
+def test_a_missing_results_root_is_a_warning(results, tmp_path):
+    with pytest.warns(UserWarning, match="the results root .*elsewhere does not exist"):
+        frame = ablate.load(results.study.path, tmp_path / "elsewhere")
+    assert set(frame["state"]) == {"pending"}
 
 
 def test_load_refuses_another_unit(results):

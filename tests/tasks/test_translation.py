@@ -43,7 +43,8 @@ def test_perplexity_per_character_counts_the_end_of_a_sentence_as_a_character():
         def perplexity(self, model, split, device):
             return math.exp(2.0)
 
-    corpus = SimpleNamespace(split=lambda name: SPLIT, text=lambda name, field: ["ab", "cde", "", "fgh"])
+    texts = {("dev", "target"): ["ab", "cde", "", "fgh"]}
+    corpus = SimpleNamespace(split=lambda name: SPLIT, text=lambda *of: texts[of])
     scores = Scored().evaluate(None, corpus, resolve_row({}), torch.device("cpu"))
     assert scores["ppl"].value == math.exp(2.0)
     assert scores["ppl_char"].value == pytest.approx(math.exp(2.0 * 17 / (2 + 3 + 0 + 3 + 4)))
