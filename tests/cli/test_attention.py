@@ -152,7 +152,8 @@ def test_a_missing_or_unfinished_run_is_an_error(results, attention):
     folder = results.run("e" * 12)
     a_result(id=folder.id, outcome="diverged").write(folder.result)
     done = attention(run="e")
-    assert (done.code, done.err) == (2, f"run {'e' * 12} is not done; `ablate run STUDY` finishes it\n")
+    said = f"run {folder.id} has diverged, so there is no trained model; choose another run\n"
+    assert (done.code, done.err) == (2, said)
 
 
 def test_a_missing_gpu_is_an_error_and_auto_uses_the_cpu(results, monkeypatch):
