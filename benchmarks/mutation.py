@@ -282,6 +282,10 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "a file that survives a loss of power serves as well",
     ("store/records", 'done: int = Field(0, validation_alias=AliasChoices("done", "read"))  # earlier versions wrote '
      '`read`', "AliasChoices(\"done\", \"read\") -> (AliasChoices('read', 'done'))"): "no file has both names",
+    ("tasks/masked_lm", "contexts = contexts_of(corpus, split, context, context, score_once=True)", "True -> (False)"):
+        "contexts whose stride is their length do not overlap",
+    ("tasks/masked_lm", "return Masking(rate, 1.0, 0.0, whole_word)", "0.0 -> (1.0)"):
+        "all chosen tokens are read as masks already",
     ("training/context", "best_step: int = 0", "0 -> (1)"): "the first evaluation sets it",
     ("training/trainer", "if loss > EXPLODED * math.log(self.vocab_size):", "loss > EXPLODED * "
      "math.log(self.vocab_size) -> (loss >= EXPLODED * math.log(self.vocab_size))"):

@@ -259,6 +259,22 @@ def test_an_unbalanced_file_is_one_line_and_no_traceback(folder, tmp_path):
     assert done.err.endswith('train.ptb:2: "(S" is never closed\n')
 
 
+def test_a_search_is_that_of_the_paper_by_default(tmp_path):
+    (tmp_path / "s.yaml").write_text(HEAD + "rows: {}\n")
+    config = read_study(tmp_path / "s.yaml").base.config
+    assert (config.beam, config.alpha, config.max_extra_length) == (21, 0.3, 300)  # section 6.3
+    assert not config.early_stopping
+
+
+def test_the_legend_says_that_perplexity_is_per_symbol():
+    ppl, f1 = Parsing.model_metrics[0], Parsing.prediction_metrics[0]
+    data = Parsing().resolve_data({"corpus": "toy"})
+    assert Parsing().describe(ppl, data, [80]) == (
+        f"per symbol of the linearized trees, dev={data.dev}, V=80, plain negative log-likelihood"
+    )
+    assert Parsing().describe(f1, data, [80]) is None
+
+
 def test_table_4_is_the_paper_s_parser(tmp_path):
     from tests.test_docs import ROOT
 
