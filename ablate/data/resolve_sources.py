@@ -148,7 +148,19 @@ def files_source(path: str, fields: TextFields) -> TextSource:
     inside = files_in(path)
     if inside is not None:
         return _folder_source(path, inside, fields)
-    raise missing(path, f"{path}.{fields.labels[files.index(None)]}(.gz)", names=_written_names(path, fields.labels))
+    shown = f"{path}.{fields.labels[files.index(None)]}(.gz)"
+    beside = _other_endings(path)
+    if beside:
+        raise missing(path, shown, f"its folder has {' and '.join(beside)}", names=())
+    raise missing(path, shown, names=_written_names(path, fields.labels))
+
+
+def _other_endings(path: str) -> list[str]:
+    """Text files with the name of a split and another ending, such as that of the other language."""
+    folder = Path(path).absolute().parent
+    names = [entry.name for entry in folder.iterdir() if entry.is_file()] if folder.is_dir() else []
+    same = [name for name in names if name.removesuffix(".gz").rpartition(".")[0] == Path(path).name]
+    return sorted(name for name in same if suffix_of(name) not in SUFFIXES)
 
 
 def _written_names(path: str, labels: Sequence[str]) -> set[str]:

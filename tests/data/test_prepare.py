@@ -387,7 +387,7 @@ def test_an_impossible_vocabulary_size_is_an_error_and_leaves_no_files(files):
 def test_a_missing_split_is_an_error(files):
     files.write()
     (files.folder / "test.de").unlink()
-    assert fault(files) == "test.de(.gz) not found; correct the name or data.folder"
+    assert fault(files) == "test.de(.gz) not found; its folder has test.en"
 
 
 # Another test split

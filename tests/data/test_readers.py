@@ -105,7 +105,7 @@ def test_an_empty_file_has_no_pairs(pairs):
 
 def test_a_missing_file_is_named_with_its_alternatives(fault):
     line = fault(en="a dog\n")
-    assert line == "train.de(.gz) not found; correct the name or data.folder"
+    assert line == "train.de(.gz) not found; its folder has train.en"
 
 
 def test_a_missing_tsv_is_named(tmp_path):
@@ -115,7 +115,7 @@ def test_a_missing_tsv_is_named(tmp_path):
 
 def test_a_folder_in_place_of_a_file_is_an_error(fault, tmp_path):
     (tmp_path / "train.en").mkdir()
-    assert fault(de="ein Hund\n") == "train.en(.gz) not found; correct the name or data.folder"
+    assert fault(de="ein Hund\n") == "train.en(.gz) not found; its folder has train.de"
 
 
 @pytest.mark.parametrize(

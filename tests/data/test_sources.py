@@ -245,12 +245,11 @@ def test_a_folder_that_is_not_a_valid_split_is_an_error(tmp_path, files, line):
 
 @pytest.mark.parametrize(
     ("given", "near"),
-    [("trian", '"train"'), ("train.tvs", '"train.tsv"'), ("trian.txt", '"train"'), ("nothing", ""), ("half", "")],
+    [("trian", '"train"'), ("train.tvs", '"train.tsv"'), ("trian.txt", '"train"'), ("nothing", "")],
 )
 def test_a_missing_split_names_the_nearest_name_that_a_study_may_write(tmp_path, given, near):
     write(tmp_path / "train.en.gz")
     write(tmp_path / "train.de.gz")
-    write(tmp_path / "half.en")
     if given == "train.tvs":
         write(tmp_path / "train.tsv")
     with pytest.raises(DataError) as caught:
@@ -260,13 +259,21 @@ def test_a_missing_split_names_the_nearest_name_that_a_study_may_write(tmp_path,
     assert line.endswith(f"(.gz) not found; {remedy}")
 
 
+def test_a_split_in_other_languages_names_its_files(tmp_path):
+    write(tmp_path / "train.deu.gz")
+    write(tmp_path / "train.eng")
+    write(tmp_path / "train.tsv")
+    with pytest.raises(DataError, match=r"train\.en\(\.gz\) not found; its folder has train\.deu\.gz and train\.eng$"):
+        files_source(str(tmp_path / "train"), FIELDS)
+
+
 def test_all_missing_splits_are_reported_together(tmp_path):
     (tmp_path / "dev.en").write_text("a\n")
     with pytest.raises(DataError) as caught:
         resolve_sources(resolve_data({**SETTINGS, "test": "sacrebleu:wmt41"}), tmp_path, tmp_path)
     train, dev, test = (line.replace(f"{tmp_path}/", "") for line in caught.value.lines)
     assert train == "train.en(.gz) not found; correct the name or data.folder"
-    assert dev == "dev.de(.gz) not found; correct the name or data.folder"
+    assert dev == "dev.de(.gz) not found; its folder has dev.en"
     assert test.startswith('sacrebleu:wmt41: sacreBLEU has no such test set; did you mean "wmt')
 
 
