@@ -1,5 +1,6 @@
 """The examples in docs/report.md, docs/verdict.md, docs/index.md and the README agree with code and results."""
 
+import json
 import re
 import shlex
 import shutil
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ablate.study import read_study
+from ablate.store import Results
+from ablate.study import read_study, settle
 from tests.cli.inside import inside
 from tests.page.conftest import Whole
 
@@ -159,6 +161,9 @@ def test_the_published_tables_follow_from_the_published_records(archive, tmp_pat
         assert done.code == 0
         lines = [line for line in done.out.splitlines() if "from an archive of records" not in line]
         assert lines == (archive.parent / name).read_text().splitlines()
+    settled = settle(read_study(study), Results(tmp_path))
+    ids = {run.id for part in (settled, settled.tuning) if part is not None for run in part.all_runs()}
+    assert ids == json.loads((archive.parent / "provenance.json").read_text())["runs"].keys()
 
 
 def test_the_table_of_power_is_that_of_the_plan():
