@@ -328,6 +328,12 @@ def test_other_tasks_refuse_the_fields_of_masks(tmp_path, task):
         read_study(path)
 
 
+def test_the_task_s_defaults_are_those_of_an_encoder(tmp_path):
+    (tmp_path / "s.yaml").write_text(HEAD + "rows: {}\n")
+    config = read_study(tmp_path / "s.yaml").base.config
+    assert (config.architecture, config.label_smoothing, config.context) == ("encoder-only", 0.0, 256)
+
+
 def test_the_same_text_is_prepared_once_for_both_kinds_of_language_models(folder, trained):
     other = folder / "lm.yaml"
     other.write_text("study: lm\ntask: language-model\ndata: {corpus: files, train: text.txt, dev: 5%, test: 10%}\n")

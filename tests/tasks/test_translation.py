@@ -25,6 +25,10 @@ def test_target_tokens_are_counted_without_padding():
     assert TASK.n_targets(SPLIT, [2]) == 1
 
 
+def test_the_data_section_is_that_of_a_parallel_corpus():
+    assert TASK.resolve_data({"corpus": "multi30k", "direction": "de-en"}).labels == ("de", "en")
+
+
 def test_a_batch_has_as_many_target_tokens_as_its_items():
     for items in ([0, 1, 2, 3], [1, 2], [3, 0]):
         assert TASK.collate(SPLIT, items).tokens == TASK.n_targets(SPLIT, items)
