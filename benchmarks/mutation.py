@@ -287,6 +287,17 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "contexts whose stride is their length do not overlap",
     ("tasks/masked_lm", "return Masking(rate, 1.0, 0.0, whole_word)", "0.0 -> (1.0)"):
         "all chosen tokens are read as masks already",
+    ("tasks/masked_lm", "return Masking(rate, 1.0, 0.0, whole_word)", "1.0 -> (2.0)"):
+        "all chosen tokens are read as masks already",
+    ("tasks/task_check", 'split = task.at_step(task.items(corpus, "train", config), seed=1, step=1)', "1 -> (2)"):
+        "any seed and any step serve",
+    ("tasks/task_check",
+     "model = build(small, corpus.tokenizer.vocab_size, seed=1, sources=sources).eval()", "1 -> (2)"):
+        "any seed serves",
+    ("tasks/task_check",
+     "if not abs(together.loss - total) <= _TOLERANCE * max(1.0, abs(total)):  # NaN is a fault too",
+     "abs(together.loss - total) <= _TOLERANCE * max(1.0, abs(total)) -> "
+     "(abs(together.loss - total) < _TOLERANCE * max(1.0, abs(total)))"): "losses do not meet the limit",
     ("training/context", "best_step: int = 0", "0 -> (1)"): "the first evaluation sets it",
     ("training/trainer", "if loss > EXPLODED * math.log(self.vocab_size):", "loss > EXPLODED * "
      "math.log(self.vocab_size) -> (loss >= EXPLODED * math.log(self.vocab_size))"):

@@ -6,6 +6,7 @@ import os
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,7 +17,7 @@ from ablate.errors import DataError, StudyError
 from ablate.run.inference import load_run
 from ablate.store import Results
 from ablate.study import Selection, read_study
-from ablate.tasks import LanguageModel
+from ablate.tasks import LanguageModel, Sample
 from tests.cli.inside import inside
 from tests.tasks.language import plain_nats, scarce
 
@@ -138,6 +139,24 @@ def test_a_test_text_that_needs_too_much_memory_is_scored_in_smaller_batches(fol
     monkeypatch.setattr(run.task, "output_terms", output_terms)
     assert run.task.measure("bpb", run.task.predict(*arguments), run.corpus).value == pytest.approx(expected)
     assert sizes[0] > 300 >= sizes[-1]
+
+
+@pytest.mark.parametrize("stride", [None, 4])
+def test_training_contexts_overlap_by_the_stride_and_those_of_dev_score_each_token_once(folder, trained, stride):
+    run = load_run(Results(trained).run(of_row(folder, "base")[0]), Results(trained))
+    config = run.config.model_copy(update={"stride": stride})
+    train, dev = (run.task.items(run.corpus, split, config)["text"] for split in ("train", "dev"))
+    assert set(np.diff(train.starts)) == {stride or 16}
+    assert (train.scored == train.starts).all()  # training counts every token of a context
+    assert set(np.diff(dev.starts)) == {16}
+    assert (dev.ends - dev.scored).sum() == len(dev.ids)
+
+
+def test_samples_are_the_beginnings_of_the_blocks(folder, trained):
+    run = load_run(Results(trained).run(of_row(folder, "base")[0]), Results(trained))
+    text = run.corpus.tokenizer.decode([run.corpus.split("test")["text"].ids.tolist()])[0]
+    (sample,) = run.task.samples(run.corpus, [0])  # the test text of 675 bytes is one block
+    assert sample == Sample(1, (("text", text[:300]),))
 
 
 def test_generated_texts_are_stored_and_shown_in_the_report(folder, trained, tmp_path):

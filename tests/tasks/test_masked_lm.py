@@ -166,6 +166,20 @@ def test_a_test_text_that_needs_too_much_memory_is_scored_in_smaller_batches(fol
     assert sizes[0] > 300 >= sizes[-1]
 
 
+def test_the_test_text_is_scored_without_dropout(folder, trained):
+    run, row = loaded(folder, trained)
+    run.model.train()
+    run.task.predict(run.model, run.corpus, row.config, CPU)
+    assert not run.model.training
+
+
+def test_masks_are_drawn_by_seed_and_step_in_this_order(folder, trained):
+    """Another order would be as good, but would change the weights of existing runs."""
+    run, _ = loaded(folder, trained)
+    split = run.task.items(run.corpus, "train", run.config)
+    assert run.task.at_step(split, seed=1, step=2)["text"].key == (1, 2)
+
+
 def test_blocks_add_up_to_the_score_and_resampled_scores_spread_around_it(folder, trained):
     run, row = loaded(folder, trained)
     lines = run.task.predict(run.model, run.corpus, row.config, CPU)
