@@ -159,8 +159,9 @@ def _execute_leased(
         except (Exception, SystemExit) as error:  # a plug-in may exit
             log.error(traceback.format_exc().rstrip())
             reason = failure_reason(error, folder)
-            with suppress(OSError):  # the disk may be the cause; the launcher learns the reason in any case
-                record_failure(folder, reason, before)
+            if not lease.is_lost:  # otherwise the folder is another process's
+                with suppress(OSError):  # the disk may be the cause; the launcher learns the reason in any case
+                    record_failure(folder, reason, before)
             return JobEvent(run=folder.id, outcome="failed", reason=reason)
 
 

@@ -192,6 +192,22 @@ def test_a_failure_is_recorded_with_its_reason_and_the_traceback_is_logged(job):
     assert not folder.lease.exists()
 
 
+def test_a_failure_after_a_lost_lease_is_not_recorded_in_the_next_holder_s_folder(job, monkeypatch):
+    one = job()
+    folder = RunFolder(one.run.folder)
+    others = a_failure(hosts=("other",))
+
+    def lose_and_fail(job, context):
+        monkeypatch.setattr(Lease, "is_lost", True)
+        others.write(folder.failure)
+        raise ValueError("broken")
+
+    monkeypatch.setattr("ablate.run.worker.execute", lose_and_fail)
+    event = forked(lambda: execute_if_free(one, never, {}).model_dump())
+    assert (event["outcome"], event["reason"]) == ("failed", "ValueError: broken")
+    assert folder.read_failure() == others
+
+
 def test_a_run_of_another_device_is_left_as_it_is_for_other_launchers(job):
     one = job()
     folder = RunFolder(one.run.folder)
