@@ -168,7 +168,9 @@ class _Pipeline:
             self.reporter.leave()
             raise
         except BaseException:
-            self.reporter.leave()
+            with suppress(LeaseLost):  # the error says more than the loss
+                self.check_lease()
+                self.reporter.leave()
             raise
         self.reporter.leave()
         return outcome

@@ -159,9 +159,10 @@ def _execute_leased(
         except (Exception, SystemExit) as error:  # a plug-in may exit
             log.error(traceback.format_exc().rstrip())
             reason = failure_reason(error, folder)
-            if not lease.is_lost:  # otherwise the folder is another process's
-                with suppress(OSError):  # the disk may be the cause; the launcher learns the reason in any case
-                    record_failure(folder, reason, before)
+            # The folder may be another process's, or the disk the cause; the launcher learns the reason in any case.
+            with suppress(LeaseLost, OSError):
+                lease.check()
+                record_failure(folder, reason, before)
             return JobEvent(run=folder.id, outcome="failed", reason=reason)
 
 

@@ -245,8 +245,14 @@ def test_a_crash_does_not_make_forget_on_which_hosts_a_run_has_failed(job):
     assert not folder.failure.exists()
 
 
-@pytest.mark.parametrize("fails", [False, True], ids=["stops", "fails"])
-def test_a_decoding_that_ends_because_the_lease_is_lost_leaves_the_files_of_the_next_holder(job, monkeypatch, fails):
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [(None, "LeaseLost"), (StoreError("has no valid checkpoint"), "LeaseLost"), (ValueError("broken"), "ValueError")],
+    ids=["stops", "fails", "breaks"],
+)
+def test_a_decoding_that_ends_after_the_lease_is_lost_leaves_the_files_of_the_next_holder(
+    job, monkeypatch, error, raised
+):
     """The loss shows as a request to stop, or as a checkpoint that is gone. The files are another's by then."""
     one = job()
     folder = RunFolder(one.run.folder)
@@ -264,19 +270,19 @@ def test_a_decoding_that_ends_because_the_lease_is_lost_leaves_the_files_of_the_
 
     def evaluate(self, decoding, result, enter):
         lose()
-        if fails:
-            raise StoreError("has no valid checkpoint")
+        if error is not None:
+            raise error
         enter("measuring")
 
     def end():
-        with pytest.raises((LeaseLost, Interrupted, StoreError)) as caught:
+        with pytest.raises((LeaseLost, Interrupted, StoreError, ValueError)) as caught:
             execute(one, RunContext(logging.getLogger(), check_lease, lambda: bool(lost)))
         return caught.type.__name__
 
     monkeypatch.setattr(RunInputs, "evaluate", evaluate)
     name = forked(end)
     assert (folder.read_failure(), folder.read_progress()) == others
-    assert name == "LeaseLost"
+    assert name == raised
 
 
 @pytest.mark.parametrize(
